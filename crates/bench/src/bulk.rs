@@ -55,7 +55,8 @@ pub fn random_synced_writes(file: &Path, bytes: u64, time: Duration) -> io::Resu
 /// A file that is appended to begins anew after so many bytes.
 const APPENDED_MAX: u64 = 64 << 20;
 
-/// The disk's own rate: appends of so many bytes to a file, each followed by fdatasync, for `time`. How many.
+/// The disk's own rate: appends of so many bytes to a file, each followed by fdatasync, for `time`.
+/// How many.
 pub fn disk_syncs(file: &Path, bytes: usize, time: Duration) -> io::Result<u64> {
     let out = File::create(file)?;
     let text = vec![7u8; bytes];

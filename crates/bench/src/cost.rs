@@ -43,7 +43,8 @@ fn server_cpu(process: Option<u32>) -> io::Result<Duration> {
     process.map_or(Ok(Duration::ZERO), process_cpu)
 }
 
-/// CPU time of a whole process so far, from its `stat` (fields 14 and 15, in clock ticks, Linux proc(5)).
+/// CPU time of a whole process so far, from its `stat` (fields 14 and 15, in clock ticks, Linux
+/// proc(5)).
 pub fn process_cpu(process: u32) -> io::Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -63,7 +64,8 @@ pub fn resident_bytes(process: u32) -> io::Result<u64> {
     memory(process, "VmRSS:")
 }
 
-/// The most that this process had resident during `work`, bytes. It begins with what it has already.
+/// The most that this process had resident during `work`, bytes. It begins with what it has
+/// already.
 pub fn peak_bytes(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     // Linux proc(5), /proc/pid/clear_refs.
     std::fs::write("/proc/self/clear_refs", "5")?;
@@ -85,7 +87,8 @@ pub fn bytes_written(process: u32) -> io::Result<u64> {
     line.and_then(|bytes| bytes.trim().parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Bytes that the block device below `dir` has written so far; `None` if it has none of its own (tmpfs).
+/// Bytes that the block device below `dir` has written so far; `None` if it has none of its own
+/// (tmpfs).
 pub fn device_bytes_written(dir: &std::path::Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     let device = std::fs::metadata(dir).ok()?.dev();

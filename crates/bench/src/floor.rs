@@ -1,6 +1,8 @@
-//! The floor: a file system in memory that does as little as it can, on the same mount flags, caches and threads as ours. What it costs is what FUSE costs.
+//! The floor: a file system in memory that does as little as it can, on the same mount flags,
+//! caches and threads as ours. What it costs is what FUSE costs.
 //!
-//! It keeps names, attributes and content and gives them back; it checks nothing that the kernel checks, and loses everything.
+//! It keeps names, attributes and content and gives them back; it checks nothing that the kernel
+//! checks, and loses everything.
 
 use fuse::bare::{Asker, Attr, Call, Entry, Errno, Lines, Pages, Reply, Request, Serve, SetAttr, Totals};
 use parking_lot::Mutex;
@@ -13,7 +15,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const TTL: Duration = Duration::from_secs(3600);
 const ROOT: u64 = 1;
 
-/// Mounts it on `dir`, calls `ready`, and serves until it is unmounted or this process is told to end.
+/// Mounts it on `dir`, calls `ready`, and serves until it is unmounted or this process is told to
+/// end.
 pub fn run(dir: &Path, ready: impl FnOnce()) -> io::Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
@@ -274,7 +277,8 @@ impl Serve for Floor {
             Call::OpenDir => reply.opened(0, Pages::Drop),
             Call::ReadDir { offset, size, plus, .. } => self.list(node, offset, size, plus, reply),
             Call::Fsync | Call::Release { .. } | Call::ReleaseDir { .. } => reply.done(),
-            // The kernel asks for `security.capability` before it first writes to a file, of any file system that has attributes.
+            // The kernel asks for `security.capability` before it first writes to a file, of any
+            // file system that has attributes.
             Call::GetXattr { .. } => reply.error(Errno(libc::ENODATA)),
             Call::StatFs => {
                 let files = self.0.lock().nodes.len() as u64;

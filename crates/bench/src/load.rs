@@ -17,7 +17,8 @@ use std::time::Instant;
 /// Files in each directory.
 const FILES_PER_DIR: usize = 1_000;
 
-/// Makes `files` files on a new machine in `dir`, then measures how long it takes to open, what its store takes, and what it keeps in memory.
+/// Makes `files` files on a new machine in `dir`, then measures how long it takes to open, what its
+/// store takes, and what it keeps in memory.
 pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let machine =
         Machine::start(dir, "leasehold bench", MachineSettings::default()).map_err(io::Error::other)?;

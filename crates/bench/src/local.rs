@@ -15,7 +15,8 @@ use std::time::Duration;
 pub enum Section {
     /// Work on names and attributes, in four layouts.
     Names,
-    /// The same after a restart and with empty caches; what a file takes in memory and in the store.
+    /// The same after a restart and with empty caches; what a file takes in memory and in the
+    /// store.
     Cold,
     /// Long transfers.
     Stream,

@@ -78,7 +78,8 @@ impl Work {
         matches!(self, Work::Mkdir | Work::Create | Work::Rename | Work::Unlink)
     }
 
-    /// Whether it costs the same a second time. (A name that was missing once is known to the kernel.)
+    /// Whether it costs the same a second time. (A name that was missing once is known to the
+    /// kernel.)
     pub fn is_repeatable(self) -> bool {
         matches!(self, Work::Stat | Work::Open | Work::List)
     }

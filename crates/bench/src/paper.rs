@@ -1,7 +1,8 @@
 //! `leasehold bench paper`: what the Farsite paper measured of its leases, measured here.
 //!
-//! Leases are counted, not time: real clients and a real server, a simulated network, and a seed. So the same figures come out everywhere; and,
-//! without the controls, the same on processes and sockets.
+//! Leases are counted, not time: real clients and a real server, a simulated network, and a seed.
+//! So the same figures come out everywhere; and, without the controls, the same on processes and
+//! sockets.
 
 mod player;
 mod processes;
@@ -77,7 +78,8 @@ impl Experiment {
         }
     }
 
-    /// Does it in simulation, and what it is compared with. Fails with what was wrong, if an operation came to anything else than it should.
+    /// Does it in simulation, and what it is compared with. Fails with what was wrong, if an
+    /// operation came to anything else than it should.
     pub fn run(self, seed: u64) -> Result<Vec<Row>, Violation> {
         let coarser = match self {
             Experiment::FileField => Granularity::Files,
@@ -88,7 +90,8 @@ impl Experiment {
         Ok([self.rows(on(Granularity::Fields)?), self.controls(on(coarser)?)].concat())
     }
 
-    /// The same on machines that are processes. With what it is compared there are none: their server knows no leases that are coarser.
+    /// The same on machines that are processes. With what it is compared there are none: their
+    /// server knows no leases that are coarser.
     pub fn run_on_processes(self, seed: u64) -> Result<Vec<Row>, Violation> {
         Ok(self.rows(processes::run(seed, self.machines(), |testbed| self.count(testbed))?))
     }

@@ -64,8 +64,8 @@ impl Row {
         Row { name: name.to_owned(), value: Some(value), bar, met: Some(value <= max), ..Row::default() }
     }
 
-    /// Judges the ratio to the floor by CPU time: wake-ups between cores make wall rates of small virtual machines jump by ten, so where the two
-    /// disagree the CPU ratio is right.
+    /// Judges the ratio to the floor by CPU time: wake-ups between cores make wall rates of small
+    /// virtual machines jump by ten, so where the two disagree the CPU ratio is right.
     pub fn floor_bar(mut self, least: f64, least_synced: Option<f64>) -> Row {
         let ratio = self.cpu_ratio_to_floor.unwrap_or(0.0);
         let synced = least_synced.is_none_or(|least| self.cpu_ratio_to_floor_synced.unwrap_or(0.0) >= least);

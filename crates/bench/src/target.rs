@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The processes that are up, in the order in which they were started, and whether a signal has ended them all.
+/// The processes that are up, in the order in which they were started, and whether a signal has
+/// ended them all.
 static RUNNING: Mutex<Running> = Mutex::new(Running { processes: Vec::new(), ended: false });
 
 struct Running {
@@ -19,14 +20,16 @@ struct Running {
     ended: bool,
 }
 
-/// From now on whoever asks this process to end ends the targets: the work on them fails, and on its way out all of it is cleared away.
+/// From now on whoever asks this process to end ends the targets: the work on them fails, and on
+/// its way out all of it is cleared away.
 pub fn end_on_signals() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             let mut running = RUNNING.lock();
             running.ended = true;
-            // One by one, the latest first: a machine that ends needs its server. They are reaped by who stops them.
+            // One by one, the latest first: a machine that ends needs its server. They are reaped
+            // by who stops them.
             for process in running.processes.iter().rev() {
                 let _ = kill_process(*process, Signal::TERM);
                 let _ = waitid(WaitId::Pid(*process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
@@ -53,7 +56,8 @@ impl Running {
 /// Which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `leasehold up`. In a data directory that has joined a cluster, that is one more machine of it.
+    /// `leasehold up`. In a data directory that has joined a cluster, that is one more machine of
+    /// it.
     Mount,
     /// The null FUSE file system.
     Floor,
@@ -162,8 +166,8 @@ impl Target {
         Ok(())
     }
 
-    /// Forgets every cache: restarts it (but the floor, which would forget all), and drops the kernel's caches (needs root). How long it
-    /// took to be up again.
+    /// Forgets every cache: restarts it (but the floor, which would forget all), and drops the
+    /// kernel's caches (needs root). How long it took to be up again.
     pub fn make_cold(&mut self) -> io::Result<Duration> {
         if self.kind != Kind::Floor {
             self.stop()?;
@@ -180,7 +184,8 @@ impl Target {
     /// Waits until everything is durable.
     pub fn sync(&self) -> io::Result<()> {
         let dir = File::open(&self.dir)?;
-        // Linux passes syncfs on to no FUSE file system but virtiofs; fsync of the root is how ours hears of it.
+        // Linux passes syncfs on to no FUSE file system but virtiofs; fsync of the root is how ours
+        // hears of it.
         dir.sync_all()?;
         rustix::fs::syncfs(&dir)?;
         Ok(())

@@ -1,4 +1,5 @@
-//! Access times of what passes to and fro between machines. Each reader would have one more change to log before it can let go, so nothing is logged while the file may pass on at once: the time
+//! Access times of what passes to and fro between machines. Each reader would have one more change
+//! to log before it can let go, so nothing is logged while the file may pass on at once: the time
 //! is shown here, and the server hears of it a little later, if it still counts then.
 
 use crate::client::Client;
@@ -10,7 +11,8 @@ use namespace::{Attributes, Cred, Knowledge, Known, Operation, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// For so long the server does not hear of an access, ms: what passes to and fro is somebody else's by then.
+/// For so long the server does not hear of an access, ms: what passes to and fro is somebody else's
+/// by then.
 const AFTER_MS: u64 = 1_000;
 /// So many are asked for at once.
 const AT_ONCE: usize = 16;

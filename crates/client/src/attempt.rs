@@ -131,8 +131,9 @@ impl Client {
         }
     }
 
-    /// Whether an update could be done now. To be asked before the first step of a call that has several, or whose reply needs to know more than the update
-    /// does: a call that stops is tried again from its beginning, and must have done nothing.
+    /// Whether an update could be done now. To be asked before the first step of a call that has
+    /// several, or whose reply needs to know more than the update does: a call that stops is tried
+    /// again from its beginning, and must have done nothing.
     fn would_do(&self, operation: &Operation) -> Result<(), Stop> {
         match namespace::decide(self.rules, operation, &self.files) {
             Verdict::Done { .. } => Ok(()),
@@ -160,7 +161,8 @@ impl Client {
         let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
             return Err(Stop::Error(Error::Invalid));
         };
-        // What else the reply takes is asked for by the name, all at once: the file that it stands for may be another by then.
+        // What else the reply takes is asked for by the name, all at once: the file that it stands
+        // for may be another by then.
         let mut wants = Vec::new();
         let stat = match self.stat(now, &entry.file) {
             Err(Stop::Need(Need::Leases { wants: missing, .. })) => {
@@ -206,7 +208,8 @@ impl Client {
     }
 
     fn read_link(&mut self, now: Now, file: FileId) -> Tried {
-        // The head may be known while the target is still at the server: no lease is missing, a value is.
+        // The head may be known while the target is still at the server: no lease is missing, a
+        // value is.
         if let Some(known) = self.files.get(&file)
             && let KnownContent::Head(head, None) = &known.content
             && head.size > 0
@@ -231,7 +234,8 @@ impl Client {
         self.used(&dir);
         let ino = self.inode()?;
         let integer = self.integer(&dir);
-        // Without integers at hand the leases come first, and bring some along; the server decides with any number.
+        // Without integers at hand the leases come first, and bring some along; the server decides
+        // with any number.
         let position = integer.unwrap_or(1);
         let file = FileId::for_child(&dir, position, ino);
         let Make { kind, mode, umask, rdev, target, open } = make;
@@ -252,8 +256,8 @@ impl Client {
         self.node(now, entry)
     }
 
-    /// What an operation that wants an integer of `dir` stops at when there is none: its refusal, if that is known; else missing leases; else
-    /// the integer itself.
+    /// What an operation that wants an integer of `dir` stops at when there is none: its refusal,
+    /// if that is known; else missing leases; else the integer itself.
     fn without_integer(&self, operation: Operation, dir: FileId) -> Stop {
         match namespace::decide(self.rules, &operation, &self.files) {
             Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
@@ -299,7 +303,8 @@ impl Client {
         self.node(now, entry)
     }
 
-    /// Whether this machine has the file open that `label` names; no matter if that is not known, since then nothing is decided yet.
+    /// Whether this machine has the file open that `label` names; no matter if that is not known,
+    /// since then nothing is decided yet.
     fn has_open(&self, dir: &FileId, label: &Label) -> bool {
         match self.files.child(dir, label, Kind::Read) {
             Known::Used(entry) => !self.own(&entry.file).is_closed(),
@@ -336,7 +341,8 @@ impl Client {
         let moved = self.files.child(&from_dir, &from, Kind::Read);
         let replaced = self.files.child(&to_dir, &to, Kind::Read);
         if let (Known::Used(moved), Known::Used(replaced)) = (&moved, &replaced) {
-            // What replaces a file brings its content along: a crash leaves the old or the new, never an empty one. What the server does for this client: `Client::wait`.
+            // What replaces a file brings its content along: a crash leaves the old or the new,
+            // never an empty one. What the server does for this client: `Client::wait`.
             self.publish_before(now, &moved.file, out)?;
             if mode == RenameMode::Exchange {
                 self.publish_before(now, &replaced.file, out)?;

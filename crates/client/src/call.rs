@@ -8,8 +8,8 @@ use namespace::{
     RenameMode, Stat, XattrMode,
 };
 
-/// What a front door asks on behalf of a user. Files are addressed by identifier; the front door keeps its own table from what its protocol
-/// calls them.
+/// What a front door asks on behalf of a user. Files are addressed by identifier; the front door
+/// keeps its own table from what its protocol calls them.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// Finds `label` in `dir`: [`Reply::Node`], or [`Reply::Glimpsed`].
@@ -20,7 +20,8 @@ pub enum Call {
     Links { file: FileId },
     /// [`Reply::Stat`].
     Stat { file: FileId },
-    /// The same for who looks at nothing but what kind of file it is, its mode and its owner: [`Reply::Passing`].
+    /// The same for who looks at nothing but what kind of file it is, its mode and its owner:
+    /// [`Reply::Passing`].
     Glance { file: FileId },
     /// May the asker read (4), write (2), execute (1)? [`Reply::Nothing`].
     Access { file: FileId, mask: u8 },
@@ -41,36 +42,41 @@ pub enum Call {
     Link { file: FileId, dir: FileId, label: Label },
     /// unlink; rmdir if `directory`: [`Reply::Nothing`] or [`Reply::Lingers`].
     Unlink { dir: FileId, label: Label, directory: bool },
-    /// `whiteout`: leaves a whiteout in the old place, as overlays want it: [`Reply::Nothing`] or [`Reply::Lingers`].
+    /// `whiteout`: leaves a whiteout in the old place, as overlays want it: [`Reply::Nothing`] or
+    /// [`Reply::Lingers`].
     Rename { from_dir: FileId, from: Label, to_dir: FileId, to: Label, mode: RenameMode, whiteout: bool },
-    /// chmod, chown, utimens and truncate in one: [`Reply::Stat`]. `through_handle`: truncation by a handle opened for writing, so
-    /// permissions are not checked again.
+    /// chmod, chown, utimens and truncate in one: [`Reply::Stat`]. `through_handle`: truncation by
+    /// a handle opened for writing, so permissions are not checked again.
     SetAttributes { file: FileId, change: AttributeChange, size: Option<u64>, through_handle: bool },
-    /// Opens a handle with modes, given permission to read (4), write (2), execute (1); the file stays until it is closed, whatever its links:
-    /// [`Reply::Opened`].
+    /// Opens a handle with modes, given permission to read (4), write (2), execute (1); the file
+    /// stays until it is closed, whatever its links: [`Reply::Opened`].
     Open { file: FileId, open: Open, mask: u8 },
-    /// Has this link go when nobody has the file open any more, or takes that back (Windows' deletion disposition). Needs a handle that may delete: [`Reply::Nothing`].
+    /// Has this link go when nobody has the file open any more, or takes that back (Windows'
+    /// deletion disposition). Needs a handle that may delete: [`Reply::Nothing`].
     SetDisposition { file: FileId, link: Option<Link> },
-    /// What was read lately is to have its access time for everybody, if it still counts: [`Reply::Nothing`]. The client calls this itself.
+    /// What was read lately is to have its access time for everybody, if it still counts:
+    /// [`Reply::Nothing`]. The client calls this itself.
     Accessed { file: FileId },
     /// Closes a handle that was opened so: [`Reply::Nothing`].
     Close { file: FileId, open: Open },
-    /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is taken back. `quietly`: it counts for no
-    /// access (O_NOATIME).
+    /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is
+    /// taken back. `quietly`: it counts for no access (O_NOATIME).
     Read { file: FileId, offset: u64, length: u32, kept: bool, quietly: bool },
-    /// [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the authoritative end.
+    /// [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the
+    /// authoritative end.
     Write { file: FileId, offset: u64, data: Bytes, append: bool },
     /// Reserves, punches, zeroes: the FALLOC_FL bits that are known here: [`Reply::Nothing`].
     Allocate { file: FileId, offset: u64, length: u64, what: Allocate },
-    /// The next data (or hole) at or after `offset`: [`Reply::Offset`]; `Error::NotFound` beyond the end (ENXIO).
+    /// The next data (or hole) at or after `offset`: [`Reply::Offset`]; `Error::NotFound` beyond
+    /// the end (ENXIO).
     Seek { file: FileId, offset: u64, hole: bool },
     /// Returns when content and metadata of `file` are durable: [`Reply::Nothing`].
     Sync { file: FileId },
     /// Returns when everything of this machine is durable: [`Reply::Nothing`].
     SyncAll,
-    /// Entries of `dir` whose position is above `after`, in order, at most `limit`: [`Reply::Listing`]. A listing begins
-    /// without `upto`, and is told with which to go on: it ends at what was there when it began, however much is made or
-    /// renamed meanwhile.
+    /// Entries of `dir` whose position is above `after`, in order, at most `limit`:
+    /// [`Reply::Listing`]. A listing begins without `upto`, and is told with which to go on: it
+    /// ends at what was there when it began, however much is made or renamed meanwhile.
     List { dir: FileId, after: u64, upto: Option<Upto>, limit: usize, stat: bool },
     /// [`Reply::Bytes`].
     GetXattr { file: FileId, name: Label },
@@ -82,7 +88,8 @@ pub enum Call {
     RemoveXattr { file: FileId, name: Label },
     /// What is free: [`Reply::Space`].
     Space,
-    /// Locks, raises, lowers or unlocks a range: [`Reply::Nothing`]. What is in the way is waited for with `wait`, and is `Error::WouldBlock` otherwise.
+    /// Locks, raises, lowers or unlocks a range: [`Reply::Nothing`]. What is in the way is waited
+    /// for with `wait`, and is `Error::WouldBlock` otherwise.
     Lock { file: FileId, change: LockChange, wait: bool },
     /// What keeps `owner` from locking `range` so: [`Reply::Lock`].
     GetLock { file: FileId, owner: u64, space: LockSpace, range: LockRange, kind: LockKind },
@@ -123,8 +130,8 @@ impl Call {
         }
     }
 
-    /// Whether it is to change anything, or to make sure that it may be: what a machine that may only read need not ask for. A handle may exclude
-    /// others all the same.
+    /// Whether it is to change anything, or to make sure that it may be: what a machine that may
+    /// only read need not ask for. A handle may exclude others all the same.
     pub(crate) fn writes(&self) -> bool {
         const WRITE: u8 = 2;
         match self {
@@ -177,7 +184,8 @@ pub enum Allocate {
 pub enum Reply {
     /// Done.
     Nothing,
-    /// Done. This file has lost its last name by that, and stays until the front door has forgotten it, which it is to say ([`crate::Input::Forgotten`]): at once, if it does not know the file.
+    /// Done. This file has lost its last name by that, and stays until the front door has forgotten
+    /// it, which it is to say ([`crate::Input::Forgotten`]): at once, if it does not know the file.
     Lingers(FileId),
     /// A file found or made, and its stat.
     Node(Entry, Stat),
@@ -187,12 +195,15 @@ pub enum Reply {
     Bytes(Vec<u8>),
     /// Names of extended attributes.
     Names(Vec<Label>),
-    /// This was so, and no lease says that it still is: nobody may keep it. A node's entry is leased, and may be kept.
+    /// This was so, and no lease says that it still is: nobody may keep it. A node's entry is
+    /// leased, and may be kept.
     Passing(Box<Reply>),
-    /// What a name stood for, or that there was none, and no lease says that it still is so: nobody may keep the entry either.
+    /// What a name stood for, or that there was none, and no lease says that it still is so: nobody
+    /// may keep the entry either.
     Glimpsed(Option<(Entry, Stat)>),
-    /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it says. `passing`: the file's content passes to and fro between machines, so
-    /// what is read of it is better not kept.
+    /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it
+    /// says. `passing`: the file's content passes to and fro between machines, so what is read of
+    /// it is better not kept.
     Opened { keep_pages: bool, passing: bool },
     /// Content: where each part of what was asked for is to be had. The host gathers it.
     Data(Vec<content::ReadPart>),
@@ -221,7 +232,8 @@ impl Reply {
     }
 }
 
-/// Where a listing ends: at what was there when it began. What is made meanwhile takes positions behind the last, or such as this machine had at hand.
+/// Where a listing ends: at what was there when it began. What is made meanwhile takes positions
+/// behind the last, or such as this machine had at hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Upto {
     /// The last position.

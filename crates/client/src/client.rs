@@ -28,7 +28,8 @@ use wire::{LogEntry, Rights, Space, ToClient};
 pub struct Settings {
     /// Entropy: names of shares, keys, nonces. Never the same for two incarnations.
     pub seed: [u8; 32],
-    /// Updates are on their way to the server at the latest so long after they were made, ms; content that they are of, too: it begins to be uploaded when half of that is over.
+    /// Updates are on their way to the server at the latest so long after they were made, ms;
+    /// content that they are of, too: it begins to be uploaded when half of that is over.
     pub flush_after_ms: u64,
     /// Bytes of content that may be dirty before writers wait.
     pub dirty_bytes_max: usize,
@@ -64,8 +65,9 @@ pub(crate) struct Allowance {
 /// Directories above one that are told at most: those known here could go round.
 const DEPTH_MAX: usize = 256;
 
-/// See the module. The host reads clocks and passes [`Now`], which never goes back; it carries out every [`Output`] in order; a spurious
-/// [`Input::Tick`] does no harm; [`Client::deadline`] says when the next one is due.
+/// See the module. The host reads clocks and passes [`Now`], which never goes back; it carries out
+/// every [`Output`] in order; a spurious [`Input::Tick`] does no harm; [`Client::deadline`] says
+/// when the next one is due.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) settings: Settings,
@@ -98,15 +100,18 @@ pub struct Client {
     pub(crate) passing: Passing,
     /// A call is being tried on what was told for this once, and is not leased.
     pub(crate) is_told: bool,
-    /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
+    /// Files of which something was let go in log entries (by sequence number) that are not
+    /// acknowledged yet.
     pub(crate) letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
     pub(crate) flushing: Vec<Flushing>,
     /// What was written through and not heard of yet: the log entries, and of which files.
     pub(crate) unheard: VecDeque<(u64, FileId)>,
-    /// Files that were deleted here; their tombstones go when the server knows (by sequence number).
+    /// Files that were deleted here; their tombstones go when the server knows (by sequence
+    /// number).
     pub(crate) tombstones: VecDeque<(u64, FileId)>,
-    /// Touches of directories whose times were not known here, until the server knows (by sequence number).
+    /// Touches of directories whose times were not known here, until the server knows (by sequence
+    /// number).
     pub(crate) touches: VecDeque<(u64, FileId, namespace::Timestamp)>,
     /// What is forgotten first.
     pub(crate) hand: EvictionClock,
@@ -125,7 +130,8 @@ pub struct Client {
     pub(crate) lingering: Lingering,
     /// Access times that the server is to hear of.
     pub(crate) accesses: Accesses,
-    /// Files of which something was lost, and nobody who asked for them to be durable was told yet; and whether anything was, for who asks for all.
+    /// Files of which something was lost, and nobody who asked for them to be durable was told yet;
+    /// and whether anything was, for who asks for all.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
 }
@@ -202,8 +208,8 @@ impl Client {
         }
     }
 
-    /// Whoever made this call does not wait any longer: it is answered with `Error::Interrupted`. Nothing of it is done, unless the server is doing it; whether it was still
-    /// under way.
+    /// Whoever made this call does not wait any longer: it is answered with `Error::Interrupted`.
+    /// Nothing of it is done, unless the server is doing it; whether it was still under way.
     pub fn cancel(&mut self, ticket: Ticket, out: &mut Vec<Output>) -> bool {
         let waited = self.waiting.remove(&ticket).is_some();
         if waited {
@@ -215,7 +221,8 @@ impl Client {
     /// Takes an input; answers come in `out`.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         self.read_clock(now, out);
-        // Trap: a host with nothing below says at once that it has gone, and each batch would bring the next from within.
+        // Trap: a host with nothing below says at once that it has gone, and each batch would bring
+        // the next from within.
         let may_evict = !matches!(input, Input::Yielded { .. });
         match input {
             Input::Greeting => self.on_greeting(now),
@@ -243,7 +250,8 @@ impl Client {
         [flush, publish, lingering, access, freed, self.session_deadline()].into_iter().flatten().min()
     }
 
-    /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
+    /// The directory that this machine has for its root: there is nothing above it. Known once a
+    /// session has begun.
     pub fn root(&self) -> &FileId {
         &self.rights.root
     }
@@ -263,7 +271,8 @@ impl Client {
         self.files.0.len()
     }
 
-    /// What this client holds, file by file, as long as its session's time has not run out. For tests and tools.
+    /// What this client holds, file by file, as long as its session's time has not run out. For
+    /// tests and tools.
     pub fn held(&self, now: Time) -> impl Iterator<Item = (&FileId, &lease::Held)> {
         let valid = self.valid_for_ms(now) > 0;
         let files = self.files.0.iter().filter(move |(_, known)| valid && !known.gone);
@@ -338,7 +347,8 @@ impl Client {
         self.files.get(dir).is_some_and(|known| known.times.is_some())
     }
 
-    /// Learns what was granted. What this client did to a directory's times after the server had seen its log so far is not in them yet.
+    /// Learns what was granted. What this client did to a directory's times after the server had
+    /// seen its log so far is not in them yet.
     pub(crate) fn learn_grant(&mut self, grant: wire::FileGrant) {
         let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
         let of_names = grant.fields.iter().any(|(field, _)| matches!(field, Field::Child(_)));
@@ -477,9 +487,11 @@ impl Client {
 
     fn gone(&mut self, gone: Vec<FileId>) {
         for file in gone {
-            // Identifiers are never reused, so this is known for ever and rests on no lease; a question that comes again asks again.
+            // Identifiers are never reused, so this is known for ever and rests on no lease; a
+            // question that comes again asks again.
             let known = self.files.0.entry(file.clone()).or_default();
-            // What was not deleted here the server knew to be gone before we did: no grant of it is on its way.
+            // What was not deleted here the server knew to be gone before we did: no grant of it is
+            // on its way.
             known.buried |= !known.gone;
             known.gone = true;
             self.break_promise(&file, 0..u64::MAX);
@@ -546,8 +558,8 @@ impl Client {
         }
     }
 
-    /// Lets everything go in order: what is dirty is published, the log flushed, the session ended. True once nothing is left to be
-    /// acknowledged; to be called again after inputs until then.
+    /// Lets everything go in order: what is dirty is published, the log flushed, the session ended.
+    /// True once nothing is left to be acknowledged; to be called again after inputs until then.
     pub fn close(&mut self, now: Now, out: &mut Vec<Output>) -> bool {
         self.publish_all(now, out);
         self.flush_log(out);
@@ -574,7 +586,8 @@ impl Client {
                 _ => {}
             }
             if released.field.is_black_box() {
-                // What is recalled may be more than is held: one of the two leases may be here without the other.
+                // What is recalled may be more than is held: one of the two leases may be here
+                // without the other.
                 answer.keep =
                     self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
             }
@@ -583,7 +596,8 @@ impl Client {
         self.push_release(still_held, answers);
     }
 
-    /// Lets the server know of what was let go: of a file's black boxes together, with this client's own values. `answers` is what of it was not held.
+    /// Lets the server know of what was let go: of a file's black boxes together, with this
+    /// client's own values. `answers` is what of it was not held.
     pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>, answers: Vec<lease::Released>) {
         if self.yields.let_go(&leases) {
             // Somebody waits for it: it is due.
@@ -611,8 +625,8 @@ impl Client {
         self.letting_go.extend(files.into_iter().map(|file| (file, sequence)));
     }
 
-    /// Whether the server has yet to see a release of something of `file`. A grant that comes before was made before, and the
-    /// release takes it back: the call that wanted it asks again.
+    /// Whether the server has yet to see a release of something of `file`. A grant that comes
+    /// before was made before, and the release takes it back: the call that wanted it asks again.
     pub(crate) fn is_letting_go(&self, file: &FileId) -> bool {
         self.letting_go.get(file).is_some_and(|sequence| *sequence > self.log.applied())
     }

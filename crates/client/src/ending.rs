@@ -1,8 +1,11 @@
-//! The orderly end of a machine whose server has not got everything: what is left goes to the host's disk, and over to the server when the machine starts again, in the session that it is of
+//! The orderly end of a machine whose server has not got everything: what is left goes to the
+//! host's disk, and over to the server when the machine starts again, in the session that it is of
 //! (ARCHITECTURE, invariant 14).
 //!
-//! What is dirty becomes publications first: the host seals what was to be uploaded, keeps it, and says that it is stored. So all that is left is a part of the log, and the shares that this
-//! refers to. The next start sends both in the same session, if that still stands; the server knows the entries by their numbers, so that may be cut short and begun again.
+//! What is dirty becomes publications first: the host seals what was to be uploaded, keeps it, and
+//! says that it is stored. So all that is left is a part of the log, and the shares that this
+//! refers to. The next start sends both in the same session, if that still stands; the server knows
+//! the entries by their numbers, so that may be cut short and begun again.
 
 use crate::client::Client;
 use crate::log::Log;
@@ -13,7 +16,8 @@ use std::collections::BTreeSet;
 use wire::{LogEntry, ToClient, ToServer};
 
 impl Client {
-    /// The machine is about to end: what the kernel still writes is taken whether the session's term has run out or not, since it is kept in any case.
+    /// The machine is about to end: what the kernel still writes is taken whether the session's
+    /// term has run out or not, since it is kept in any case.
     pub fn begin_ending(&mut self) {
         self.ending = true;
         let tried_again: Vec<_> =
@@ -30,7 +34,8 @@ impl Client {
         }
     }
 
-    /// Whether this call is among the last, and is done without asking whether leases count: nobody is told of it.
+    /// Whether this call is among the last, and is done without asking whether leases count: nobody
+    /// is told of it.
     pub(crate) fn takes_last_write(&self, call: &Call) -> bool {
         self.ending && self.has_session() && matches!(call, Call::Write { .. })
     }
@@ -55,13 +60,15 @@ impl Client {
         self.publishing.is_idle()
     }
 
-    /// What the server may not have of the log, and the number of its first entry; nothing is to be asked of this client any more.
+    /// What the server may not have of the log, and the number of its first entry; nothing is to be
+    /// asked of this client any more.
     pub fn log_left(&mut self) -> (u64, Vec<LogEntry>) {
         self.log.left()
     }
 }
 
-/// What the end of a machine has left of a session, on its way to the server in that same session. Pure, as the client is.
+/// What the end of a machine has left of a session, on its way to the server in that same session.
+/// Pure, as the client is.
 #[derive(Debug)]
 pub struct Continuation {
     log: Log,
@@ -90,7 +97,8 @@ impl Continuation {
     /// From the server, in answer to a greeting that named the session, or later.
     pub fn hear(&mut self, message: &ToClient) -> Heard {
         match message {
-            // A server that lacks what it had acknowledged has forgotten it: what follows rests on that.
+            // A server that lacks what it had acknowledged has forgotten it: what follows rests on
+            // that.
             ToClient::Resumed { through, .. } if *through < self.log.applied() => Heard::Over,
             ToClient::Resumed { through, rejected, .. } => {
                 self.log.skip_sending();
@@ -116,7 +124,8 @@ impl Continuation {
         self.log.applied() == self.log.last()
     }
 
-    /// The shares that what is left refers to. Others that the machine may have kept are at the servers, and perhaps needed no more.
+    /// The shares that what is left refers to. Others that the machine may have kept are at the
+    /// servers, and perhaps needed no more.
     pub fn shares(&self) -> BTreeSet<ShareId> {
         let put = self.log.updates().filter_map(|operation| match operation {
             Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => Some(put),
@@ -229,7 +238,8 @@ mod tests {
         }
     }
 
-    /// A program's last pages come when it is over with the mount, and the term may be over by then.
+    /// A program's last pages come when it is over with the mount, and the term may be over by
+    /// then.
     #[test]
     fn the_last_writes_are_taken_without_a_term() {
         let (mut client, file) = writer(10);

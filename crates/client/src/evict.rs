@@ -15,7 +15,8 @@ const STEPS: usize = 64;
 pub(crate) struct EvictionClock {
     /// The order in which it passes.
     ahead: VecDeque<FileId>,
-    /// Files that it has picked, of which what was handed out below is being taken back: by the number that says when it is.
+    /// Files that it has picked, of which what was handed out below is being taken back: by the
+    /// number that says when it is.
     picked: BTreeMap<u64, Vec<FileId>>,
 }
 
@@ -40,7 +41,8 @@ impl KnownFile {
 }
 
 impl Client {
-    /// Keeps what is known within bounds: picks files that were not used since the hand last came by. They are forgotten, and their leases let go, once what was handed out below has gone.
+    /// Keeps what is known within bounds: picks files that were not used since the hand last came
+    /// by. They are forgotten, and their leases let go, once what was handed out below has gone.
     pub(crate) fn evict(&mut self, out: &mut Vec<Output>) {
         if self.files.0.len().saturating_sub(self.hand.picked()) <= self.settings.files_max {
             return;
@@ -65,7 +67,8 @@ impl Client {
         }
     }
 
-    /// What was handed out below has gone: of which files, if that was for these. Whatever was used meanwhile stays.
+    /// What was handed out below has gone: of which files, if that was for these. Whatever was used
+    /// meanwhile stays.
     pub(crate) fn evict_picked(&mut self, now: Now, number: u64) {
         for file in self.hand.picked.remove(&number).unwrap_or_default() {
             let Some(known) = self.files.get(&file) else { continue };

@@ -77,8 +77,8 @@ impl Client {
         (offset, length): (u64, u32),
         kept: bool,
     ) -> Tried {
-        // Trap: the kernel may let a program change pages that it has mapped, and tell us late. While any handle here may write, what is read here must
-        // be nobody else's to change.
+        // Trap: the kernel may let a program change pages that it has mapped, and tell us late.
+        // While any handle here may write, what is read here must be nobody else's to change.
         let kind = if self.may_be_mapped(file) { Kind::Write } else { Kind::Read };
         let content = self.content(file, kind)?;
         let mut parts = Vec::new();
@@ -90,8 +90,10 @@ impl Client {
         Ok(Reply::Data(parts))
     }
 
-    /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is at once: nobody waits for an access time, and none is
-    /// recalled for. Of what passes to and fro, and of what is only told, it is done later ([`crate::accesses`]). What the kernel reads from its pages nobody hears of, as with NFS.
+    /// Moves the access time as Linux' relatime does: if the file changed since it was read last,
+    /// or a day later. Only where that is at once: nobody waits for an access time, and none is
+    /// recalled for. Of what passes to and fro, and of what is only told, it is done later
+    /// ([`crate::accesses`]). What the kernel reads from its pages nobody hears of, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
         if self.rights.read_only {
             return;
@@ -118,7 +120,8 @@ impl Client {
         }
     }
 
-    /// Whether the one user that this machine counts as may read `file` of `owner`, or run it: else the server refuses that it was read.
+    /// Whether the one user that this machine counts as may read `file` of `owner`, or run it: else
+    /// the server refuses that it was read.
     fn may_have_read(&self, file: &FileId, owner: u32) -> bool {
         let Some(uid) = self.rights.squash.filter(|uid| *uid != 0) else { return true };
         let cred = self.rights.cred(&Cred { uid, ..Cred::default() });
@@ -280,7 +283,8 @@ impl Client {
         Ok(())
     }
 
-    /// fsync of one file, or of everything: flush content, then the log, and wait until all of it is durable at the server.
+    /// fsync of one file, or of everything: flush content, then the log, and wait until all of it
+    /// is durable at the server.
     pub(crate) fn sync(
         &mut self,
         now: Now,
@@ -307,7 +311,8 @@ impl Client {
         if self.log.applied() < through {
             return Err(Stop::Need(Need::Applied(through)));
         }
-        // All that can be is durable now. What could not be applied since somebody asked last is said once.
+        // All that can be is durable now. What could not be applied since somebody asked last is
+        // said once.
         if self.take_unsaved(file) { Err(Stop::Error(Error::CutOff)) } else { Ok(Reply::Nothing) }
     }
 
@@ -328,7 +333,8 @@ impl Client {
         inline: Option<Vec<u8>>,
     ) {
         if to == from && inline.is_none() {
-            // The server knows nothing of our lease. Whatever happened to it, going on as if we had it leads nowhere: ask for it. Mostly it was let go since.
+            // The server knows nothing of our lease. Whatever happened to it, going on as if we had
+            // it leads nowhere: ask for it. Mostly it was let go since.
             if self.files.holds(file, &Field::Content, Kind::Read) {
                 self.let_go_of_content(file);
             }

@@ -1,14 +1,18 @@
-//! Entries of a directory that a front door has handed out below: to the kernel, which answers by them itself.
+//! Entries of a directory that a front door has handed out below: to the kernel, which answers by
+//! them itself.
 
 use lease::Label;
 use namespace::fold;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// An answer that was given so long ago is in the kernel, however busy the machine: whoever asked has run again. What is taken back then is gone.
+/// An answer that was given so long ago is in the kernel, however busy the machine: whoever asked
+/// has run again. What is taken back then is gone.
 const TAKEN_IN_MS: u32 = 100;
 
-/// Entries of one directory, of names that are there and of names that are not, by the very names that the kernel knows them by. Leases are of folded names, and several entries may stand under one.
+/// Entries of one directory, of names that are there and of names that are not, by the very names
+/// that the kernel knows them by. Leases are of folded names, and several entries may stand under
+/// one.
 #[derive(Debug, Default)]
 pub struct Given {
     names: FxHashMap<Label, When>,
@@ -57,7 +61,8 @@ impl Given {
         true
     }
 
-    /// Whether there are any whose names fold to `folded`, and that were not taken back since they were given.
+    /// Whether there are any whose names fold to `folded`, and that were not taken back since they
+    /// were given.
     pub fn has_folding_to(&self, folded: &Label) -> bool {
         let others = self.unfolded.get(folded).into_iter().flatten();
         let is_there = |label: &Label| self.names.get(label).is_some_and(|when| !when.was_told);

@@ -1,4 +1,5 @@
-//! Handles: opening, the deletion disposition, closing; and with them this client's own values of a file's black boxes (BlackBox §4.3, §4.4).
+//! Handles: opening, the deletion disposition, closing; and with them this client's own values of a
+//! file's black boxes (BlackBox §4.3, §4.4).
 
 use crate::client::Client;
 use crate::file_io::want_content;
@@ -10,7 +11,8 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
 
-/// How many handles this client has on a file: in all, and in each mode. What others see of it (and only as one of many) is which of these are not zero.
+/// How many handles this client has on a file: in all, and in each mode. What others see of it (and
+/// only as one of many) is which of these are not zero.
 #[derive(Debug, Default)]
 pub(crate) struct Handles([u32; Field::BLACK_BOXES.len()]);
 
@@ -113,7 +115,8 @@ impl Client {
     ) -> Result<Reply, Stop> {
         self.used(&file);
         let own = self.own(&file);
-        // What the kernel has in its pages it shows through such a handle, also what is being written through and does not count yet.
+        // What the kernel has in its pages it shows through such a handle, also what is being
+        // written through and does not count yet.
         let is_back = self.files.get(&file).is_none_or(|known| known.writes == Writes::Back);
         if open.has_mode(Mode::AccessRead) && !is_back {
             return Err(want_content(&file, Kind::Write));
@@ -122,7 +125,8 @@ impl Client {
         if let Some(known) = self.files.get_mut(&file) {
             known.add_handle(open);
         }
-        // Pages that were read before must not be written to through a mapping unless they are this machine's to change.
+        // Pages that were read before must not be written to through a mapping unless they are this
+        // machine's to change.
         let known = self.files.get(&file);
         let keep_pages = !self.may_be_mapped(&file)
             || known.is_some_and(|known| known.covers(&Field::Content, Kind::Write));
@@ -152,7 +156,8 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    /// What was true of this handle alone is so no more, for which `SelfWrite` is needed. Others close theirs without a word to this one (BlackBox §4.3).
+    /// What was true of this handle alone is so no more, for which `SelfWrite` is needed. Others
+    /// close theirs without a word to this one (BlackBox §4.3).
     pub(crate) fn close_handle(
         &mut self,
         now: Now,
@@ -199,8 +204,8 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    /// Deletes the file if its last handle goes and it is to go with that. Whether the server has to see to it: it hears of whoever is really the
-    /// last.
+    /// Deletes the file if its last handle goes and it is to go with that. Whether the server has
+    /// to see to it: it hears of whoever is really the last.
     fn dispose_at_last_close(&mut self, now: Now, waiting: &Waiting, file: &FileId) -> Result<bool, Stop> {
         let has_name = match self.files.attributes(file, Kind::Read) {
             Known::Used(attributes) => Some(attributes.links > 0),
@@ -223,7 +228,8 @@ impl Client {
         match self.decide(now, Operation::Dispose { file: file.clone(), time: now.wall }) {
             // Others have it open, or nothing is pending after all.
             Ok(_) | Err(Stop::Error(Error::Invalid)) => Ok(false),
-            // Whoever deletes by closing finds no such name afterwards: that is worth asking once for the leases.
+            // Whoever deletes by closing finds no such name afterwards: that is worth asking once
+            // for the leases.
             Err(Stop::Need(need)) if deletes && !waiting.keeps_losing() => Err(Stop::Need(need)),
             Err(_) => Ok(true),
         }

@@ -33,10 +33,12 @@ pub enum Outcome {
 /// An input beside calls.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// There is a new connection to the server, and the host is about to send the greeting over it (`directory::Input::Open`; it names the session if
-    /// [`Client::has_session`](crate::Client::has_session)): what was under way over an
-    /// earlier one is lost, and nothing of that comes after this. Leases count from here, once the greeting has been answered. The same after
-    /// [`ToClient::Fenced`], whether the connection stays or not: a new session is to be opened.
+    /// There is a new connection to the server, and the host is about to send the greeting over it
+    /// (`directory::Input::Open`; it names the session if
+    /// [`Client::has_session`](crate::Client::has_session)): what was under way over an earlier one
+    /// is lost, and nothing of that comes after this. Leases count from here, once the greeting has
+    /// been answered. The same after [`ToClient::Fenced`], whether the connection stays or not: a
+    /// new session is to be opened.
     Greeting,
     /// From the server.
     Message(ToClient),
@@ -52,7 +54,8 @@ pub enum Input {
         /// Which.
         number: u64,
     },
-    /// Front doors have forgotten these, of which they were told that they linger ([`Reply::Lingers`]).
+    /// Front doors have forgotten these, of which they were told that they linger
+    /// ([`Reply::Lingers`]).
     Forgotten(Vec<FileId>),
     /// Time has passed; spurious ones do no harm.
     Tick,
@@ -74,13 +77,17 @@ pub enum Output {
     Store(Upload),
     /// These shares were stored and are not needed after all: let go the machine's leases on them.
     Unneeded(Vec<ShareId>),
-    /// The host need not keep the bytes of these shares any more: the server has what refers to them, or nobody will.
+    /// The host need not keep the bytes of these shares any more: the server has what refers to
+    /// them, or nobody will.
     Settled(Vec<ShareId>),
-    /// What was done here and did not happen at the server: to be kept where the user finds it. Never silent. What of it is in shares the host has by its own: of each that it was
-    /// told to store it keeps the bytes until it is told that they are settled or not needed.
+    /// What was done here and did not happen at the server: to be kept where the user finds it.
+    /// Never silent. What of it is in shares the host has by its own: of each that it was told to
+    /// store it keeps the bytes until it is told that they are settled or not needed.
     Salvage(Salvage),
-    /// Leases are recalled that front doors have handed out below, or the server is to change what they are of: all of this is to go, then [`Input::Yielded`]; the leases are held until then, since
-    /// what holds locks below may be waiting for an answer under them. Answers that were on their way meanwhile may bring it back: so it is to go once more after that.
+    /// Leases are recalled that front doors have handed out below, or the server is to change what
+    /// they are of: all of this is to go, then [`Input::Yielded`]; the leases are held until then,
+    /// since what holds locks below may be waiting for an answer under them. Answers that were on
+    /// their way meanwhile may bring it back: so it is to go once more after that.
     Yield {
         /// Names it.
         number: u64,
@@ -100,14 +107,16 @@ pub struct Upload {
     pub share: ShareId,
     /// The file's key.
     pub key: [u8; 32],
-    /// Nonce and plain bytes of each piece; their ciphertexts stand in the share one after the other.
+    /// Nonce and plain bytes of each piece; their ciphertexts stand in the share one after the
+    /// other.
     pub pieces: Vec<([u8; 12], Bytes)>,
 }
 
 /// What to invalidate below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// Labels that fold to this one ([`namespace::fold()`]) may be bound to something else (or be bound at all) now.
+    /// Labels that fold to this one ([`namespace::fold()`]) may be bound to something else (or be
+    /// bound at all) now.
     Entry(FileId, Label),
     /// Any label of a directory may be bound to something else, or to something at all.
     Entries(FileId),
@@ -115,6 +124,7 @@ pub enum Invalidation {
     Attributes(FileId),
     /// Pages, and attributes with them.
     Pages(FileId),
-    /// Whatever was handed out: the session was over, or nobody knows how long this machine was asleep.
+    /// Whatever was handed out: the session was over, or nobody knows how long this machine was
+    /// asleep.
     Everything,
 }

@@ -16,18 +16,20 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-// Hundreds of thousands of these are what the client's memory goes to; what most files do not have is on the heap.
+// Hundreds of thousands of these are what the client's memory goes to; what most files do not have
+// is on the heap.
 const _: () = assert!(size_of::<KnownFile>() <= 344);
 
-/// One file: the leases held on it, and the values that they give knowledge of. A value without its lease is no
-/// knowledge; letting a lease go forgets the value with it.
+/// One file: the leases held on it, and the values that they give knowledge of. A value without its
+/// lease is no knowledge; letting a lease go forgets the value with it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownFile {
     /// What is held.
     pub held: Held,
     /// Deleted here, or known to be gone for good; kept until the server knows it too.
     pub gone: bool,
-    /// Gone, and the server knows it too: no grant of it is on its way any more. It is only open still.
+    /// Gone, and the server knows it too: no grant of it is on its way any more. It is only open
+    /// still.
     pub buried: bool,
     /// Used since the eviction hand last passed.
     pub recent: bool,
@@ -35,7 +37,8 @@ pub(crate) struct KnownFile {
     pub looked_up: LookedUp,
     /// Extended attributes that are not in `xattrs` are known not to exist.
     pub xattrs_complete: bool,
-    /// Open handles, if there are any. Which of this client's own values they make true only changes under `SelfWrite`.
+    /// Open handles, if there are any. Which of this client's own values they make true only
+    /// changes under `SelfWrite`.
     pub handles: Option<Box<Handles>>,
     pub attributes: Option<Attributes>,
     /// Of a directory; so is `children`.
@@ -86,7 +89,8 @@ pub(crate) struct Children {
     pub by_position: BTreeMap<u64, (Label, Entry)>,
     /// Folds of which every label that is bound is in here.
     pub told: BTreeSet<Label>,
-    /// Every entry with a position up to this one is in here (as far as leases cover it); `u64::MAX`: all of them.
+    /// Every entry with a position up to this one is in here (as far as leases cover it);
+    /// `u64::MAX`: all of them.
     pub through: u64,
     /// No entry stands at a greater position.
     pub last: u64,
@@ -98,7 +102,8 @@ pub(crate) struct Children {
 }
 
 impl Children {
-    /// Of a directory just made here: nothing, and all of that is known. It is born with the first block of integers.
+    /// Of a directory just made here: nothing, and all of that is known. It is born with the first
+    /// block of integers.
     pub fn born() -> Children {
         Children { through: u64::MAX, integers: (1, wire::BIRTH_RESERVATION + 1), ..Children::default() }
     }
@@ -130,7 +135,8 @@ impl Children {
         self.by_position.insert(entry.position, (label.clone(), entry));
     }
 
-    /// `label` is bound to nothing; in a directory that is known completely absence says so by itself.
+    /// `label` is bound to nothing; in a directory that is known completely absence says so by
+    /// itself.
     pub fn unbind(&mut self, label: &Label) {
         let old = if self.complete() {
             self.by_label.remove(label)
@@ -142,7 +148,8 @@ impl Children {
         }
     }
 
-    /// Forgets whatever is known of labels that fold to one of `folded`: of all together, since it looks at every label that is known.
+    /// Forgets whatever is known of labels that fold to one of `folded`: of all together, since it
+    /// looks at every label that is known.
     pub fn forget(&mut self, folded: &BTreeSet<&Label>) {
         let Children { by_label, by_position, told, .. } = self;
         told.retain(|label| !folded.contains(label));
@@ -215,8 +222,9 @@ impl Files {
         self.0.get_mut(file).map(|known| &mut **known)
     }
 
-    /// Brings what is known of `files` into the processor's cache: looked at in one short loop, their misses overlap; one by one, with a decision between each,
-    /// they were more than a quarter of what a listing costs.
+    /// Brings what is known of `files` into the processor's cache: looked at in one short loop,
+    /// their misses overlap; one by one, with a decision between each, they were more than a
+    /// quarter of what a listing costs.
     pub fn warm<'a>(&self, files: impl Iterator<Item = &'a FileId>) {
         std::hint::black_box(files.filter_map(|file| self.get(file)).filter(|known| known.gone).count());
     }
@@ -349,7 +357,8 @@ impl KnownFile {
         }
     }
 
-    /// Everything that is held, in an order in which it can be let go: names before all names. (The server may take a name for one of all, if the grant of all was lost on its way.)
+    /// Everything that is held, in an order in which it can be let go: names before all names. (The
+    /// server may take a name for one of all, if the grant of all was lost on its way.)
     pub fn to_let_go(&self) -> Vec<Field> {
         let mut fields: Vec<Field> = self.held.iter().map(|(field, _)| field).collect();
         fields.reverse();

@@ -1,7 +1,8 @@
 //! The client's state machine: a machine's single holder of leases.
 //!
-//! Operations that its leases cover are decided and done here, logged, and replayed at the server later (Farsite §2.3, §6). [`Client`] is
-//! pure: calls, messages and the time come in; answers, messages and things for the host to do go out.
+//! Operations that its leases cover are decided and done here, logged, and replayed at the server
+//! later (Farsite §2.3, §6). [`Client`] is pure: calls, messages and the time come in; answers,
+//! messages and things for the host to do go out.
 
 #![allow(missing_docs, reason = "fields of calls are documented once, on the calls")]
 

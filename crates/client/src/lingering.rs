@@ -1,6 +1,9 @@
-//! Files that have lost their last name and are still known below. A kernel makes two requests of one call on a path: it looks the name up, then asks for what it wants of the file. In between the
-//! file may be replaced, here or by another machine; what it was told stays good for it all the same, as on a local disk. So such a file lingers: this client has it open until the front door says
-//! that it is forgotten, or, where another machine takes the name, for as long as who looked it up may need to come back.
+//! Files that have lost their last name and are still known below. A kernel makes two requests of
+//! one call on a path: it looks the name up, then asks for what it wants of the file. In between
+//! the file may be replaced, here or by another machine; what it was told stays good for it all the
+//! same, as on a local disk. So such a file lingers: this client has it open until the front door
+//! says that it is forgotten, or, where another machine takes the name, for as long as who looked
+//! it up may need to come back.
 
 use crate::client::Client;
 use crate::waiting::Waiting;
@@ -11,8 +14,9 @@ use namespace::{Cred, Effect, Entry, FileKind, Known, Operation, Verdict};
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU16;
 
-/// For so long after a lookup its asker may come back for what it found, ms; and for so long after the recall that found it so recent the file lingers. A thread that waits for a busy processor has come
-/// by then; one that has not looks the name up once more.
+/// For so long after a lookup its asker may come back for what it found, ms; and for so long after
+/// the recall that found it so recent the file lingers. A thread that waits for a busy processor
+/// has come by then; one that has not looks the name up once more.
 const LOOKED_UP_MS: u64 = 2_000;
 
 /// A handle that keeps a file and nothing else.
@@ -30,8 +34,9 @@ enum Until {
     Time(Time),
 }
 
-/// When a file was last looked up: a second, counted round and round in two bytes, since each file that is known has one. One that was looked up a day ago may be taken for one that was just now, and
-/// lingers for nothing.
+/// When a file was last looked up: a second, counted round and round in two bytes, since each file
+/// that is known has one. One that was looked up a day ago may be taken for one that was just now,
+/// and lingers for nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LookedUp(Option<NonZeroU16>);
 
@@ -51,13 +56,16 @@ impl LookedUp {
 }
 
 impl Client {
-    /// Front doors keep what they are told, and say when they forget what lingers ([`crate::Input::Forgotten`]). From now on files linger.
+    /// Front doors keep what they are told, and say when they forget what lingers
+    /// ([`crate::Input::Forgotten`]). From now on files linger.
     pub fn has_below(&mut self) {
         self.is_handed_out = true;
     }
 
-    /// `entry` is about to be told to who looks its name up, and comes back for what it wants of the file: the lease that lets this client have it open until then, if it is not held. What only
-    /// names directories needs none: nobody loses a directory between two requests that is not empty, and what is asked of one that is gone is answered from what it was.
+    /// `entry` is about to be told to who looks its name up, and comes back for what it wants of
+    /// the file: the lease that lets this client have it open until then, if it is not held. What
+    /// only names directories needs none: nobody loses a directory between two requests that is not
+    /// empty, and what is asked of one that is gone is answered from what it was.
     pub(crate) fn look_up(&mut self, now: Now, entry: &Entry) -> Option<Lease> {
         if !self.is_handed_out || entry.kind == FileKind::Directory {
             return None;
@@ -70,7 +78,8 @@ impl Client {
         None
     }
 
-    /// Others want to know whether this client has files open, and may be about to remove them. Those that were just looked up are.
+    /// Others want to know whether this client has files open, and may be about to remove them.
+    /// Those that were just looked up are.
     pub(crate) fn linger_if_looked_up(&mut self, now: Now, recalled: &[Released]) {
         for Released { file, field, keep } in recalled {
             if *field != Field::Handles || keep.is_some_and(|kept| kept.covers(Kind::Touch)) {
@@ -84,7 +93,8 @@ impl Client {
         }
     }
 
-    /// Whether a call waits that is of `file`, by whatever name it was found: it is to be answered from that file, however long it takes.
+    /// Whether a call waits that is of `file`, by whatever name it was found: it is to be answered
+    /// from that file, however long it takes.
     fn is_waited_for(&self, file: &FileId) -> bool {
         self.waiting.values().any(|waiting| match &waiting.call {
             Call::Stat { file: of }
@@ -102,7 +112,8 @@ impl Client {
         })
     }
 
-    /// The last handle of `file` is about to be closed, and with it the file may go, which somebody else here may just have looked up.
+    /// The last handle of `file` is about to be closed, and with it the file may go, which somebody
+    /// else here may just have looked up.
     pub(crate) fn linger_if_left(&mut self, now: Now, file: &FileId) {
         let Some(known) = self.files.get(file) else { return };
         let has_name = known.attributes.is_some_and(|attributes| attributes.links > 0);
@@ -119,8 +130,10 @@ impl Client {
         }
     }
 
-    /// Which file is to linger once its last name is taken by an operation that is decided here: the kernel holds on to what it has removed, and to what others of its threads have just found.
-    /// Without the leases to have it open at hand it does not: who finds it gone looks its name up once more.
+    /// Which file is to linger once its last name is taken by an operation that is decided here:
+    /// the kernel holds on to what it has removed, and to what others of its threads have just
+    /// found. Without the leases to have it open at hand it does not: who finds it gone looks its
+    /// name up once more.
     pub(crate) fn would_linger(&self, entry: &Known<Entry>) -> Option<FileId> {
         let Known::Used(entry) = entry else { return None };
         let known = self.files.get(&entry.file).filter(|_| self.is_handed_out)?;
@@ -196,7 +209,8 @@ impl Client {
         self.go_on(now, ticket, waiting, out);
     }
 
-    /// Nearly always the kernel forgets a file as soon as it has been removed, before the log goes anywhere: then it has died with its last name, and nobody need hear that it lingered.
+    /// Nearly always the kernel forgets a file as soon as it has been removed, before the log goes
+    /// anywhere: then it has died with its last name, and nobody need hear that it lingered.
     fn dies_as_removed(&mut self, file: &FileId, removed: u64) -> bool {
         let known = self.files.get(file);
         let only = known.and_then(|known| known.handles.as_deref()).is_some_and(|all| all.is_only(HANDLE));

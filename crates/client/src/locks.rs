@@ -1,8 +1,11 @@
-//! Locks of ranges: local under the lease on them, and of interest to the server only when that lease goes (docs/internals/leases.md, "Locks of ranges").
+//! Locks of ranges: local under the lease on them, and of interest to the server only when that
+//! lease goes (docs/internals/leases.md, "Locks of ranges").
 //!
-//! What is locked and unlocked under the write lease nobody else can see, and a session's locks go with it, so none of it is worth an entry in the log. When the lease is let go, what has
-//! changed since it came is written down before the release. A call that waits holds nothing: it keeps what it knows under a lease to read, and is tried again when that is recalled, since
-//! then somebody changes what is locked, or when something is unlocked here.
+//! What is locked and unlocked under the write lease nobody else can see, and a session's locks go
+//! with it, so none of it is worth an entry in the log. When the lease is let go, what has changed
+//! since it came is written down before the release. A call that waits holds nothing: it keeps what
+//! it knows under a lease to read, and is tried again when that is recalled, since then somebody
+//! changes what is locked, or when something is unlocked here.
 
 use crate::client::Client;
 use crate::waiting::{Need, Stop};
@@ -54,7 +57,8 @@ impl Client {
             decided => return decided.map(|()| Reply::Nothing),
         }
         if change.space == LockSpace::Flock {
-            // Who waits to raise a lock lets go of what it has first, or two of them would wait for each other (flock(2): "not guaranteed to be atomic").
+            // Who waits to raise a lock lets go of what it has first, or two of them would wait for
+            // each other (flock(2): "not guaranteed to be atomic").
             self.change_lock(&file, LockChange { kind: None, ..change })?;
         } else if self.closes_a_circle(&file, &change) {
             return Err(Stop::Error(Error::Deadlock));
@@ -85,7 +89,8 @@ impl Client {
         }
     }
 
-    /// Whether those in the way wait themselves, in the end, for who asks: as far as owners on this machine go. Across machines nobody looks.
+    /// Whether those in the way wait themselves, in the end, for who asks: as far as owners on this
+    /// machine go. Across machines nobody looks.
     fn closes_a_circle(&self, file: &FileId, change: &LockChange) -> bool {
         let here = |file: &FileId, change: &LockChange| -> Vec<u64> {
             let Known::Used(locks) = self.files.locks(file, Kind::Read) else { return Vec::new() };
@@ -108,7 +113,8 @@ impl Client {
         false
     }
 
-    /// The lease on locks is about to go: what the server does not have yet goes into the log before.
+    /// The lease on locks is about to go: what the server does not have yet goes into the log
+    /// before.
     pub(crate) fn write_down_locks(&mut self, now: Now, file: &FileId) {
         let Some(locks) = self.files.get_mut(file).and_then(|known| known.locks.as_mut()) else { return };
         let Some(written) = locks.written.take() else { return };

@@ -1,4 +1,5 @@
-//! The update log: what was decided here and is to be replayed at the server, and what was let go, in one FIFO.
+//! The update log: what was decided here and is to be replayed at the server, and what was let go,
+//! in one FIFO.
 
 use ident::FileId;
 use lease::{Field, Released};
@@ -6,12 +7,13 @@ use namespace::{Error, Operation, Rules};
 use std::collections::VecDeque;
 use wire::{LogEntry, ToServer};
 
-/// Entries of one message: the server decides each again, so a message must not hold up its other clients for long.
+/// Entries of one message: the server decides each again, so a message must not hold up its other
+/// clients for long.
 const ENTRIES_PER_MESSAGE: usize = 1_000;
 /// And so many bytes, about.
 const BYTES_PER_MESSAGE: usize = 512 << 10;
-/// Entries that may wait for their acknowledgment before new updates have to wait too: no more than the server takes in within seconds, or what was
-/// done would not be durable when it is said to be.
+/// Entries that may wait for their acknowledgment before new updates have to wait too: no more than
+/// the server takes in within seconds, or what was done would not be durable when it is said to be.
 const ENTRIES_MAX: usize = 64_000;
 /// And so many bytes, about.
 const BYTES_MAX: usize = 64 << 20;
@@ -24,13 +26,15 @@ const FORGOTTEN_WITHIN: usize = 32;
 pub(crate) struct Log {
     /// Not yet acknowledged, in order, with their approximate sizes.
     entries: VecDeque<(LogEntry, usize)>,
-    /// What of these lets go of nothing that is held here, and only answers a recall: in which of them, and what.
+    /// What of these lets go of nothing that is held here, and only answers a recall: in which of
+    /// them, and what.
     answers: Vec<(u64, Released)>,
     /// Sequence number of the first of them; numbers begin at 1.
     first: u64,
     /// How many of them were sent.
     sent: usize,
-    /// What was sent last is acknowledged when something rests on it, or with the server's next tick.
+    /// What was sent last is acknowledged when something rests on it, or with the server's next
+    /// tick.
     unhurried: bool,
     /// Approximate bytes not yet sent.
     unsent_bytes: usize,
@@ -66,7 +70,8 @@ impl Log {
         log
     }
 
-    /// All that is not acknowledged, as it is to be said over the next connection, and the number of its first entry.
+    /// All that is not acknowledged, as it is to be said over the next connection, and the number
+    /// of its first entry.
     pub fn left(&mut self) -> (u64, Vec<LogEntry>) {
         self.rewind();
         (self.first, self.entries.iter().map(|(entry, _)| entry.clone()).collect())
@@ -132,7 +137,8 @@ impl Log {
         self.entries.len() >= ENTRIES_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// The next message, if something is unsent; or if all that was sent is to be acknowledged at once (`answer`), and the server does not know that yet.
+    /// The next message, if something is unsent; or if all that was sent is to be acknowledged at
+    /// once (`answer`), and the server does not know that yet.
     pub fn next_message(&mut self, answer: bool) -> Option<ToServer> {
         let first = self.first + self.sent as u64;
         let mut bytes = 0;
@@ -158,13 +164,15 @@ impl Log {
     /// Nothing that was sent counts as sent: there is a new connection.
     pub fn rewind(&mut self) {
         (self.sent, self.unsent_bytes, self.unhurried) = (0, self.bytes, false);
-        // Whoever asked for these flushes over the last connection may have forgotten; what it still waits for it asks for again, by numbers that may be the same.
+        // Whoever asked for these flushes over the last connection may have forgotten; what it
+        // still waits for it asks for again, by numbers that may be the same.
         for (entry, _) in &mut self.entries {
             if let LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. } = entry {
                 *entry = LogEntry::Flushed { number: 0 };
             }
         }
-        // So it may have forgotten a recall, and to let go of what is not held is a misdeed then. If it still waits it recalls again.
+        // So it may have forgotten a recall, and to let go of what is not held is a misdeed then.
+        // If it still waits it recalls again.
         for (sequence, answer) in std::mem::take(&mut self.answers) {
             let at = sequence.checked_sub(self.first).and_then(|at| self.entries.get_mut(at as usize));
             if let Some((LogEntry::Release(released), _)) = at {
@@ -173,8 +181,9 @@ impl Log {
         }
     }
 
-    /// The entry `removed` took the last name of `file` while this client had it open, and was to stay until that is over: it is over, and goes with the name after all. Not if the server has been told
-    /// otherwise, or may be told more of the file.
+    /// The entry `removed` took the last name of `file` while this client had it open, and was to
+    /// stay until that is over: it is over, and goes with the name after all. Not if the server has
+    /// been told otherwise, or may be told more of the file.
     pub fn removes_at_once(&mut self, removed: u64, file: &FileId) -> bool {
         let Some(at) = removed.checked_sub(self.first).map(|at| at as usize) else { return false };
         let concerns = |(entry, _): &(LogEntry, usize)| match entry {

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileGrant, Values};
 
 impl Files {
-    /// Carries out an effect, as far as the fields it changes are known here. Of operations decided here all are; of those that the server
-    /// did for this client (shipped), some.
+    /// Carries out an effect, as far as the fields it changes are known here. Of operations decided
+    /// here all are; of those that the server did for this client (shipped), some.
     pub fn apply(&mut self, effect: &Effect, decided_here: bool) {
         match effect {
             Effect::Birth { file, attributes, content, target, times } => {
@@ -89,7 +89,8 @@ impl Files {
         });
     }
 
-    /// To a machine that may not look everywhere, what was moved away is gone; but it may be moved back.
+    /// To a machine that may not look everywhere, what was moved away is gone; but it may be moved
+    /// back.
     pub fn revive(&mut self, grant: &FileGrant) {
         let bound = grant.values.children.iter().map(|(_, entry)| &entry.file);
         for file in bound.chain([&grant.file]) {
@@ -99,8 +100,9 @@ impl Files {
         }
     }
 
-    /// Takes a grant. What is known already is newer than what the server sends (its leases were held all along, and updates may be on
-    /// their way), so a value is only taken where there was none.
+    /// Takes a grant. What is known already is newer than what the server sends (its leases were
+    /// held all along, and updates may be on their way), so a value is only taken where there was
+    /// none.
     pub fn grant(&mut self, mut grant: FileGrant) {
         let known = self.0.entry(grant.file.clone()).or_default();
         if known.gone {
@@ -124,7 +126,8 @@ impl Files {
         }
         known.learn(grant.values);
         if !known.xattrs_complete {
-            // An attribute that is granted by name comes with its value, so one without does not exist.
+            // An attribute that is granted by name comes with its value, so one without does not
+            // exist.
             for (field, _) in grant.fields {
                 if let Field::Xattr(name) = field {
                     known.xattrs.entry(name).or_insert(None);
@@ -133,7 +136,8 @@ impl Files {
         }
     }
 
-    /// Lets go of leases, one after the other, and forgets what they gave knowledge of. Says what was held of each.
+    /// Lets go of leases, one after the other, and forgets what they gave knowledge of. Says what
+    /// was held of each.
     pub fn release(&mut self, leases: &[Released]) -> Vec<Option<Kind>> {
         let release = |released: &Released| {
             let known = self.get_mut(&released.file)?;
@@ -161,10 +165,11 @@ impl Files {
 }
 
 impl KnownFile {
-    /// With all labels go those that are held by name: if the grant of all was lost on its way, the server took a name that was granted after it for one of all, and takes it back with
-    /// them.
+    /// With all labels go those that are held by name: if the grant of all was lost on its way, the
+    /// server took a name that was granted after it for one of all, and takes it back with them.
     fn let_go(&mut self, released: &Released) {
-        // What may still be read of a change that the server has not heard of is seen by nobody until it has.
+        // What may still be read of a change that the server has not heard of is seen by nobody
+        // until it has.
         let is_unheard = self.writes == Writes::Unheard && released.keep.is_some();
         if released.field == Field::Content && released.keep != Some(Kind::Write) && !is_unheard {
             self.writes = Writes::Back;
@@ -196,12 +201,14 @@ impl KnownFile {
                 self.xattrs = BTreeMap::new();
             }
             Field::Locks => self.locks = None,
-            // A label is one of many, see [`Files::release`]. The others are read only under their leases, and learnt anew with the next.
+            // A label is one of many, see [`Files::release`]. The others are read only under their
+            // leases, and learnt anew with the next.
             Field::Child(_) | Field::Disposition | Field::Handles | Field::Mode(_) | Field::Path => {}
         }
     }
 
-    /// Leaves out of `values` what is known here better: the server may not have seen yet how it went.
+    /// Leaves out of `values` what is known here better: the server may not have seen yet how it
+    /// went.
     fn keep_own(&self, values: &mut Values) {
         if let Some(children) = &self.children {
             let known = |folded: &Label| {
@@ -247,7 +254,8 @@ impl KnownFile {
         if let Some(head) = values.content {
             self.learn_content(head, values.inline, values.extents);
         }
-        // What no lease covers must not become known by the back door: it would still be here when a lease comes.
+        // What no lease covers must not become known by the back door: it would still be here when
+        // a lease comes.
         let held = &self.held;
         for (name, value) in values.xattrs {
             if held.is_whole() || held.kind(&Field::Xattr(name.clone())).is_some() {
@@ -298,7 +306,8 @@ impl KnownFile {
         if let Some(block) = reservation {
             children.add_integers(block);
         }
-        // A directory that is known completely is known better here than there, but for labels that were let go and come back: all others were left out.
+        // A directory that is known completely is known better here than there, but for labels that
+        // were let go and come back: all others were left out.
         if children.complete() {
             for (label, entry) in entries {
                 if !children.by_label.contains_key(&label) {
@@ -334,7 +343,8 @@ impl KnownFile {
 
     fn set_content(&mut self, head: &ContentHead, change: &ContentChange) {
         match &mut self.content {
-            // Publications are made from what is open here; only times come from elsewhere (utimens).
+            // Publications are made from what is open here; only times come from elsewhere
+            // (utimens).
             KnownContent::Open(content) => content.adopt(head),
             KnownContent::Head(known, inline) => {
                 *known = *head;
@@ -367,7 +377,8 @@ mod tests {
         }
     }
 
-    /// The server thinks that the lease is held, whose grant was let go of when it came: so it tells the value along with something else.
+    /// The server thinks that the lease is held, whose grant was let go of when it came: so it
+    /// tells the value along with something else.
     #[test]
     fn an_attribute_that_is_told_without_a_lease_is_not_known_when_the_lease_comes() {
         let mut files = Files(FxHashMap::default());

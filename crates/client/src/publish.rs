@@ -1,4 +1,5 @@
-//! Getting content out: uploads of shares, publications in the log, folding of small synced writes, and the account of what is dirty.
+//! Getting content out: uploads of shares, publications in the log, folding of small synced writes,
+//! and the account of what is dirty.
 
 use crate::client::Client;
 use crate::known::KnownContent;
@@ -13,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Dirty bytes of one file from which on uploading begins while the writer goes on.
 const EARLY_BYTES: u64 = 8 << 20;
-/// Bytes in shares that are published and not acknowledged, from which on the log is flushed: all of them are kept here, too, since nobody else keeps them for this client should its session end.
+/// Bytes in shares that are published and not acknowledged, from which on the log is flushed: all
+/// of them are kept here, too, since nobody else keeps them for this client should its session end.
 const UNSETTLED_BYTES: u64 = 32 << 20;
 /// Likewise, how many ranges of it: each is an extent, or a hole, in one entry of the log.
 const EARLY_RUNS: usize = 4096;
@@ -28,11 +30,13 @@ pub(crate) struct Publishing {
     files: FxHashMap<FileId, Held>,
     since: BTreeSet<(Time, FileId)>,
     held_bytes: u64,
-    /// Shares that are stored and stand in no publication yet: others of the same flush are still under way.
+    /// Shares that are stored and stand in no publication yet: others of the same flush are still
+    /// under way.
     unpublished: FxHashMap<FileId, Vec<ShareId>>,
     /// Shares that are stored and will stand in none.
     pub unneeded: Vec<ShareId>,
-    /// Publications that are not acknowledged yet; and the last one of each file (by sequence number).
+    /// Publications that are not acknowledged yet; and the last one of each file (by sequence
+    /// number).
     published: VecDeque<Published>,
     last: FxHashMap<FileId, u64>,
     /// Since when the content was dirty that is under way of each file.
@@ -100,14 +104,16 @@ impl Publishing {
         files.into_iter()
     }
 
-    /// The content that was known of `file` is forgotten: uploads on their way are of none that will be known again.
+    /// The content that was known of `file` is forgotten: uploads on their way are of none that
+    /// will be known again.
     pub fn orphan(&mut self, file: &FileId) {
         for (content, _) in self.uploads.values_mut() {
             content.take_if(|(of, _)| of == file);
         }
     }
 
-    /// All content is forgotten. Shares that were published stay as they are: the server may have heard of that, and what is to be salvaged is in them.
+    /// All content is forgotten. Shares that were published stay as they are: the server may have
+    /// heard of that, and what is to be salvaged is in them.
     pub fn abandon(&mut self) {
         self.uploads.values_mut().for_each(|(content, _)| *content = None);
         let stored = std::mem::take(&mut self.unpublished).into_values().flatten();
@@ -137,8 +143,8 @@ impl Client {
         self.publishing.dirty_bytes().saturating_add(unsettled) < self.settings.dirty_bytes_max
     }
 
-    /// Begins to publish `file`'s dirty content. The barrier that is passed once that is in the log; `None` if nothing is
-    /// open. Up to `inline_max` bytes go into the log themselves.
+    /// Begins to publish `file`'s dirty content. The barrier that is passed once that is in the
+    /// log; `None` if nothing is open. Up to `inline_max` bytes go into the log themselves.
     pub(crate) fn publish(
         &mut self,
         now: Now,
@@ -149,7 +155,8 @@ impl Client {
         let known = self.files.get_mut(file)?;
         let spread = known.spread();
         let KnownContent::Open(content) = &mut known.content else { return None };
-        // Who opened the file to write has asked; if somebody changes it now, who opens it next hears of that.
+        // Who opened the file to write has asked; if somebody changes it now, who opens it next
+        // hears of that.
         spread.into_iter().for_each(|spread| content.set_spread(spread));
         let flush = content.flush(inline_max, &mut self.rng);
         let (barrier, held, dirty) = (content.barrier(), content.held_bytes(), content.is_dirty());
@@ -177,7 +184,8 @@ impl Client {
         }
     }
 
-    /// Of content that was dirty `since` then: the bound is that of what was written, not of how long the way was.
+    /// Of content that was dirty `since` then: the bound is that of what was written, not of how
+    /// long the way was.
     fn log_publication(&mut self, since: Time, file: &FileId, publish: Publish) {
         let Publish { version, size, mtime, ctime, change } = publish;
         let (mut shares, mut bytes) = (FxHashSet::default(), 0);
@@ -261,7 +269,8 @@ impl Client {
         }
     }
 
-    /// Whoever waits for `file` to be durable is told that it is not; its data stays dirty and is tried again.
+    /// Whoever waits for `file` to be durable is told that it is not; its data stays dirty and is
+    /// tried again.
     fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
         let failed =
             |w: &crate::waiting::Waiting| w.flushed.as_ref().is_some_and(|files| files.contains_key(file));
@@ -273,7 +282,8 @@ impl Client {
         }
     }
 
-    /// The content of `file` may be read here still, and not be changed: what a fold under way would publish is nothing to anybody, but no less a change.
+    /// The content of `file` may be read here still, and not be changed: what a fold under way
+    /// would publish is nothing to anybody, but no less a change.
     pub(crate) fn stop_folding(&mut self, file: &FileId) {
         let Some(KnownContent::Open(content)) = self.files.get_mut(file).map(|known| &mut known.content)
         else {
@@ -284,7 +294,8 @@ impl Client {
         self.publishing.unneeded.extend(unneeded);
     }
 
-    /// Whether what was flushed of `file` up to `barrier` is in the log (or of no interest any more).
+    /// Whether what was flushed of `file` up to `barrier` is in the log (or of no interest any
+    /// more).
     pub(crate) fn has_published(&self, file: &FileId, barrier: u64) -> bool {
         match self.files.get(file).map(|known| &known.content) {
             Some(KnownContent::Open(content)) => content.passed(barrier),
@@ -328,7 +339,8 @@ impl Client {
         barriers
     }
 
-    /// So long content is dirty before it is published: its upload takes a while, and what it is of is on its way with everything else.
+    /// So long content is dirty before it is published: its upload takes a while, and what it is of
+    /// is on its way with everything else.
     pub(crate) fn publish_after_ms(&self) -> u64 {
         self.settings.flush_after_ms / 2
     }
@@ -342,7 +354,8 @@ impl Client {
             if self.publish(now, &file, LAZY_BYTES_MAX, out).is_none() {
                 self.forget_content(&file);
             }
-            // What cannot go out yet (queued behind an upload) is not to be tried again in this pass.
+            // What cannot go out yet (queued behind an upload) is not to be tried again in this
+            // pass.
             if self.publishing.since.remove(&(since, file.clone()))
                 && let Some(held) = self.publishing.files.get_mut(&file)
             {
@@ -359,7 +372,8 @@ impl Client {
         self.publishing.unneeded.extend(self.publishing.unpublished.remove(file).unwrap_or_default());
     }
 
-    /// The last handle was closed: content need not stay in memory, once the server has it; nor in its rows, if that is more than anybody in a hurry leaves there.
+    /// The last handle was closed: content need not stay in memory, once the server has it; nor in
+    /// its rows, if that is more than anybody in a hurry leaves there.
     pub(crate) fn shut(&mut self, file: &FileId, out: &mut Vec<Output>) {
         if self.files.holds(file, &Field::Content, Kind::Write) {
             self.fold_from(file, URGENT_BYTES_MAX + 1, out);
@@ -376,7 +390,8 @@ impl Client {
             let Published { sequence, file, shares, bytes } = published;
             self.publishing.unsettled_bytes -= bytes;
             self.publishing.settled.extend(shares);
-            // While a later publication is under way the server's extents are not yet what they are here.
+            // While a later publication is under way the server's extents are not yet what they are
+            // here.
             if self.publishing.last.get(&file) == Some(&sequence) {
                 self.publishing.last.remove(&file);
                 self.close_content(&file);
@@ -384,8 +399,8 @@ impl Client {
         }
     }
 
-    /// Forgets all but the head of content that nobody has open and that the server has as it is here. The kernel keeps the pages; a later
-    /// publication comes by here again.
+    /// Forgets all but the head of content that nobody has open and that the server has as it is
+    /// here. The kernel keeps the pages; a later publication comes by here again.
     fn close_content(&mut self, file: &FileId) {
         let Some(known) = self.files.get_mut(file) else { return };
         if let KnownContent::Open(content) = &known.content
@@ -432,7 +447,8 @@ mod tests {
         matches!(entry, LogEntry::Update { operation: Operation::Publish { .. }, .. })
     }
 
-    /// The host ticks when it is due, and storing takes a second: by five seconds all has been sent.
+    /// The host ticks when it is due, and storing takes a second: by five seconds all has been
+    /// sent.
     #[test]
     fn content_is_on_its_way_when_its_name_is() {
         for bytes in [10, 1 << 20] {
@@ -455,7 +471,8 @@ mod tests {
         }
     }
 
-    /// What it has of the names comes and goes again, until the server is to do the rename: not before the content is in the log, and that goes first.
+    /// What it has of the names comes and goes again, until the server is to do the rename: not
+    /// before the content is in the log, and that goes first.
     #[test]
     fn the_server_renames_nothing_before_the_content_is_in_the_log() {
         for bytes in [10, 1 << 20] {

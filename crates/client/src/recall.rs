@@ -8,7 +8,8 @@ use lease::{Field, Kind, Label, Released};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::LogEntry;
 
-/// Times that content which was written anew while its pages were dropped is published and dropped again, before writers have to wait.
+/// Times that content which was written anew while its pages were dropped is published and dropped
+/// again, before writers have to wait.
 const ROUNDS_MAX: u8 = 2;
 
 /// A lease that is to be let go and still held.
@@ -49,8 +50,9 @@ impl Yields {
         self.publishing.iter().chain(self.dropping.values().flatten())
     }
 
-    /// Whether writers of `file` have to wait until its content is let go: nobody else would ever get it otherwise. Not while its pages are being dropped, unless that has
-    /// been in vain before: a write holds them locked until it is answered.
+    /// Whether writers of `file` have to wait until its content is let go: nobody else would ever
+    /// get it otherwise. Not while its pages are being dropped, unless that has been in vain
+    /// before: a write holds them locked until it is answered.
     pub(crate) fn holds_up_writes(&self, file: &FileId) -> bool {
         let of_file = |y: &&Yielding| y.released.field == Field::Content && y.released.file == *file;
         self.publishing.iter().any(|y| of_file(&y))
@@ -62,7 +64,8 @@ impl Yields {
         self.reporting.clear();
     }
 
-    /// Recalls. Who was told before to let go of the same down to something else is told to let go of both now; and over a new connection what is not answered is told again.
+    /// Recalls. Who was told before to let go of the same down to something else is told to let go
+    /// of both now; and over a new connection what is not answered is told again.
     fn recall(&mut self, mut due: Vec<Released>) {
         let told: BTreeSet<&Released> =
             self.all().filter(|y| y.is_recalled).map(|yielding| &yielding.released).collect();
@@ -83,7 +86,8 @@ impl Yields {
         self.publishing.extend(due.into_iter().map(|released| Yielding { released, is_recalled, rounds: 0 }));
     }
 
-    /// This was let go unasked, and with it what was recalled of the same: the server takes that for its answer, and expects no other. Whether anything was recalled.
+    /// This was let go unasked, and with it what was recalled of the same: the server takes that
+    /// for its answer, and expects no other. Whether anything was recalled.
     pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
         let recalled = |yields: &Yields| yields.all().filter(|y| y.is_recalled).count();
         let before = recalled(self);
@@ -125,8 +129,10 @@ impl Client {
         self.yield_recalled(now, out);
     }
 
-    /// Names of `dir` that are held one by one, because others work there, too, are to go together when there are many: the server reads and writes them all with whatever is asked of the
-    /// directory. Whoever needs one again asks for it. They go as if they were recalled, once whoever waits for one of them has been tried.
+    /// Names of `dir` that are held one by one, because others work there, too, are to go together
+    /// when there are many: the server reads and writes them all with whatever is asked of the
+    /// directory. Whoever needs one again asks for it. They go as if they were recalled, once
+    /// whoever waits for one of them has been tried.
     pub(crate) fn let_go_of_names(&mut self, dir: &FileId) {
         let Some(known) = self.files.get(dir) else { return };
         if known.held.named().count() > self.settings.names_max {
@@ -137,8 +143,9 @@ impl Client {
         }
     }
 
-    /// Lets go of what is to go: first nothing that it covered may be unpublished, then what was handed out below has to go, and then the log is
-    /// flushed up to the release, which stands behind every update that used the lease.
+    /// Lets go of what is to go: first nothing that it covered may be unpublished, then what was
+    /// handed out below has to go, and then the log is flushed up to the release, which stands
+    /// behind every update that used the lease.
     pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
         let (mut ready, mut dropping, mut what) = (Vec::new(), Vec::new(), Vec::new());
         for mut yielding in std::mem::take(&mut self.yields.publishing) {
@@ -162,7 +169,8 @@ impl Client {
         self.finish_flushes(now, out);
     }
 
-    /// What was handed out below has gone. What was written meanwhile is published first, and goes as well.
+    /// What was handed out below has gone. What was written meanwhile is published first, and goes
+    /// as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
         self.evict_picked(now, number);
         if let Some(report) = self.yields.reporting.remove(&number) {
@@ -195,8 +203,10 @@ impl Client {
         }
     }
 
-    /// Whether a recall of what is not held is answered by what is in the log, or on its way to the server. It had not seen that when it told: whatever it granted after that came after the
-    /// acknowledgment. So it expects no other answer, and takes a second for letting go of what is not held.
+    /// Whether a recall of what is not held is answered by what is in the log, or on its way to the
+    /// server. It had not seen that when it told: whatever it granted after that came after the
+    /// acknowledgment. So it expects no other answer, and takes a second for letting go of what is
+    /// not held.
     fn is_answered(&self, recalled: &Released) -> bool {
         !self.holds_more(recalled)
             && self.is_letting_go(&recalled.file)
@@ -254,7 +264,8 @@ impl Client {
     /// The same of content, which may have to be published first.
     pub(crate) fn on_flush_content(&mut self, now: Now, report: Flushing, out: &mut Vec<Output>) {
         if self.may_be_mapped(&report.file) {
-            // What a program has changed in pages that it has mapped we are told when those are dropped.
+            // What a program has changed in pages that it has mapped we are told when those are
+            // dropped.
             let number = self.number();
             out.push(Output::Yield { number, what: vec![Invalidation::Pages(report.file.clone())] });
             self.yields.reporting.insert(number, report);
@@ -277,12 +288,13 @@ impl Client {
     fn below(&self, released: &Released) -> Option<Invalidation> {
         let file = released.file.clone();
         match &released.field {
-            // Pages that a program may have mapped to write to must not be written to any more: the next read asks for that anew.
+            // Pages that a program may have mapped to write to must not be written to any more: the
+            // next read asks for that anew.
             Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
                 Some(Invalidation::Pages(file))
             }
-            // A machine that may still read is told nothing new by what others read, unless the server
-            // has just done something for it. Trap: one that keeps `Touch` may not read.
+            // A machine that may still read is told nothing new by what others read, unless the
+            // server has just done something for it. Trap: one that keeps `Touch` may not read.
             field
                 if released.keep.is_some_and(|keep| keep.covers(Kind::Read))
                     && !self.is_lease_in_doubt(&file, field) =>
@@ -307,7 +319,8 @@ mod tests {
     use lease::Open;
     use wire::{FileGrant, ToClient, Values};
 
-    /// Who holds four names of a directory by leases of their own, where two are many; and the number by which it is to be told that they are gone below.
+    /// Who holds four names of a directory by leases of their own, where two are many; and the
+    /// number by which it is to be told that they are gone below.
     fn crowded(dir: &FileId) -> (Client, u64) {
         let (mut client, mut out) =
             (Client::new(Settings { names_max: 2, ..Settings::new([0; 32]) }), Vec::new());
@@ -376,8 +389,8 @@ mod tests {
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0);
     }
 
-    /// Several may touch a directory's times at once, and then none of them may read them: the kernel
-    /// would go on showing what they were.
+    /// Several may touch a directory's times at once, and then none of them may read them: the
+    /// kernel would go on showing what they were.
     #[test]
     fn times_that_may_only_be_touched_are_taken_back_below() {
         for (keep, goes) in [(None, true), (Some(Kind::Touch), true), (Some(Kind::Read), false)] {
@@ -400,7 +413,8 @@ mod tests {
         }
     }
 
-    /// What a program writes to a file that it cannot have mapped we are told at once: a report of that waits for nobody below.
+    /// What a program writes to a file that it cannot have mapped we are told at once: a report of
+    /// that waits for nobody below.
     #[test]
     fn what_may_be_mapped_to_write_is_taken_back_before_it_is_told() {
         for (open, drops) in [(Open::posix(false, true), false), (Open::posix(true, true), true)] {

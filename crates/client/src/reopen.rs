@@ -1,5 +1,6 @@
-//! Handles that outlive a session: programs do not know of sessions, so what they have open is opened anew in the next one, in the background. What is gone is
-//! gone; what others have opened so that it does not go together stays without a handle that anybody sees.
+//! Handles that outlive a session: programs do not know of sessions, so what they have open is
+//! opened anew in the next one, in the background. What is gone is gone; what others have opened so
+//! that it does not go together stays without a handle that anybody sees.
 
 use crate::client::Client;
 use crate::handles::Handles;
@@ -63,7 +64,8 @@ impl Client {
         }
     }
 
-    /// One try at opening a file anew: all its handles at once, in the name of nobody, since who opened them had the permission.
+    /// One try at opening a file anew: all its handles at once, in the name of nobody, since who
+    /// opened them had the permission.
     pub(crate) fn reopen(&mut self, now: Now, file: &FileId) -> Result<Reply, Stop> {
         let Some(reopening) = self.reopening.get(file) else { return Ok(Reply::Nothing) };
         let (open, own) = (reopening.handles.own(), self.own(file));
@@ -95,7 +97,8 @@ impl Client {
         self.reopen_some(now, out);
     }
 
-    /// Closes a handle that is from a session that is over, if there is such a one. Which of several like it is meant nobody can say, nor does it matter.
+    /// Closes a handle that is from a session that is over, if there is such a one. Which of
+    /// several like it is meant nobody can say, nor does it matter.
     pub(crate) fn close_lost(&mut self, file: &FileId, open: Open) -> bool {
         let Some(reopening) = self.reopening.get_mut(file).filter(|lost| lost.handles.has(open)) else {
             return false;

@@ -1,4 +1,5 @@
-//! What the server tells without a lease, since it passes to and fro between machines: good for the one question that asked, and for nobody to keep (docs/internals/leases.md, "Reports").
+//! What the server tells without a lease, since it passes to and fro between machines: good for the
+//! one question that asked, and for nobody to keep (docs/internals/leases.md, "Reports").
 
 use crate::client::Client;
 use crate::waiting::{Need, Stop, Waiting, WaitingFor};
@@ -9,7 +10,8 @@ use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operatio
 use rustc_hash::FxHashMap;
 use wire::FileGrant;
 
-/// For so long after its content was recalled or reported a file counts as one that passes to and fro, ms.
+/// For so long after its content was recalled or reported a file counts as one that passes to and
+/// fro, ms.
 const PASSING_MS: u64 = 10_000;
 /// Recalls of a file's content, each within that time of the last, until it does.
 const PASSES: u8 = 2;
@@ -65,7 +67,8 @@ impl Passing {
         self.0.get(file).is_some_and(|passed| passed.read == Some(version))
     }
 
-    /// Whether the content of `file` passes to and fro: it is better asked for each time than kept below.
+    /// Whether the content of `file` passes to and fro: it is better asked for each time than kept
+    /// below.
     pub fn has(&self, now: Time, file: &FileId) -> bool {
         let passes = |it: &Passed| it.recalls >= PASSES && now.ms_since(it.at) < PASSING_MS;
         self.0.get(file).is_some_and(passes)
@@ -78,13 +81,16 @@ fn is_small(head: &ContentHead) -> bool {
 }
 
 impl Call {
-    /// Whether one report of values that were so once is all that it takes to answer it, and nobody keeps the answer if it says so. Content takes shares, which a lease keeps; and so does a lease what was
-    /// looked up. Trap: what takes two questions is never answered by reports, since the first is gone when the second comes: a directory's parent and what stat shows of that.
+    /// Whether one report of values that were so once is all that it takes to answer it, and nobody
+    /// keeps the answer if it says so. Content takes shares, which a lease keeps; and so does a
+    /// lease what was looked up. Trap: what takes two questions is never answered by reports, since
+    /// the first is gone when the second comes: a directory's parent and what stat shows of that.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self, Call::Stat { .. } | Call::Glance { .. } | Call::Access { .. })
     }
 
-    /// Whether nobody keeps the answer if it says so: then what passes to and fro may be told instead of leased.
+    /// Whether nobody keeps the answer if it says so: then what passes to and fro may be told
+    /// instead of leased.
     pub(crate) fn takes_report(&self) -> bool {
         match self {
             Call::Lookup { .. } | Call::Stat { .. } | Call::Parent { .. } => true,
@@ -95,7 +101,8 @@ impl Call {
 }
 
 impl Client {
-    /// The content of `file` was recalled. Of what is larger than can be told pages are worth keeping, however short.
+    /// The content of `file` was recalled. Of what is larger than can be told pages are worth
+    /// keeping, however short.
     pub(crate) fn note_passing(&mut self, now: Now, file: &FileId) {
         let head = self.files.get(file).and_then(|known| known.content.head());
         if head.is_some_and(|head| is_small(&head)) {
@@ -103,9 +110,11 @@ impl Client {
         }
     }
 
-    /// Whether reads through a handle that is opened now are better asked for each time than kept below: the file passes to and fro, or may come to, since another machine
-    /// wrote it lately and this one has not read that yet. The kernel must be told when the handle is opened, and programs that talk to each other through a file keep it open. What is
-    /// opened to be read once more is worth keeping: its bytes are not kept here.
+    /// Whether reads through a handle that is opened now are better asked for each time than kept
+    /// below: the file passes to and fro, or may come to, since another machine wrote it lately and
+    /// this one has not read that yet. The kernel must be told when the handle is opened, and
+    /// programs that talk to each other through a file keep it open. What is opened to be read once
+    /// more is worth keeping: its bytes are not kept here.
     pub(crate) fn passes(&self, now: Now, file: &FileId) -> bool {
         let is_fresh = |head: ContentHead| {
             let is_recent = now.wall.secs.abs_diff(head.mtime.secs) < FRESH_SECS;
@@ -131,8 +140,9 @@ impl Client {
         }
     }
 
-    /// Tries a call as if what was told were leased, for this once. It is tried as soon as it is told: so all else that it rests on was held when the server told it, since what
-    /// the server says comes in order.
+    /// Tries a call as if what was told were leased, for this once. It is tried as soon as it is
+    /// told: so all else that it rests on was held when the server told it, since what the server
+    /// says comes in order.
     pub(crate) fn attempt_told(
         &mut self,
         now: Now,
@@ -156,7 +166,8 @@ impl Client {
         let mut reply = self.attempt(now, waiting, out);
         self.is_told = false;
         self.files.release(&not_held);
-        // What was told counts once. Trap: asked for the rest alone, the server tells that alone, if it takes this client to hold what it had told before; and so on for ever.
+        // What was told counts once. Trap: asked for the rest alone, the server tells that alone,
+        // if it takes this client to hold what it had told before; and so on for ever.
         if let Err(Stop::Need(Need::Leases { wants, .. })) = &mut reply {
             let again = not_held.iter().map(|it| Lease::new(it.file.clone(), it.field.clone(), Kind::Read));
             wants.extend(again);
@@ -173,7 +184,8 @@ impl Client {
         }
     }
 
-    /// What stat shows to who does not look at times and sizes: the kernel, on its way to a name. Nobody is asked for those.
+    /// What stat shows to who does not look at times and sizes: the kernel, on its way to a name.
+    /// Nobody is asked for those.
     pub(crate) fn glance(&self, file: &FileId) -> Result<Reply, Stop> {
         match self.files.attributes(file, Kind::Read) {
             Known::Used(attributes) => {
@@ -198,7 +210,8 @@ mod tests {
     use namespace::{Cred, Times};
     use wire::{AskMode, ToClient, ToServer, Values};
 
-    /// A server that takes the client to hold what it does not: it tells the fields that are wanted, and no others.
+    /// A server that takes the client to hold what it does not: it tells the fields that are
+    /// wanted, and no others.
     #[test]
     fn what_was_told_is_asked_for_once_more_with_what_is_missing() {
         let mut client = Client::new(Settings::new([0; 32]));

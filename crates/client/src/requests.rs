@@ -1,4 +1,5 @@
-//! What the server was asked and has not answered: all of it is asked again over a new connection, since nobody knows how far it came over the last one.
+//! What the server was asked and has not answered: all of it is asked again over a new connection,
+//! since nobody knows how far it came over the last one.
 
 use crate::client::Client;
 use crate::{Call, Output};
@@ -13,7 +14,8 @@ use wire::{AskMode, ToServer};
 pub(crate) struct Requests {
     /// By number.
     numbered: BTreeMap<u64, Request>,
-    /// Operations that the server is doing for this client: until their effects are known here, updates wait.
+    /// Operations that the server is doing for this client: until their effects are known here,
+    /// updates wait.
     ships: BTreeSet<u64>,
     /// Directories of which integers were asked for.
     reserving: BTreeSet<FileId>,
@@ -37,8 +39,10 @@ impl Request {
 impl Requests {
     /// Departs from Farsite §6, as `directory::Turn::will_acknowledge` says.
     ///
-    /// The answer to the request `number` says that the server has the log up to this entry, and has refused none of what it has not said so of: what came before the request it had
-    /// seen by then. Of a request that was made before over another connection it says nothing, since that may be what is answered.
+    /// The answer to the request `number` says that the server has the log up to this entry, and
+    /// has refused none of what it has not said so of: what came before the request it had seen by
+    /// then. Of a request that was made before over another connection it says nothing, since that
+    /// may be what is answered.
     pub fn applied_by(&self, number: u64) -> Option<u64> {
         self.numbered.get(&number)?.behind
     }
@@ -87,7 +91,8 @@ impl Requests {
         self.numbered.remove(&number).is_some()
     }
 
-    /// Whether anything of `file` was asked for: what a call was granted of it before stays until then, or it might have to ask for ever.
+    /// Whether anything of `file` was asked for: what a call was granted of it before stays until
+    /// then, or it might have to ask for ever.
     pub fn want(&self, file: &FileId) -> bool {
         self.numbered.values().any(|request| request.wants(file))
     }
@@ -97,7 +102,8 @@ impl Requests {
         self.reserving.remove(dir);
     }
 
-    /// Everything once more: what is done only once comes first, then the rest in the order in which it was asked.
+    /// Everything once more: what is done only once comes first, then the rest in the order in
+    /// which it was asked.
     fn again(&self) -> Vec<ToServer> {
         let ships = self.ships.iter().filter_map(|number| self.numbered.get(number));
         let others = self.numbered.iter().filter(|(number, _)| !self.ships.contains(number));
@@ -120,7 +126,8 @@ pub(crate) fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
 }
 
 impl Client {
-    /// Whether the server is doing something that changes what `call` asks for. Others may have been told of it before it is known here, so what was leased before is no answer.
+    /// Whether the server is doing something that changes what `call` asks for. Others may have
+    /// been told of it before it is known here, so what was leased before is no answer.
     pub(crate) fn is_in_doubt(&self, call: &Call) -> bool {
         if !self.requests.any_shipped() {
             return false;
@@ -150,7 +157,8 @@ impl Client {
         self.requests.shipped().any(|operation| names(operation).into_iter().flatten().any(is_it))
     }
 
-    /// Whether the server is doing something that changes `file`. What it was told to be in doubt stays so, also when the name is not known here any more by which it was found.
+    /// Whether the server is doing something that changes `file`. What it was told to be in doubt
+    /// stays so, also when the name is not known here any more by which it was found.
     pub(crate) fn is_changing(&self, file: &FileId) -> bool {
         self.requests.is_doubted(file)
             || self
@@ -264,7 +272,8 @@ mod tests {
         let (first, second) = (logs_and_asks(&mut client, 2), logs_and_asks(&mut client, 3));
         client.handle(at(1), granted(first), &mut out);
         assert_eq!((client.log.applied(), client.log.last()), (1, 2), "and of no more");
-        // Over the next connection the answer may be to what was asked over the last one, before the log has come once more.
+        // Over the next connection the answer may be to what was asked over the last one, before
+        // the log has come once more.
         client.handle(at(2), Input::Greeting, &mut out);
         client.handle(at(2), Input::Message(resumed(1)), &mut out);
         client.handle(at(2), granted(second), &mut out);

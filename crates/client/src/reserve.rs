@@ -1,4 +1,5 @@
-//! What the servers have set aside for this client to use without asking: integers of directories, inode numbers, space.
+//! What the servers have set aside for this client to use without asking: integers of directories,
+//! inode numbers, space.
 
 use crate::client::Client;
 use crate::waiting::{Need, Stop, Waiting};
@@ -43,7 +44,8 @@ impl Client {
         };
         if !children.reserving {
             children.reserving = true;
-            // The right to reserve may be the birthright of a create that the server does not know yet.
+            // The right to reserve may be the birthright of a create that the server does not know
+            // yet.
             self.send_log_first(out);
             self.request_integers(dir, out);
         }
@@ -84,7 +86,8 @@ impl Client {
             return Ok(());
         }
         match waiting.asked_allowance {
-            // Of what is left a session gets a part at a time: as long as that brings it on, it asks for the next.
+            // Of what is left a session gets a part at a time: as long as that brings it on, it
+            // asks for the next.
             Some((had_bytes, had_files)) if self.allowance.asking.is_none() => {
                 let brings = |have: u64, had: u64, wants: u64, worth: u64| {
                     have >= wants || have.saturating_sub(had) >= worth
@@ -170,7 +173,8 @@ impl Client {
             self.reserve_inodes(out);
         }
         let low = self.allowance.bytes < ALLOWANCE_BYTES / 4 || self.allowance.files < ALLOWANCE_FILES / 4;
-        // Near the end what was asked for does not come; then each call asks for itself instead of all inputs in vain.
+        // Near the end what was asked for does not come; then each call asks for itself instead of
+        // all inputs in vain.
         if low && self.space.free > ALLOWANCE_BYTES {
             self.ask_allowance(ALLOWANCE_BYTES, ALLOWANCE_FILES, 0, out);
         }

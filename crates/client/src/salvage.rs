@@ -1,4 +1,5 @@
-//! What was done here and could not be applied at the server: nothing of it is dropped silently (ARCHITECTURE, invariant 14).
+//! What was done here and could not be applied at the server: nothing of it is dropped silently
+//! (ARCHITECTURE, invariant 14).
 
 use crate::Output;
 use crate::client::Client;
@@ -18,7 +19,8 @@ const RANGE_BYTES_MAX: u32 = 16 << 20;
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Salvage {
-    /// Whether all of it is from a session that is over; otherwise the server refused what is here, and the session goes on.
+    /// Whether all of it is from a session that is over; otherwise the server refused what is here,
+    /// and the session goes on.
     pub cut_off: bool,
     /// In the order in which it was done; content after the operations.
     pub items: Vec<Lost>,
@@ -27,8 +29,8 @@ pub struct Salvage {
 /// One thing that could not be applied.
 #[derive(Clone, Debug)]
 pub struct Lost {
-    /// The file that it concerns most: of an operation on a name the one that the name is bound to or was to be bound to, if that is known, or the
-    /// directory.
+    /// The file that it concerns most: of an operation on a name the one that the name is bound to
+    /// or was to be bound to, if that is known, or the directory.
     pub file: FileId,
     /// Where that is, as far as this client knew.
     pub path: KnownPath,
@@ -62,8 +64,8 @@ pub enum LostWhat {
     Content {
         /// The size of the file as it was here.
         size: u64,
-        /// What was written and not applied: offsets, and the bytes. The host gathers those that are in a share, as for a read; that share's lease is not let
-        /// go before the next start.
+        /// What was written and not applied: offsets, and the bytes. The host gathers those that
+        /// are in a share, as for a read; that share's lease is not let go before the next start.
         ranges: Vec<(u64, content::ReadPart)>,
     },
 }
@@ -93,7 +95,8 @@ impl Client {
         items
     }
 
-    /// Updates that the server refused, while the session goes on. What is known of the files that they concern is not what the server has: it goes.
+    /// Updates that the server refused, while the session goes on. What is known of the files that
+    /// they concern is not what the server has: it goes.
     pub(crate) fn refused(&mut self, refused: Vec<(Operation, Error)>, out: &mut Vec<Output>) {
         if refused.is_empty() {
             return;
@@ -106,7 +109,8 @@ impl Client {
                 written.entry(file).or_default();
             }
         }
-        // What else was written of these is forgotten with them: what is still to be published, and what the server has yet to refuse.
+        // What else was written of these is forgotten with them: what is still to be published, and
+        // what the server has yet to refuse.
         for operation in refused.iter().map(|(operation, _)| operation).chain(self.log.updates()) {
             if let Operation::Publish { file, size, change, .. } = operation
                 && let Some(written) = written.get_mut(file)
@@ -122,7 +126,8 @@ impl Client {
             self.note_unsaved(&items);
             out.push(Output::Salvage(Salvage { cut_off: false, items }));
         }
-        // Trap: for a time that is not moved nothing else of the file may be given up, least what is yet to be published.
+        // Trap: for a time that is not moved nothing else of the file may be given up, least what
+        // is yet to be published.
         let counts = |(operation, _): &&(Operation, Error)| !matches!(operation, Operation::Accessed { .. });
         for file in refused.iter().filter(counts).flat_map(|(operation, _)| concerned(operation)) {
             self.disown(&file, out);
@@ -277,7 +282,8 @@ impl Paths<'_> {
     }
 }
 
-/// Whether anybody misses what was refused: not an access time, nor anything of a file that is gone.
+/// Whether anybody misses what was refused: not an access time, nor anything of a file that is
+/// gone.
 pub(crate) fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
         // Not worth anybody's attention; and locks end with their session.

@@ -1,4 +1,5 @@
-//! The session with the server: how long leases count, going on over a new connection, and starting again after being cut off (docs/internals/server.md, "Sessions").
+//! The session with the server: how long leases count, going on over a new connection, and starting
+//! again after being cut off (docs/internals/server.md, "Sessions").
 
 use crate::client::{Allowance, Client};
 use crate::evict::EvictionClock;
@@ -14,7 +15,8 @@ use wire::{Space, ToServer};
 
 /// Clocks of client and server run apart by at most one part in so many.
 const DRIFT: u64 = 100;
-/// A clock that was not read for so long may have run while the machine was asleep, and what front doors handed out below may have outlived its time-outs.
+/// A clock that was not read for so long may have run while the machine was asleep, and what front
+/// doors handed out below may have outlived its time-outs.
 const GAP_MS: u64 = 3_000;
 /// While there is a session, the clock is read at least this often.
 const READ_EVERY_MS: u64 = 1_000;
@@ -29,7 +31,8 @@ pub(crate) struct Session {
     /// Whether the server has answered the greeting of the connection that there is.
     connected: bool,
     term_ms: u64,
-    /// When what was answered last (a renewal or a greeting) was sent: leases hold for a term from there, less the drift bound.
+    /// When what was answered last (a renewal or a greeting) was sent: leases hold for a term from
+    /// there, less the drift bound.
     renewed: Time,
     /// When the renewal under way was sent.
     renewing: Option<Time>,
@@ -70,13 +73,14 @@ impl Session {
 }
 
 impl Client {
-    /// For how long from `now`, in ms, what front doors were told may be kept below: what is left of the session as this client counts it.
+    /// For how long from `now`, in ms, what front doors were told may be kept below: what is left
+    /// of the session as this client counts it.
     pub fn valid_for_ms(&self, now: Time) -> u64 {
         if self.session.open { self.session.valid_until().ms_since(now) } else { 0 }
     }
 
-    /// Whether a session has begun and is not over, as far as this client has been told: only then a greeting may name the host's latest. One that the client
-    /// has not heard of cannot go on.
+    /// Whether a session has begun and is not over, as far as this client has been told: only then
+    /// a greeting may name the host's latest. One that the client has not heard of cannot go on.
     pub fn has_session(&self) -> bool {
         self.session.open
     }
@@ -86,7 +90,8 @@ impl Client {
         self.log.applied()
     }
 
-    /// Since when the server has owed an answer to a renewal or a greeting: a connection over which nothing comes for long is to be given up.
+    /// Since when the server has owed an answer to a renewal or a greeting: a connection over which
+    /// nothing comes for long is to be given up.
     pub fn owed_since(&self) -> Option<Time> {
         self.session.greeted.or(self.session.renewing)
     }
@@ -105,7 +110,8 @@ impl Client {
         [session.renewal_due(), runs_out, read].into_iter().flatten().min()
     }
 
-    /// To be called before anything is answered: after a gap, and when the session's time has run out, what was handed out below must go.
+    /// To be called before anything is answered: after a gap, and when the session's time has run
+    /// out, what was handed out below must go.
     pub(crate) fn read_clock(&mut self, now: Now, out: &mut Vec<Output>) {
         let session = &mut self.session;
         let slept = session.read.is_some_and(|read| now.time.ms_since(read) > GAP_MS);
@@ -117,7 +123,8 @@ impl Client {
         session.read = Some(now.time);
     }
 
-    /// Renews the session when that is due, and gives up calls that have waited for one long enough.
+    /// Renews the session when that is due, and gives up calls that have waited for one long
+    /// enough.
     pub(crate) fn keep_session(&mut self, now: Now, out: &mut Vec<Output>) {
         if self.session.renewal_due().is_some_and(|due| now.time >= due) {
             self.session.renewing = Some(now.time);
@@ -128,7 +135,8 @@ impl Client {
         }
         let lost = self.session.valid_until();
         let since = |waiting: &crate::waiting::Waiting| waiting.since.max(lost).after_ms(PATIENCE_MS);
-        // Nobody waits for a close, and what was not closed would be open for ever; and nobody called what is the client's own.
+        // Nobody waits for a close, and what was not closed would be open for ever; and nobody
+        // called what is the client's own.
         let waits = |w: &crate::waiting::Waiting| {
             w.reopens.is_none() && !w.is_own && !matches!(w.call, Call::Close { .. })
         };
@@ -177,7 +185,8 @@ impl Client {
         self.reopen_some(now, out);
     }
 
-    /// The session goes on. What the server has of the log is known now; all else that was under way is sent again.
+    /// The session goes on. What the server has of the log is known now; all else that was under
+    /// way is sent again.
     pub(crate) fn on_resumed(
         &mut self,
         through: u64,
@@ -200,8 +209,9 @@ impl Client {
         self.ask_again(out);
     }
 
-    /// The session is over: nothing that is known here counts any more, and no update that is still in the log will be applied. Whatever waits is answered so.
-    /// What programs have open is opened anew in the next session.
+    /// The session is over: nothing that is known here counts any more, and no update that is still
+    /// in the log will be applied. Whatever waits is answered so. What programs have open is opened
+    /// anew in the next session.
     pub(crate) fn cut_off(&mut self, now: Now, out: &mut Vec<Output>) {
         (self.session.connected, self.session.renewing) = (false, None);
         if !std::mem::take(&mut self.session.open) {

@@ -15,12 +15,15 @@ pub(crate) struct Shipped {
     answer: Answer,
     /// The attributes that it gave the file which it made, linked or changed.
     attributes: Option<Attributes>,
-    /// What the server said when it was asked for what the reply takes besides: the file is gone by then, or where this machine may not look.
+    /// What the server said when it was asked for what the reply takes besides: the file is gone by
+    /// then, or where this machine may not look.
     refused: Option<Error>,
 }
 
 impl Client {
-    /// Has the server do the operation. Calls that ask for what it changes wait from now on ([`Client::is_in_doubt`]); the kernel would answer by itself. So it is asked once that has gone from below.
+    /// Has the server do the operation. Calls that ask for what it changes wait from now on
+    /// ([`Client::is_in_doubt`]); the kernel would answer by itself. So it is asked once that has
+    /// gone from below.
     pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> WaitingFor {
         if self.requests.ships_full() {
             return WaitingFor::Quiet;
@@ -39,7 +42,8 @@ impl Client {
         WaitingFor::Number(number)
     }
 
-    /// What is in doubt from now on, of files that `operation` does not name itself: the server need not take it back. What it takes back is of names on which no lease is held here.
+    /// What is in doubt from now on, of files that `operation` does not name itself: the server
+    /// need not take it back. What it takes back is of names on which no lease is held here.
     fn doubts(&self, operation: &Operation) -> Vec<Lease> {
         let doubted = |file| Lease::new(file, Field::Attributes, Kind::Read);
         self.found_by_name(operation).map(doubted).collect()
@@ -52,7 +56,8 @@ impl Client {
         }
     }
 
-    /// The request `number` is not wanted any more. An operation that the server may be doing cannot be taken back; whether that is not so.
+    /// The request `number` is not wanted any more. An operation that the server may be doing
+    /// cannot be taken back; whether that is not so.
     pub(crate) fn abandon(&mut self, number: u64) -> bool {
         if !self.requests.is_shipped(number) {
             return true;
@@ -71,8 +76,10 @@ impl Client {
         self.say_held(number, out);
     }
 
-    /// What was handed out below of what `operation` changes, under leases that others may hold, too: the server takes those back from everybody else, and once it has done the operation
-    /// others may be told before this client is. What is held here to write they are told only after this client has let go of it.
+    /// What was handed out below of what `operation` changes, under leases that others may hold,
+    /// too: the server takes those back from everybody else, and once it has done the operation
+    /// others may be told before this client is. What is held here to write they are told only
+    /// after this client has let go of it.
     fn shared_below(&self, operation: &Operation) -> Vec<Invalidation> {
         let held =
             |file: &FileId, field: &Field| self.files.get(file).and_then(|known| known.held.kind(field));
@@ -80,8 +87,9 @@ impl Client {
         let mut what = Vec::new();
         let written =
             |(dir, label): &(&FileId, &Label)| held(dir, &Field::Child(fold(label))) == Some(Kind::Write);
-        // Trap: whoever makes, moves or removes a name holds the directory's lock in the kernel until it is answered, and from there nothing of that directory can be taken back. So all of it goes before.
-        // Where every name is held to write, nobody else is waited for.
+        // Trap: whoever makes, moves or removes a name holds the directory's lock in the kernel
+        // until it is answered, and from there nothing of that directory can be taken back. So all
+        // of it goes before. Where every name is held to write, nobody else is waited for.
         if !names(operation).into_iter().flatten().all(|name| written(&name)) {
             for (dir, _) in names(operation).into_iter().flatten() {
                 let entries = Invalidation::Entries(dir.clone());
@@ -135,7 +143,8 @@ impl Client {
         for waiting in self.waiting.values_mut() {
             if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
                 waiting.on = WaitingFor::Answered;
-                // What was found by a name is gone, or where this machine may not look; if the name is not its own any more, it is looked up again.
+                // What was found by a name is gone, or where this machine may not look; if the name
+                // is not its own any more, it is looked up again.
                 if let (Call::Lookup { dir, label }, Some(file), None) =
                     (&waiting.call, &looked_at, &waiting.shipped)
                     && dir != file
@@ -152,7 +161,8 @@ impl Client {
         }
     }
 
-    /// The name that the server has bound for this call, if no lease says that it still is: who is told of it may not keep it.
+    /// The name that the server has bound for this call, if no lease says that it still is: who is
+    /// told of it may not keep it.
     pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
         match &waiting.call {
             Call::Create { dir, label, .. } | Call::Link { dir, label, .. }
@@ -165,7 +175,8 @@ impl Client {
         }
     }
 
-    /// The reply to a call whose operation the server has done. What it says beyond the answer comes by the ordinary way, and by then the file may be gone.
+    /// The reply to a call whose operation the server has done. What it says beyond the answer
+    /// comes by the ordinary way, and by then the file may be gone.
     pub(crate) fn reply_to_shipped(
         &mut self,
         now: Now,
@@ -221,7 +232,8 @@ impl Client {
         }
     }
 
-    /// What is left of setting attributes once those are set: in one step, so that it is not done twice.
+    /// What is left of setting attributes once those are set: in one step, so that it is not done
+    /// twice.
     fn set_size(
         &mut self,
         now: Now,
@@ -254,7 +266,8 @@ mod tests {
         Label::new(b"x").unwrap()
     }
 
-    /// Two directories and one that is in the first as `x`, and a client that has the rights to all names, and to all attributes, by this kind of lease.
+    /// Two directories and one that is in the first as `x`, and a client that has the rights to all
+    /// names, and to all attributes, by this kind of lease.
     fn client(kind: Kind) -> (Client, [FileId; 3]) {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
         client.handle(at(0), Input::Greeting, &mut out);
@@ -309,7 +322,8 @@ mod tests {
         out.iter().any(ships)
     }
 
-    /// Others may be told of it before this client is, so by then nothing may answer here but the client, which waits.
+    /// Others may be told of it before this client is, so by then nothing may answer here but the
+    /// client, which waits.
     #[test]
     fn the_server_is_asked_once_what_others_may_be_told_of_has_gone_from_below() {
         let (mut client, files) = client(Kind::Read);
@@ -349,7 +363,8 @@ mod tests {
         assert_eq!(doubts, Some(&[Lease::new(moved.clone(), Field::Attributes, Kind::Read)][..]));
     }
 
-    /// What waits for something to go from below is not done, and what was said to the server may be.
+    /// What waits for something to go from below is not done, and what was said to the server may
+    /// be.
     #[test]
     fn what_is_in_the_way_below_gives_way_while_nothing_of_it_is_done() {
         for said in [false, true] {
@@ -372,7 +387,8 @@ mod tests {
         }
     }
 
-    /// The server takes nothing back of what it was told to be in doubt, so that stays in doubt, whatever becomes of the name.
+    /// The server takes nothing back of what it was told to be in doubt, so that stays in doubt,
+    /// whatever becomes of the name.
     #[test]
     fn what_is_in_doubt_stays_so_when_its_name_is_recalled() {
         let (mut client, files) = client(Kind::Read);
@@ -392,7 +408,8 @@ mod tests {
         assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
     }
 
-    /// What the server has made was told to nobody else yet, and may have been removed by the time that this client is told.
+    /// What the server has made was told to nobody else yet, and may have been removed by the time
+    /// that this client is told.
     #[test]
     fn a_name_that_the_server_has_bound_is_kept_below_under_a_lease_only() {
         for leased in [true, false] {
@@ -425,7 +442,8 @@ mod tests {
         }
     }
 
-    /// What is held to write others are not told before this client has let go of it, be it down to reading: then that goes from below, too, while the server may have done the operation.
+    /// What is held to write others are not told before this client has let go of it, be it down to
+    /// reading: then that goes from below, too, while the server may have done the operation.
     #[test]
     fn what_nobody_else_may_be_told_stays_below_until_it_is_recalled() {
         let (mut client, files) = client(Kind::Write);

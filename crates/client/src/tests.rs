@@ -35,7 +35,8 @@ pub(crate) fn empty(dir: &FileId) -> FileGrant {
     FileGrant { file: dir.clone(), whole: false, fields, excluded, excluded_xattrs, values }
 }
 
-/// A client that has a regular file of nothing open to write, holds all of it, and has so much space.
+/// A client that has a regular file of nothing open to write, holds all of it, and has so much
+/// space.
 pub(crate) fn writer(allowance: u64) -> (Client, FileId) {
     let (mut client, mut out) = (Client::new(Settings::new([7; 32])), Vec::new());
     let file = FileId::root().child(2);

@@ -1,7 +1,7 @@
 //! Calls that could not be answered at once: what each waits for, and trying again.
 //!
-//! A call is tried from its beginning each time: nothing of it is done before all of it can be, in one logical step. So leases may be
-//! recalled while it waits, and no call ever holds one back.
+//! A call is tried from its beginning each time: nothing of it is done before all of it can be, in
+//! one logical step. So leases may be recalled while it waits, and no call ever holds one back.
 
 use crate::client::Client;
 use crate::shipped::Shipped;
@@ -12,7 +12,8 @@ use namespace::{Cred, Error, LockChange, Operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, FileGrant, ToServer};
 
-/// Grants that came and were gone again before the call could use them, until the server is asked to do the operation itself.
+/// Grants that came and were gone again before the call could use them, until the server is asked
+/// to do the operation itself.
 const LOST_RACES_MAX: u8 = 2;
 /// How soon those ask again for space that wait until some is free, ms.
 const FREED_MS: u64 = 250;
@@ -85,7 +86,8 @@ pub(crate) enum WaitingFor {
     Heard(u64),
 }
 
-/// A call that waits, as the machine's log tells of it. Which machine keeps it waiting is not known here: who holds what is nobody's business (BlackBox §3.3).
+/// A call that waits, as the machine's log tells of it. Which machine keeps it waiting is not known
+/// here: who holds what is nobody's business (BlackBox §3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitReport {
     /// Which.
@@ -156,8 +158,10 @@ impl Waiting {
 }
 
 impl Waiting {
-    /// Whether the server may do the operation instead of giving this client anything to hold: once, and only if the operation is the call itself and not
-    /// a question on its way. Content, handles and locks (who may have to wait) go by their leases only, and so does every question: front doors keep what they are told, and nothing would be recalled for that.
+    /// Whether the server may do the operation instead of giving this client anything to hold:
+    /// once, and only if the operation is the call itself and not a question on its way. Content,
+    /// handles and locks (who may have to wait) go by their leases only, and so does every
+    /// question: front doors keep what they are told, and nothing would be recalled for that.
     fn may_ship(&self, operation: &Operation) -> bool {
         let is_it = operation.is_update()
             && !matches!(
@@ -258,8 +262,10 @@ impl Client {
         self.waiting.insert(ticket, waiting);
     }
 
-    /// A call keeps something locked below while it waits, and that is in the way of what is to be taken back there. A lookup is asked again for what is so now, for which nobody has to let go of anything.
-    /// A change of which nothing is done ends with [`Error::Interrupted`]: it is to be tried again from its beginning.
+    /// A call keeps something locked below while it waits, and that is in the way of what is to be
+    /// taken back there. A lookup is asked again for what is so now, for which nobody has to let go
+    /// of anything. A change of which nothing is done ends with [`Error::Interrupted`]: it is to be
+    /// tried again from its beginning.
     pub fn give_way(&mut self, now: Now, ticket: Ticket, out: &mut Vec<Output>) {
         let Some(waiting) = self.waiting.get_mut(&ticket) else { return };
         match (&waiting.call, &waiting.on) {
@@ -280,7 +286,8 @@ impl Client {
         }
     }
 
-    /// What has to be in the log before the server does `operation`, as before one that is done here: content of what replaces a file. Which file has the name is not known here, so all
+    /// What has to be in the log before the server does `operation`, as before one that is done
+    /// here: content of what replaces a file. Which file has the name is not known here, so all
     /// that is dirty, once.
     fn publishes_first(
         &mut self,
@@ -312,7 +319,8 @@ impl Client {
             return self.ship(operation, out);
         }
         let number = self.number();
-        // The server finds what is needed on its state, so that must have everything that was decided here.
+        // The server finds what is needed on its state, so that must have everything that was
+        // decided here.
         self.send_log_first(out);
         self.request(number, ToServer::Ask { number, operation, wants, mode }, out);
         WaitingFor::Number(number)
@@ -328,7 +336,8 @@ impl Client {
         }
     }
 
-    /// Tries the calls again that have what they waited for, the oldest first; and once more if that unlocked something.
+    /// Tries the calls again that have what they waited for, the oldest first; and once more if
+    /// that unlocked something.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
         self.unlocked = true;
         while std::mem::take(&mut self.unlocked) {
@@ -355,7 +364,8 @@ impl Client {
     pub(crate) fn go_on(&mut self, now: Now, ticket: Ticket, mut waiting: Waiting, out: &mut Vec<Output>) {
         let result = match waiting.shipped.clone() {
             Some(Err(error)) => Err(Stop::Error(error)),
-            // What the reply takes beyond the answer may have to come first; the operation itself is done.
+            // What the reply takes beyond the answer may have to come first; the operation itself
+            // is done.
             Some(Ok(shipped)) => self.reply_to_shipped(now, &mut waiting, shipped, out),
             None => self.attempt_told(now, &mut waiting, out),
         };
@@ -379,7 +389,8 @@ impl Client {
         }
     }
 
-    /// The calls that have waited for so long, oldest first; but not those that were called to wait, for a lock.
+    /// The calls that have waited for so long, oldest first; but not those that were called to
+    /// wait, for a lock.
     pub fn waits(&self, now: Time, at_least_ms: u64) -> Vec<WaitReport> {
         let report = |(ticket, waiting): (&Ticket, &Waiting)| {
             let for_ms = now.ms_since(waiting.since);

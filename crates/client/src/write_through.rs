@@ -1,8 +1,12 @@
-//! Content that is written through (`wire::LogEntry::FlushedThrough`): of a small file each change of which another machine looks at, so that who looks waits for the server alone.
+//! Content that is written through (`wire::LogEntry::FlushedThrough`): of a small file each change
+//! of which another machine looks at, so that who looks waits for the server alone.
 //!
-//! As long as a file is written through, what the server has heard of its content is what there is. So a change is sent at once, its caller is answered when the server has heard of it, and nobody here sees it before: who looks
-//! elsewhere may still be told what was before. All other changes take the lease as it is otherwise, which ends it; so does a handle that reads, since what the kernel has in its pages it shows to whoever reads them, also while
-//! a write is under way, and a program changes what it has mapped without a word.
+//! As long as a file is written through, what the server has heard of its content is what there is.
+//! So a change is sent at once, its caller is answered when the server has heard of it, and nobody
+//! here sees it before: who looks elsewhere may still be told what was before. All other changes
+//! take the lease as it is otherwise, which ends it; so does a handle that reads, since what the
+//! kernel has in its pages it shows to whoever reads them, also while a write is under way, and a
+//! program changes what it has mapped without a word.
 
 use crate::client::Client;
 use crate::file_io::Write;
@@ -39,7 +43,8 @@ impl Writes {
 }
 
 impl Client {
-    /// Whether all of `file` that counts is at the server, and no program here can change it, or see it change, but by calls.
+    /// Whether all of `file` that counts is at the server, and no program here can change it, or
+    /// see it change, but by calls.
     fn may_write_through(&self, file: &FileId) -> bool {
         let Some(known) = self.files.get(file) else { return false };
         let is_at_rest = match &known.content {
@@ -52,8 +57,9 @@ impl Client {
         is_at_rest && is_small && is_held && !known.own().has_mode(Mode::AccessRead)
     }
 
-    /// Writes `file` through from now on, if it may. Not while the server owes an answer by which that may end: that it has ended it says of what it had seen before (the weather of what passes, seeds 1095
-    /// and 1106).
+    /// Writes `file` through from now on, if it may. Not while the server owes an answer by which
+    /// that may end: that it has ended it says of what it had seen before (the weather of what
+    /// passes, seeds 1095 and 1106).
     pub(crate) fn begin_through(&mut self, file: &FileId) -> bool {
         let is_unheard = self.files.get(file).is_some_and(|known| known.writes == Writes::Unheard);
         let begins = !is_unheard && !self.requests.want(file) && self.may_write_through(file);
@@ -89,7 +95,8 @@ impl Client {
             self.set_writes(file, Writes::Through);
             return written;
         };
-        // In the log by that: it is small, and all else of the file is published (`may_write_through`).
+        // In the log by that: it is small, and all else of the file is published
+        // (`may_write_through`).
         self.publish(now, file, LAZY_BYTES_MAX, out);
         let sequence = self.log.push(LogEntry::Wrote { file: file.clone() }, 16);
         self.set_writes(file, Writes::Unheard);
@@ -282,7 +289,8 @@ mod tests {
         assert!(matches!(called, Outcome::Done(Ok(Reply::Written(3)))), "{called:?}");
     }
 
-    /// The lease is let go behind what was written; but before the server has heard of that it may tell somebody what was before (the weather of what passes, seed 3).
+    /// The lease is let go behind what was written; but before the server has heard of that it may
+    /// tell somebody what was before (the weather of what passes, seed 3).
     #[test]
     fn a_change_that_is_unheard_of_does_not_count_when_its_lease_is_let_go() {
         for keep in [None, Some(Kind::Read)] {

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-/// Runs smaller than this are copied rather than kept as a part of somebody's larger buffer, which would stay in memory whole.
+/// Runs smaller than this are copied rather than kept as a part of somebody's larger buffer, which
+/// would stay in memory whole.
 pub(crate) const COPY_BELOW: usize = 64 << 10;
 
 /// A run of dirty bytes.

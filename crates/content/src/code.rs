@@ -1,8 +1,9 @@
 //! Shares kept in fragments: systematic Reed–Solomon codes.
 //!
-//! A share is cut into units that are dealt out to the data fragments in turn, so that whoever knows where a piece begins knows which fragments have it, and reads no more of them than
-//! it; parity is made of what stands at the same place in each. A fragment begins with the length of the whole share: with that, any `data` of them say exactly what all
-//! of them are.
+//! A share is cut into units that are dealt out to the data fragments in turn, so that whoever
+//! knows where a piece begins knows which fragments have it, and reads no more of them than it;
+//! parity is made of what stands at the same place in each. A fragment begins with the length of
+//! the whole share: with that, any `data` of them say exactly what all of them are.
 
 use bytes::Bytes;
 use namespace::{ShareId, Spread};
@@ -15,7 +16,8 @@ const HEADER_BYTES: usize = 4;
 /// What the code works on: so many bytes at a time, the last of them zeros where there are no more.
 const BLOCK_BYTES: usize = 64;
 
-/// How a share of `length` bytes is spread where `wanted` is the policy: as many machines may be lost either way.
+/// How a share of `length` bytes is spread where `wanted` is the policy: as many machines may be
+/// lost either way.
 pub fn spread_of(wanted: Spread, length: usize) -> Spread {
     match wanted {
         Spread::Code { data, parity } if length < usize::from(data) * UNIT => Spread::Copies(parity + 1),
@@ -54,7 +56,8 @@ pub fn segments(data: u8, at: u32, length: u32) -> Vec<Segment> {
     segments
 }
 
-/// What hosts are given of a share, each under its name: the share itself, or its fragments. None for counts that the code does not know.
+/// What hosts are given of a share, each under its name: the share itself, or its fragments. None
+/// for counts that the code does not know.
 pub fn kept(share: ShareId, whole: Bytes) -> Option<Vec<(ShareId, Bytes)>> {
     let kept = match share.spread() {
         Spread::Code { data, parity } => fragments(&whole, data, parity)?,
@@ -74,7 +77,8 @@ fn fragments(whole: &[u8], data: u8, parity: u8) -> Option<Vec<Bytes>> {
     Some(cut.into_iter().chain(parity).map(with_length).collect())
 }
 
-/// The share that any `data` of its fragments give. None if these are not such: too few, of several shares, or not of the length that fragments of that share have.
+/// The share that any `data` of its fragments give. None if these are not such: too few, of several
+/// shares, or not of the length that fragments of that share have.
 pub fn whole(data: u8, parity: u8, fragments: &[(u8, Bytes)]) -> Option<Vec<u8>> {
     let length = *fragments.first()?.1.first_chunk::<HEADER_BYTES>()?;
     let total = usize::try_from(u32::from_le_bytes(length)).ok()?;

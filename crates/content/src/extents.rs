@@ -11,14 +11,16 @@ use crate::cut::{end_of, inside, outside};
 
 /// What is known of a file's extents: holes, extents, and explicit gaps of which nothing is known.
 ///
-/// Extents overlap neither each other nor a gap; whatever is in neither is a hole. About 100 bytes an extent when filled at once.
+/// Extents overlap neither each other nor a gap; whatever is in neither is a hole. About 100 bytes
+/// an extent when filled at once.
 #[derive(Clone, Debug, Default)]
 pub struct ExtentMap {
     extents: BTreeSet<ByOffset>,
     /// Start to end.
     unknown: BTreeMap<u64, u64>,
     occupied: u64,
-    /// Offsets of the extents whose piece is inline: few, and to be found without looking at the many others.
+    /// Offsets of the extents whose piece is inline: few, and to be found without looking at the
+    /// many others.
     inline: BTreeSet<u64>,
     inline_bytes: u64,
 }
@@ -113,8 +115,8 @@ impl ExtentMap {
         self.clear(&(size..u64::MAX));
     }
 
-    /// Fills the unknown gaps of `from..to`, of which `extents` is all that there is (they may reach beyond). What is known stays: it
-    /// may be newer than the page that is learnt.
+    /// Fills the unknown gaps of `from..to`, of which `extents` is all that there is (they may
+    /// reach beyond). What is known stays: it may be newer than the page that is learnt.
     pub fn learn(&mut self, from: u64, to: u64, extents: Vec<Extent>) {
         let gaps = self.close(&(from..to));
         let sound = |extent: &Extent| {

@@ -12,11 +12,13 @@ use crate::overlay::Overlay;
 use crate::seal::open_whole;
 use crate::{Damaged, ExtentMap, SIZE_MAX};
 
-/// The content of one file: what is published, and above it what is being uploaded and what is dirty.
+/// The content of one file: what is published, and above it what is being uploaded and what is
+/// dirty.
 ///
-/// Published means handed out as a [`crate::Publish`]: whoever logs those in order, under the content's write lease, makes the server's
-/// state follow this one's. A flush makes a *flight*: a consistent state of the whole content, which is published when all
-/// of its shares are stored and every flight before it has been.
+/// Published means handed out as a [`crate::Publish`]: whoever logs those in order, under the
+/// content's write lease, makes the server's state follow this one's. A flush makes a *flight*: a
+/// consistent state of the whole content, which is published when all of its shares are stored and
+/// every flight before it has been.
 #[derive(Debug)]
 pub struct FileContent {
     pub(crate) base: Base,
@@ -53,8 +55,9 @@ pub(crate) enum Base {
 }
 
 impl FileContent {
-    /// Content as the server gave it: the sealed inline content, or extents that are complete below an offset; if neither, it has extents of which
-    /// nothing is known yet. Never give neither for a file whose content is inline: the next publication would end it.
+    /// Content as the server gave it: the sealed inline content, or extents that are complete below
+    /// an offset; if neither, it has extents of which nothing is known yet. Never give neither for
+    /// a file whose content is inline: the next publication would end it.
     pub fn new(
         head: ContentHead,
         inline: Option<Vec<u8>>,
@@ -102,7 +105,8 @@ impl FileContent {
         self.spread = spread;
     }
 
-    /// The head as it is to be shown now; version and key are those of the last publication handed out, `occupied` is a good guess.
+    /// The head as it is to be shown now; version and key are those of the last publication handed
+    /// out, `occupied` is a good guess.
     pub fn head(&self) -> ContentHead {
         ContentHead { key: self.published.key, ..self.head }
     }
@@ -117,7 +121,8 @@ impl FileContent {
         self.changed
     }
 
-    /// Whether everything has been handed out as publications: nothing dirty, nothing under way. Folds do not count.
+    /// Whether everything has been handed out as publications: nothing dirty, nothing under way.
+    /// Folds do not count.
     pub fn is_settled(&self) -> bool {
         !self.changed && self.flights.is_empty()
     }
@@ -137,7 +142,8 @@ impl FileContent {
         self.dirty.bytes() + self.flights.iter().map(|flight| flight.overlay.bytes()).sum::<u64>()
     }
 
-    /// Bytes of inline pieces, of those extents that are known here, that wait to be folded into shares.
+    /// Bytes of inline pieces, of those extents that are known here, that wait to be folded into
+    /// shares.
     pub fn pending_inline_bytes(&self) -> u64 {
         match &self.base {
             Base::Inline(_) | Base::Damaged(_) => 0,
@@ -193,7 +199,8 @@ impl FileContent {
         self.touch(wall);
     }
 
-    /// Sets the times; the next flush publishes them. The time of the last status change never goes back.
+    /// Sets the times; the next flush publishes them. The time of the last status change never goes
+    /// back.
     pub fn set_mtime(&mut self, mtime: Timestamp, ctime: Timestamp) {
         self.head.mtime = mtime;
         // A clock that is behind another machine's must not hide that something has changed.
@@ -201,8 +208,9 @@ impl FileContent {
         self.changed = true;
     }
 
-    /// Takes the times and the version of a head that an operation of its own (not a publication) gave this file, and that is logged. Flights
-    /// that are published after it leave those times as they are.
+    /// Takes the times and the version of a head that an operation of its own (not a publication)
+    /// gave this file, and that is logged. Flights that are published after it leave those times as
+    /// they are.
     pub fn adopt(&mut self, head: &ContentHead) {
         let times = (head.mtime, head.ctime);
         (self.published.mtime, self.published.ctime) = times;
@@ -213,7 +221,8 @@ impl FileContent {
         }
     }
 
-    /// Extents that the server says are all there is in `from..to`; what is known here already stays.
+    /// Extents that the server says are all there is in `from..to`; what is known here already
+    /// stays.
     pub fn learn(&mut self, from: u64, to: u64, extents: Vec<Extent>) {
         if let Base::Extents(map) = &mut self.base {
             map.learn(from, to, extents);

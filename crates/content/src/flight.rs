@@ -1,4 +1,5 @@
-//! What a flush sends on its way: pieces, the shares that they are packed into, and their publication.
+//! What a flush sends on its way: pieces, the shares that they are packed into, and their
+//! publication.
 
 use bytes::{Bytes, BytesMut};
 use namespace::{ContentChange, ContentHead, Extent, Piece, Place, ShareId, Spread};
@@ -69,8 +70,8 @@ impl Sent {
     }
 }
 
-/// Nonces of one file's key: eight random bytes drawn once, and a counter. Whoever else seals for the file (a later session) draws
-/// others.
+/// Nonces of one file's key: eight random bytes drawn once, and a counter. Whoever else seals for
+/// the file (a later session) draws others.
 #[derive(Debug, Default)]
 pub(crate) struct Nonces {
     prefix: Option<[u8; 8]>,
@@ -95,7 +96,8 @@ impl Nonces {
     }
 }
 
-/// Cuts the data of `overlay` into pieces: what is contiguous, but never across a multiple of [`PIECE_BYTES_MAX`].
+/// Cuts the data of `overlay` into pieces: what is contiguous, but never across a multiple of
+/// [`PIECE_BYTES_MAX`].
 pub(crate) fn pieces(overlay: &Overlay) -> Vec<(u64, Bytes)> {
     let window = u64::from(PIECE_BYTES_MAX);
     let mut done: Vec<(u64, Bytes)> = Vec::new();

@@ -14,8 +14,9 @@ use crate::seal::seal_whole;
 use crate::{Done, ExtentMap, FOLD_BYTES, Flush, Hash, Key, Publish, UploadPlan};
 
 impl FileContent {
-    /// Hands everything dirty out, as one state of the content. Up to `inline_max` bytes go into the publication itself (unless too many such bytes wait to
-    /// be folded: then the writer waits for a share, which slows it).
+    /// Hands everything dirty out, as one state of the content. Up to `inline_max` bytes go into
+    /// the publication itself (unless too many such bytes wait to be folded: then the writer waits
+    /// for a share, which slows it).
     pub fn flush(&mut self, inline_max: u64, rng: &mut dyn Rng) -> Flush {
         if !mem::take(&mut self.changed) {
             return Flush::Nothing;
@@ -65,8 +66,9 @@ impl FileContent {
         }
     }
 
-    /// An upload could not be stored: its data is dirty again, and with it all that was flushed later, so that content is still
-    /// published in the order in which it was written. Gives the stored shares that are of no use any more.
+    /// An upload could not be stored: its data is dirty again, and with it all that was flushed
+    /// later, so that content is still published in the order in which it was written. Gives the
+    /// stored shares that are of no use any more.
     pub fn upload_failed(&mut self, upload: u64) -> Vec<ShareId> {
         self.abandoned.remove(&upload);
         if self.fold.as_ref().is_some_and(|fold| fold.has(upload)) {
@@ -97,7 +99,8 @@ impl FileContent {
         plans
     }
 
-    /// Decides how dirty data is to be published; what is sealed in that, if it is the whole content. Afterwards `dirty` holds exactly what the flight changes.
+    /// Decides how dirty data is to be published; what is sealed in that, if it is the whole
+    /// content. Afterwards `dirty` holds exactly what the flight changes.
     fn plan(
         &mut self,
         inline_max: u64,
@@ -184,8 +187,8 @@ impl FileContent {
         publishes
     }
 
-    /// Applies a change to what is published, and hands it out; `inline` is what is sealed in it, if that is the whole content. Of `head`, size, times and bytes
-    /// occupied count.
+    /// Applies a change to what is published, and hands it out; `inline` is what is sealed in it,
+    /// if that is the whole content. Of `head`, size, times and bytes occupied count.
     pub(crate) fn publish(
         &mut self,
         head: ContentHead,
@@ -225,7 +228,8 @@ impl FileContent {
     }
 }
 
-/// Gives up `uploads`, of which `failed`, if any, is known not to be stored: the stored ones are unused, the others will be.
+/// Gives up `uploads`, of which `failed`, if any, is known not to be stored: the stored ones are
+/// unused, the others will be.
 pub(crate) fn abandon(
     uploads: Vec<Sent>,
     failed: Option<u64>,

@@ -13,7 +13,8 @@ use crate::overlay::Overlay;
 use crate::read::open_inline;
 use crate::{Cipher, Done, ExtentMap, Hash, Nonce, UploadPlan};
 
-/// A fold under way. The content stays as it is: where an inline extent was overwritten meanwhile, its folded copy is left out.
+/// A fold under way. The content stays as it is: where an inline extent was overwritten meanwhile,
+/// its folded copy is left out.
 #[derive(Debug)]
 pub(crate) struct Fold {
     /// What is folded: offset to nonce, which names the piece.
@@ -49,8 +50,9 @@ impl Fold {
 }
 
 impl FileContent {
-    /// Plans to move up to `limit` bytes of inline pieces into shares, the first in the file first; nothing if a fold is under way, or
-    /// nothing is pending. Neighbours become one piece. The publication comes out of [`FileContent::stored`].
+    /// Plans to move up to `limit` bytes of inline pieces into shares, the first in the file first;
+    /// nothing if a fold is under way, or nothing is pending. Neighbours become one piece. The
+    /// publication comes out of [`FileContent::stored`].
     pub fn fold(&mut self, limit: u64, rng: &mut dyn Rng) -> Vec<UploadPlan> {
         let (None, Base::Extents(map), Some(key)) = (&self.fold, &self.base, self.published.key) else {
             return Vec::new();
@@ -83,7 +85,8 @@ impl FileContent {
         self.fold.is_some()
     }
 
-    /// Gives up a fold that is under way: what it moves may be another's to change soon. The shares that were stored for it in vain so far.
+    /// Gives up a fold that is under way: what it moves may be another's to change soon. The shares
+    /// that were stored for it in vain so far.
     pub fn stop_folding(&mut self) -> Vec<ShareId> {
         let mut unused = Vec::new();
         if let Some(fold) = self.fold.take() {

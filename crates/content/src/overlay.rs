@@ -8,7 +8,8 @@ use bytes::Bytes;
 use crate::SHARE_BYTES_MAX;
 use crate::chunk::{COPY_BELOW, Chunk};
 
-/// Changes above a lower layer: what lies there from `truncate_to` on is gone, and each run replaces what its range had.
+/// Changes above a lower layer: what lies there from `truncate_to` on is gone, and each run
+/// replaces what its range had.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     /// By offset, without overlap; none is empty.
@@ -99,8 +100,9 @@ impl Overlay {
         })
     }
 
-    /// Writes `data`. Small writes that follow or overwrite each other gather in one buffer, which ends where a share would, so that
-    /// each byte is copied once (and once more while the buffer grows) and pieces can be cut from it without copying.
+    /// Writes `data`. Small writes that follow or overwrite each other gather in one buffer, which
+    /// ends where a share would, so that each byte is copied once (and once more while the buffer
+    /// grows) and pieces can be cut from it without copying.
     pub(crate) fn write(&mut self, mut offset: u64, mut data: Bytes) {
         if data.len() >= COPY_BELOW {
             self.clear(offset..offset.saturating_add(data.len() as u64));

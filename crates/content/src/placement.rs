@@ -1,7 +1,9 @@
-//! Which hosts keep which shares: weighted rendezvous hashing (Thaler, Ravishankar 1998; weights as Schindelhauer, Schomaker 2005).
+//! Which hosts keep which shares: weighted rendezvous hashing (Thaler, Ravishankar 1998; weights as
+//! Schindelhauer, Schomaker 2005).
 //!
-//! Each host has a distance to each share, and the nearest keep it: that of a host of twice the weight is half. Whoever knows the hosts knows the order without asking, and a host
-//! that comes, goes or changes its weight moves only the shares that it gets or had.
+//! Each host has a distance to each share, and the nearest keep it: that of a host of twice the
+//! weight is half. Whoever knows the hosts knows the order without asking, and a host that comes,
+//! goes or changes its weight moves only the shares that it gets or had.
 
 use namespace::ShareId;
 use std::cmp::Reverse;
@@ -10,16 +12,20 @@ use std::collections::BTreeMap;
 /// Copies of a share, if there are so many hosts.
 pub const COPIES: usize = 3;
 
-/// Binary places of a logarithm. Where that is too few to tell two hosts apart, what it was taken of does.
+/// Binary places of a logarithm. Where that is too few to tell two hosts apart, what it was taken
+/// of does.
 const PLACES: u32 = 32;
 
-/// Puts `hosts`, each of a number and a weight by `of`, in the order in which they are to keep `share`. Part of the format: another order moves all content.
+/// Puts `hosts`, each of a number and a weight by `of`, in the order in which they are to keep
+/// `share`. Part of the format: another order moves all content.
 pub fn place<H>(share: &ShareId, hosts: &mut [H], of: impl Fn(&H) -> (u64, u32)) {
     hosts.sort_by_cached_key(|host| distance(share, of(host)));
 }
 
-/// The hosts, each with its weight, that are to keep the `count` fragments of `share`, in their order: each its own host, as long as there are others; then each host as few as may be.
-/// A host that comes or goes moves what it gets or had, and little else. Part of the format, like [`place()`].
+/// The hosts, each with its weight, that are to keep the `count` fragments of `share`, in their
+/// order: each its own host, as long as there are others; then each host as few as may be. A host
+/// that comes or goes moves what it gets or had, and little else. Part of the format, like
+/// [`place()`].
 pub fn place_fragments(share: &ShareId, count: u8, hosts: &[(u64, u32)]) -> Vec<u64> {
     let mut kept: BTreeMap<(u64, u32), u32> = hosts.iter().map(|host| (*host, 0)).collect();
     let slot = |number| {
@@ -32,7 +38,8 @@ pub fn place_fragments(share: &ShareId, count: u8, hosts: &[(u64, u32)]) -> Vec<
     (0..count).map_while(slot).collect()
 }
 
-/// Bytes for which there is room at hosts with so many bytes `free` each, if each byte goes to as many of those that have room as `copies`, and to `needed` at least. What differs a little from
+/// Bytes for which there is room at hosts with so many bytes `free` each, if each byte goes to as
+/// many of those that have room as `copies`, and to `needed` at least. What differs a little from
 /// that, since hosts do not fill at the same time, is not for users to see.
 pub fn room(mut free: Vec<u64>, copies: usize, needed: usize) -> u64 {
     let mut room = 0u64;
@@ -62,7 +69,8 @@ pub fn room(mut free: Vec<u64>, copies: usize, needed: usize) -> u64 {
     }
 }
 
-/// How far the host of this number and weight is from `share`: distributed exponentially, with the weight as its rate. At equal distances a number decides.
+/// How far the host of this number and weight is from `share`: distributed exponentially, with the
+/// weight as its rate. At equal distances a number decides.
 fn distance(share: &ShareId, (host, weight): (u64, u32)) -> (u128, Reverse<u64>, u64) {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&share.0);
@@ -74,7 +82,8 @@ fn distance(share: &ShareId, (host, weight): (u64, u32)) -> (u128, Reverse<u64>,
     (distance, Reverse(drawn), host)
 }
 
-/// `-log2(drawn / 2^64)` in units of `2^-PLACES`, rounded up by less than two; never more for a larger number. In integers, since all machines must come to the same.
+/// `-log2(drawn / 2^64)` in units of `2^-PLACES`, rounded up by less than two; never more for a
+/// larger number. In integers, since all machines must come to the same.
 fn logarithm(drawn: u64) -> u64 {
     let zeros = drawn.leading_zeros();
     // Between 1 and 2 in units of 2^-63: each square says a binary place of its logarithm.
@@ -222,7 +231,8 @@ mod tests {
             assert_eq!([1, 2].map(|host| few.iter().filter(|kept| **kept == host).count()), [3, 3]);
             assert_eq!(place_fragments(&share, 3, &[]), []);
         }
-        // 600 were on the fifth host; where its place is taken by the host of a later fragment, that moves too.
+        // 600 were on the fifth host; where its place is taken by the host of a later fragment,
+        // that moves too.
         assert!((600..=1_000).contains(&moved), "{moved}");
     }
 

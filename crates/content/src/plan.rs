@@ -45,7 +45,8 @@ impl ReadPart {
 
 /// Gathers the bytes of `parts`; `open` gives the whole opened piece of a [`ReadPart::Piece`].
 ///
-/// A piece shorter than the part says counts as damaged: `open` is asked to name that error through `damaged`.
+/// A piece shorter than the part says counts as damaged: `open` is asked to name that error through
+/// `damaged`.
 pub fn assemble<E>(
     parts: &[ReadPart],
     mut open: impl FnMut(&ReadPart) -> Result<Bytes, E>,
@@ -95,7 +96,8 @@ pub struct Publish {
     pub change: ContentChange,
 }
 
-/// A share to seal and store: then [`crate::FileContent::stored`] or [`crate::FileContent::upload_failed`].
+/// A share to seal and store: then [`crate::FileContent::stored`] or
+/// [`crate::FileContent::upload_failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadPlan {
     /// Names it among the uploads of this file.
@@ -128,7 +130,8 @@ pub enum Flush {
     Publish(Publish),
     /// Store these; their publication comes out of [`crate::FileContent::stored`].
     Upload(Vec<UploadPlan>),
-    /// Ready, but its publication must come after that of uploads under way: out of [`crate::FileContent::stored`], too.
+    /// Ready, but its publication must come after that of uploads under way: out of
+    /// [`crate::FileContent::stored`], too.
     Queued,
 }
 

@@ -1,4 +1,5 @@
-//! Reading through the layers of a file's content: dirty data, what is being uploaded (newest first), what is published.
+//! Reading through the layers of a file's content: dirty data, what is being uploaded (newest
+//! first), what is published.
 
 use std::ops::{ControlFlow, Range};
 
@@ -45,7 +46,8 @@ impl FileContent {
         }
     }
 
-    /// The next data (or hole) at or after `offset`; `None` beyond the end. The end itself counts as a hole.
+    /// The next data (or hole) at or after `offset`; `None` beyond the end. The end itself counts
+    /// as a hole.
     pub fn seek(&self, offset: u64, hole: bool) -> Result<Option<u64>, Unreadable> {
         let size = self.size();
         if offset >= size {
@@ -74,7 +76,8 @@ impl FileContent {
         occupied
     }
 
-    /// Parts of `range` that have no content, in order: holes, and what is beyond the end. What is unknown counts as content.
+    /// Parts of `range` that have no content, in order: holes, and what is beyond the end. What is
+    /// unknown counts as content.
     pub fn holes_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut holes: Vec<Range<u64>> = Vec::new();
         let mut add = |hole: Range<u64>| match holes.last_mut().filter(|last| last.end == hole.start) {

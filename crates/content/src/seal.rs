@@ -1,6 +1,7 @@
 //! Sealing and opening pieces: AES-256-GCM under the file's key, and BLAKE3 of the ciphertext.
 //!
-//! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check fails; both are [`Damaged`].
+//! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check
+//! fails; both are [`Damaged`].
 
 use bytes::Bytes;
 use namespace::INLINE_SEAL_BYTES;
@@ -40,7 +41,8 @@ impl Cipher {
         Cipher(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes")))
     }
 
-    /// Appends the ciphertext of `plain` to `out`, and hashes it. A piece is far below the cipher's limit of 64 GiB.
+    /// Appends the ciphertext of `plain` to `out`, and hashes it. A piece is far below the cipher's
+    /// limit of 64 GiB.
     pub fn seal_into(&self, nonce: &Nonce, plain: &[u8], out: &mut Vec<u8>) -> Hash {
         out.reserve(plain.len() + TAG_BYTES);
         let start = out.len();
@@ -93,7 +95,8 @@ pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> R
     Ok(ciphertext)
 }
 
-/// Seals content that stands in the metadata whole: its nonce, and the ciphertext. That needs no hash: the rows have checksums, and the tag says whether it is what was sealed.
+/// Seals content that stands in the metadata whole: its nonce, and the ciphertext. That needs no
+/// hash: the rows have checksums, and the tag says whether it is what was sealed.
 pub(crate) fn seal_whole(key: &Key, nonce: &Nonce, plain: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::with_capacity(plain.len() + INLINE_SEAL_BYTES);
     sealed.extend_from_slice(nonce);

@@ -1,4 +1,5 @@
-//! How dirty data comes to be published: inline, as inline extents, through shares; and what may happen on the way.
+//! How dirty data comes to be published: inline, as inline extents, through shares; and what may
+//! happen on the way.
 
 #![allow(clippy::panic, reason = "this is how tests fail")]
 

@@ -1,4 +1,5 @@
-//! File content against a plain vector of bytes, through flushes, uploads that come back in any order or fail, folds and crashes.
+//! File content against a plain vector of bytes, through flushes, uploads that come back in any
+//! order or fail, folds and crashes.
 
 mod support;
 
@@ -33,7 +34,8 @@ enum Step {
     Failed(usize),
     /// The server applies that many of the logged publications.
     Apply(usize),
-    /// Whatever the server has not applied is lost; the file is opened again, knowing that many extents.
+    /// Whatever the server has not applied is lost; the file is opened again, knowing that many
+    /// extents.
     Crash(usize),
 }
 
@@ -247,7 +249,8 @@ impl World {
         self.check_seek(from as u64);
     }
 
-    /// Everything was written as odd bytes, so zeros are holes, or bytes that inline content made of holes.
+    /// Everything was written as odd bytes, so zeros are holes, or bytes that inline content made
+    /// of holes.
     fn check_seek(&self, offset: u64) {
         let rest = &self.model[offset as usize..];
         if let Ok(data) = self.content.seek(offset, false) {

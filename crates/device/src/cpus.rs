@@ -54,7 +54,8 @@ impl Cpus {
     }
 }
 
-/// Has the calling thread run on `cpu` only, if it may: so a request is served where who made it waits, and no other processor is woken for it.
+/// Has the calling thread run on `cpu` only, if it may: so a request is served where who made it
+/// waits, and no other processor is woken for it.
 pub fn stay_on(cpu: u32) {
     let mut set = CpuSet::new();
     if (cpu as usize) < CpuSet::MAX_CPU {

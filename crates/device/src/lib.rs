@@ -1,7 +1,9 @@
-//! The kernel's FUSE device, as far as it takes unsafe code: requests over io_uring, and further descriptors of one connection.
+//! The kernel's FUSE device, as far as it takes unsafe code: requests over io_uring, and further
+//! descriptors of one connection.
 //!
-//! This is the one crate of the project with unsafe code, and all that it has: io_uring is given addresses of memory (`ring`), and an ioctl a pointer (`another`). What it
-//! shows outside is safe. It knows nothing of what requests say.
+//! This is the one crate of the project with unsafe code, and all that it has: io_uring is given
+//! addresses of memory (`ring`), and an ioctl a pointer (`another`). What it shows outside is safe.
+//! It knows nothing of what requests say.
 
 mod cpus;
 mod ring;
@@ -15,7 +17,8 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Another descriptor for the connection of `device`, with a queue of its own for what is read of it: two threads that read by one contend for its lock.
+/// Another descriptor for the connection of `device`, with a queue of its own for what is read of
+/// it: two threads that read by one contend for its lock.
 ///
 /// `FUSE_DEV_IOC_CLONE` (linux/fuse.h).
 ///
@@ -26,7 +29,8 @@ pub fn another(device: impl AsFd) -> io::Result<OwnedFd> {
     const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
     let new = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut old = u32::try_from(device.as_fd().as_raw_fd()).map_err(io::Error::other)?;
-    // SAFETY: FUSE_DEV_IOC_CLONE takes a pointer to a descriptor's number, of 32 bits, and does not write there.
+    // SAFETY: FUSE_DEV_IOC_CLONE takes a pointer to a descriptor's number, of 32 bits, and does not
+    // write there.
     #[allow(unsafe_code)]
     let clone = unsafe { rustix::ioctl::Updater::<CLONE, u32>::new(&mut old) };
     // SAFETY: the same; `new` is a FUSE device.

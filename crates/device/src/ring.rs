@@ -1,8 +1,11 @@
-//! Requests over io_uring (Documentation/filesystems/fuse/fuse-io-uring.rst): the kernel puts each into a slot of the queue of the processor on which it was made, and takes the answer from there, with the same call that waits
-//! for the next. So a request wakes nobody on another processor, which is most of what a request by reading and writing the device costs where processors sleep.
+//! Requests over io_uring (Documentation/filesystems/fuse/fuse-io-uring.rst): the kernel puts each
+//! into a slot of the queue of the processor on which it was made, and takes the answer from there,
+//! with the same call that waits for the next. So a request wakes nobody on another processor,
+//! which is most of what a request by reading and writing the device costs where processors sleep.
 //!
-//! One thread has a ring, and serves one queue, or several. The kernel touches the memory of slots only while that thread is in `io_uring_enter` (`IORING_SETUP_DEFER_TASKRUN`), and then none
-//! but those that are `parked`: of others nobody has told it that it may.
+//! One thread has a ring, and serves one queue, or several. The kernel touches the memory of slots
+//! only while that thread is in `io_uring_enter` (`IORING_SETUP_DEFER_TASKRUN`), and then none but
+//! those that are `parked`: of others nobody has told it that it may.
 
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -24,7 +27,8 @@ const COMMIT_AND_FETCH: u32 = 2;
 /// Commands that may be written before the kernel is told of them.
 const SUBMISSIONS: u32 = 64;
 
-/// Slots of a queue at its beginning, and further ones whenever fewer than half as many are left: requests may wait for long, each in its slot.
+/// Slots of a queue at its beginning, and further ones whenever fewer than half as many are left:
+/// requests may wait for long, each in its slot.
 const SLOTS: usize = 16;
 /// At most. Whoever asks when so many wait, waits for one of them.
 const SLOTS_MAX: usize = 4096;
@@ -34,7 +38,8 @@ const WOKEN: u64 = u64::MAX;
 
 type Rings = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// Some of a connection's queues, and the slots in them. It lives on one thread, from the first [`Ring::wait`] on.
+/// Some of a connection's queues, and the slots in them. It lives on one thread, from the first
+/// [`Ring::wait`] on.
 pub struct Ring {
     ring: Rings,
     device: OwnedFd,
@@ -73,7 +78,8 @@ pub enum Event {
     Request {
         /// Which.
         slot: Slot,
-        /// Few were left in its queue, and there are further ones now. Meanwhile the last may have been taken, and the kernel have kept requests back. It does not put those into further
+        /// Few were left in its queue, and there are further ones now. Meanwhile the last may have
+        /// been taken, and the kernel have kept requests back. It does not put those into further
         /// slots: of those it puts one into each slot of which it takes an answer.
         grown: bool,
     },
@@ -92,7 +98,8 @@ pub enum Sight {
     Kernel,
 }
 
-/// A ring that is not one of a connection's yet. Made before the kernel is told that there will be rings: from then on it waits for them.
+/// A ring that is not one of a connection's yet. Made before the kernel is told that there will be
+/// rings: from then on it waits for them.
 pub struct Unused(Rings, OwnedFd);
 
 impl Unused {
@@ -113,10 +120,12 @@ impl Unused {
         Ok(Unused(ring, wake))
     }
 
-    /// Serves `queues` of the connection of `device`, on the calling thread, which stays on processor `cpu`. No content of a request is longer than `payload_bytes`.
+    /// Serves `queues` of the connection of `device`, on the calling thread, which stays on
+    /// processor `cpu`. No content of a request is longer than `payload_bytes`.
     ///
     /// # Errors
-    /// If the kernel takes no slots, or there is no memory for them. Requests of these processors then wait for ever: the mount has to end.
+    /// If the kernel takes no slots, or there is no memory for them. Requests of these processors
+    /// then wait for ever: the mount has to end.
     pub fn serve(self, device: OwnedFd, cpu: u32, queues: &[u16], payload_bytes: usize) -> io::Result<Ring> {
         stay_on(cpu);
         let Unused(ring, wake) = self;
@@ -148,7 +157,9 @@ impl Ring {
         &self.returns
     }
 
-    /// Hands what has come back to the kernel, and waits for a request. Before the thread sleeps while answers are under way, `look_out` is called: an answer that comes back before it returns wakes nobody.
+    /// Hands what has come back to the kernel, and waits for a request. Before the thread sleeps
+    /// while answers are under way, `look_out` is called: an answer that comes back before it
+    /// returns wakes nobody.
     ///
     /// # Errors
     /// If the ring does not work any more; likewise.
@@ -319,18 +330,22 @@ impl Ring {
             self.enter(0)?;
         }
         let mut submission = self.ring.submission();
-        // SAFETY: a command names descriptors of ours, which live as long as the ring, and memory of a slot, which stays where it is as long as the slot does: in `parked` as long as the kernel
-        // may use it. That it does in this thread's `io_uring_enter` on this ring only, so no longer than there is the ring.
+        // SAFETY: a command names descriptors of ours, which live as long as the ring, and memory
+        // of a slot, which stays where it is as long as the slot does: in `parked` as long as the
+        // kernel may use it. That it does in this thread's `io_uring_enter` on this ring only, so
+        // no longer than there is the ring.
         #[allow(unsafe_code)]
         let pushed = unsafe { submission.push(command) };
         pushed.map_err(io::Error::other)
     }
 }
 
-/// Sets `len`, at byte 24 of `struct io_uring_sqe`, which the crate has no name for: how many vectors there are at `addr`.
+/// Sets `len`, at byte 24 of `struct io_uring_sqe`, which the crate has no name for: how many
+/// vectors there are at `addr`.
 fn set_length(command: &mut squeue::Entry128, length: u32) {
     let at = std::ptr::from_mut(command).cast::<u32>();
-    // SAFETY: `Entry128` is what the kernel takes (`repr(C)`, 128 bytes aligned to 8, all of them initialized), so its seventh word of 32 bits is inside, aligned, and ours by `&mut`.
+    // SAFETY: `Entry128` is what the kernel takes (`repr(C)`, 128 bytes aligned to 8, all of them
+    // initialized), so its seventh word of 32 bits is inside, aligned, and ours by `&mut`.
     #[allow(unsafe_code)]
     let length_at = unsafe { at.add(6) };
     // SAFETY: the same.

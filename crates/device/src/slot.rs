@@ -5,7 +5,8 @@ use std::io;
 
 /// `FUSE_URING_IN_OUT_HEADER_SZ` and `FUSE_URING_OP_IN_OUT_SZ`, linux/fuse.h.
 const PART_BYTES: usize = 128;
-/// `struct fuse_uring_req_header`: a header, what the operation has beside, and `struct fuse_uring_ent_in_out`.
+/// `struct fuse_uring_req_header`: a header, what the operation has beside, and
+/// `struct fuse_uring_ent_in_out`.
 pub(crate) const HEADER_BYTES: usize = 2 * PART_BYTES + 32;
 /// Of `fuse_uring_ent_in_out`: flags u64, commit_id u64, payload_sz u32.
 const COMMIT_ID: usize = 2 * PART_BYTES + 8;
@@ -13,7 +14,8 @@ const PAYLOAD_BYTES: usize = 2 * PART_BYTES + 16;
 /// `struct fuse_out_header`: len u32, error i32, unique u64.
 const OUT_HEADER_BYTES: usize = 16;
 
-/// A place of a ring's, in which the kernel has put a request and will look for the answer. The memory that is not touched is not used.
+/// A place of a ring's, in which the kernel has put a request and will look for the answer. The
+/// memory that is not touched is not used.
 pub struct Slot {
     /// Which queue of the kernel's it is of.
     pub(crate) queue: u16,
@@ -32,7 +34,8 @@ const HEADER_ROOM: usize = 4096;
 impl Slot {
     pub(crate) fn new(queue: u16, payload_bytes: usize) -> io::Result<Slot> {
         let memory = MmapMut::map_anon(HEADER_ROOM + payload_bytes)?;
-        // Trap: a kernel that gives everybody huge pages (Debian's) would have a slot of which one page is used take all of one. One without huge pages knows no such advice.
+        // Trap: a kernel that gives everybody huge pages (Debian's) would have a slot of which one
+        // page is used take all of one. One without huge pages knows no such advice.
         let _ = memory.advise(Advice::NoHugePage);
         Ok(Slot { queue, memory, after: None })
     }
@@ -77,7 +80,8 @@ impl Slot {
         self.memory.get(COMMIT_ID..).and_then(|at| at.first_chunk()).map_or(0, |at| u64::from_ne_bytes(*at))
     }
 
-    /// Puts the answer to request `unique` in: an error, negative or 0, or `parts`, one after the other. What finds no room is left out, and the kernel finds the answer too short.
+    /// Puts the answer to request `unique` in: an error, negative or 0, or `parts`, one after the
+    /// other. What finds no room is left out, and the kernel finds the answer too short.
     ///
     /// `after` is called once the kernel has taken it, which is later than this.
     pub fn answer(&mut self, unique: u64, error: i32, parts: &[&[u8]], after: Option<After>) {

@@ -1,4 +1,5 @@
-//! Requests: what they need, what is in the way, and doing them once nothing is (Farsite §7.2.1: first come, first served).
+//! Requests: what they need, what is in the way, and doing them once nothing is (Farsite §7.2.1:
+//! first come, first served).
 
 use crate::authority::Authority;
 use crate::departed_sessions::files_of_the_departed;
@@ -11,7 +12,8 @@ use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, de
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
-/// So many labels of a directory asked back lately make it one that several machines work in at once.
+/// So many labels of a directory asked back lately make it one that several machines work in at
+/// once.
 const CROWDED: usize = 8;
 
 /// Leases that one message asks back.
@@ -57,9 +59,12 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Departs from Farsite §6, where recipients need not draw inferences: because a lease that goes to and fro takes a message less each way. Both sides go by one rule, and the simulation compares what they come to.
+    /// Departs from Farsite §6, where recipients need not draw inferences: because a lease that
+    /// goes to and fro takes a message less each way. Both sides go by one rule, and the simulation
+    /// compares what they come to.
     ///
-    /// Its answer will say how far the log has come: the client knows how far that was when it asked. Unless another answer, to what it asked before some of that, may come first.
+    /// Its answer will say how far the log has come: the client knows how far that was when it
+    /// asked. Unless another answer, to what it asked before some of that, may come first.
     fn will_acknowledge(&mut self, session: SessionId) {
         if self.state.spoken_in(session).answers_acknowledge()
             && self.state.pending.queue.of_session(session).len() == 0
@@ -69,8 +74,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Whether the request is known already: it still waits and is answered in its turn, or it was done and is answered once more. A client asks again over a
-    /// new connection, since it cannot know what became of it.
+    /// Whether the request is known already: it still waits and is answered in its turn, or it was
+    /// done and is answered once more. A client asks again over a new connection, since it cannot
+    /// know what became of it.
     fn is_asked_again(&mut self, asked: &Asked) -> bool {
         let Asked { session, number, mode, .. } = asked;
         if self.state.pending.is_waiting(*session, *number) {
@@ -90,8 +96,8 @@ impl Transaction<'_> {
         true
     }
 
-    /// The server wants something done itself: it stands in line like anybody, and nobody is told. At most once for each file; what is too much at a time is found
-    /// again when there is room.
+    /// The server wants something done itself: it stands in line like anybody, and nobody is told.
+    /// At most once for each file; what is too much at a time is found again when there is room.
     pub fn ask_itself(&mut self, file: &FileId, operation: Operation) {
         let queue = &self.state.pending.queue;
         let asked = |arrival: &Arrival| queue.get(*arrival).is_some_and(|request| request.session == SERVER);
@@ -149,7 +155,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Decides on the authoritative state what the request rests on: the proof of success, or one counterexample.
+    /// Decides on the authoritative state what the request rests on: the proof of success, or one
+    /// counterexample.
     fn find(&self, request: &Asked) -> Found {
         let for_itself = request.mode == AskMode::Ship;
         let authority = Authority { files: &self.files, session: request.session, for_itself };
@@ -160,8 +167,10 @@ impl Transaction<'_> {
         if let (Operation::Lookup { .. }, Verdict::Done { answer: Answer::Entry(entry), .. }) =
             (&request.operation, &verdict)
         {
-            // Whoever looks a name up is told what stat shows of the file, and comes back for it: so nobody removes the file in between without asking whether it is open. All of it at one time, or who replaces
-            // the file again and again would keep it from ever being found.
+            // Whoever looks a name up is told what stat shows of the file, and comes back for it:
+            // so nobody removes the file in between without asking whether it is open. All of it at
+            // one time, or who replaces the file again and again would keep it from ever being
+            // found.
             decide(rules, &Operation::Stat { file: entry.file.clone() }, &traced);
             let handle = || Lease::new(entry.file.clone(), Field::Handles, Kind::Touch);
             opens = (entry.kind != FileKind::Directory).then(handle);
@@ -180,7 +189,8 @@ impl Transaction<'_> {
         for lease in leases {
             let file = lease.file.clone();
             let Some(lease) = self.within_rights(request.session, lease) else {
-                // For this machine there never was such a file; one that it did not name it is not told of.
+                // For this machine there never was such a file; one that it did not name it is not
+                // told of.
                 if request.wants.iter().any(|want| want.file == file) && !gone.contains(&file) {
                     gone.push(file);
                 }
@@ -240,7 +250,8 @@ impl Transaction<'_> {
         holders
     }
 
-    /// What the asker itself holds of files that the server is to change for it, and that it does not know to be changed: a name that it holds no lease on may be of any file. Others may be
+    /// What the asker itself holds of files that the server is to change for it, and that it does
+    /// not know to be changed: a name that it holds no lease on may be of any file. Others may be
     /// told what was done before it is, and it would go on answering from that.
     fn unknown_to(&self, asked: &Asked, needs: &[Lease]) -> Holders {
         if asked.mode != AskMode::Ship || !self.state.spoken_in(asked.session).ships_with_doubts() {
@@ -262,8 +273,10 @@ impl Transaction<'_> {
         unknown.map(|need| (asked.session, released(need))).collect()
     }
 
-    /// Where many labels were asked back lately from whom holds all, it is asked for all that it has no lease of its own on: one by one, each new name of somebody else would
-    /// be another recall. Nobody is granted all labels of such a directory for a while, so names are asked for and nobody need be recalled.
+    /// Where many labels were asked back lately from whom holds all, it is asked for all that it
+    /// has no lease of its own on: one by one, each new name of somebody else would be another
+    /// recall. Nobody is granted all labels of such a directory for a while, so names are asked for
+    /// and nobody need be recalled.
     fn crowded(&self, file: &FileId, holders: impl Iterator<Item = (SessionId, Released)>) -> Holders {
         let mut holders: Holders = holders.collect();
         let asked_back =
@@ -381,7 +394,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// What a client gave a shipped operation for numbers may be used up by the time that it is done: it gets new ones.
+    /// What a client gave a shipped operation for numbers may be used up by the time that it is
+    /// done: it gets new ones.
     fn renumber(&mut self, mut operation: Operation) -> Operation {
         match &mut operation {
             Operation::Create { dir, position, new, .. } => {
@@ -412,7 +426,8 @@ impl Transaction<'_> {
     }
 }
 
-/// Who has the file open the server finds out by itself: what the client said of the file that it knew by that label may be of another now.
+/// Who has the file open the server finds out by itself: what the client said of the file that it
+/// knew by that label may be of another now.
 fn found_out(mut operation: Operation) -> Operation {
     if let Operation::Unlink { open, .. } | Operation::Rename { open, .. } = &mut operation {
         *open = false;
@@ -420,7 +435,8 @@ fn found_out(mut operation: Operation) -> Operation {
     operation
 }
 
-/// Who is refused a lock waits for it, and to unlock it the holder has to ask for the lease in any case: what it kept until then would only be recalled once more.
+/// Who is refused a lock waits for it, and to unlock it the holder has to ask for the lease in any
+/// case: what it kept until then would only be recalled once more.
 fn is_for_locking(operation: &Operation) -> bool {
     matches!(operation, Operation::Lock { change, .. } if change.kind.is_some())
 }

@@ -1,4 +1,5 @@
-//! The two kinds of knowledge that a server decides with: its own state, and as much of it as a client's leases let that client know.
+//! The two kinds of knowledge that a server decides with: its own state, and as much of it as a
+//! client's leases let that client know.
 
 use crate::files::Files;
 use ident::FileId;
@@ -15,7 +16,8 @@ pub(crate) const DEPTH_MAX: usize = 1 << 16;
 pub(crate) struct Authority<'a, 's> {
     pub files: &'a Files<'s>,
     pub session: SessionId,
-    /// Whether the server is to decide for itself: then the asker's own values are among those that black boxes come to.
+    /// Whether the server is to decide for itself: then the asker's own values are among those that
+    /// black boxes come to.
     pub for_itself: bool,
 }
 
@@ -65,7 +67,8 @@ impl Knowledge for Authority<'_, '_> {
         Known::of(self.files.record(file).map(|record| Arc::new(record.locks.seen_by(&self.session))))
     }
 
-    /// As long as somebody may change it, not even the server knows: who has authority over the values has to be asked first.
+    /// As long as somebody may change it, not even the server knows: who has authority over the
+    /// values has to be asked first.
     fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
         let Some(record) = self.files.record(file) else { return Known::Unused };
         let black_box = record.holdings.black_box(field);
@@ -73,7 +76,8 @@ impl Knowledge for Authority<'_, '_> {
         known.map_or(Known::Unknown, Known::Used)
     }
 
-    /// A lone server walks its own state, which nobody else can change: no path lease is needed (Farsite §4.3).
+    /// A lone server walks its own state, which nobody else can change: no path lease is needed
+    /// (Farsite §4.3).
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
         let mut at = dir.clone();
         for _ in 0..DEPTH_MAX {
@@ -89,14 +93,16 @@ impl Knowledge for Authority<'_, '_> {
         Known::Used(true)
     }
 
-    /// All authority that is not with somebody else is here. (With coarser leases more is in the way, and nothing less.)
+    /// All authority that is not with somebody else is here. (With coarser leases more is in the
+    /// way, and nothing less.)
     fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
         self.files.holdings(file).in_the_way(self.session, field, kind).is_empty()
     }
 }
 
-/// What `session` knows by its leases. Whatever it decides to on this it may have decided itself, whoever it is; decisions
-/// being monotone, that it really knew no more than that does not matter (Farsite §6: "I know that the client knew").
+/// What `session` knows by its leases. Whatever it decides to on this it may have decided itself,
+/// whoever it is; decisions being monotone, that it really knew no more than that does not matter
+/// (Farsite §6: "I know that the client knew").
 pub(crate) struct Replay<'a, 's> {
     pub authority: Authority<'a, 's>,
 }
@@ -112,7 +118,8 @@ impl Replay<'_, '_> {
         if self.holds(file, field, kind) {
             value(&self.authority)
         } else if self.authority.files.record(file).is_none() {
-            // Identifiers are never reused: who once learnt that a file is gone knows it for ever, without a lease.
+            // Identifiers are never reused: who once learnt that a file is gone knows it for ever,
+            // without a lease.
             Known::Unused
         } else {
             Known::Unknown

@@ -1,7 +1,10 @@
-//! By what machines and servers are known: the authorities that certify them, and each machine's public key.
+//! By what machines and servers are known: the authorities that certify them, and each machine's
+//! public key.
 //!
-//! A certificate proves as much as its authority's key has been kept from others, and every server has had that. So the machine's own key counts, which it said when it joined: a machine that
-//! was a server once can make certificates for others, and lacks their keys. The authority's key stands in the servers' rows and nowhere else.
+//! A certificate proves as much as its authority's key has been kept from others, and every server
+//! has had that. So the machine's own key counts, which it said when it joined: a machine that was
+//! a server once can make certificates for others, and lacks their keys. The authority's key stands
+//! in the servers' rows and nowhere else.
 
 use crate::Corrupt;
 use crate::files::Files;
@@ -24,7 +27,8 @@ pub struct CertificateAuthority {
     pub certificate: Vec<u8>,
     /// Its key (PKCS #8).
     pub key: Vec<u8>,
-    /// By what the cluster is known, whatever becomes of its authorities: the first one's fingerprint.
+    /// By what the cluster is known, whatever becomes of its authorities: the first one's
+    /// fingerprint.
     pub cluster: [u8; 32],
 }
 
@@ -33,7 +37,8 @@ pub struct CertificateAuthority {
 pub struct Known {
     /// Its public key. The founder has none here until it leads for the first time.
     pub key: Option<[u8; 32]>,
-    /// The latest authority of which it has shown a certificate. Earlier ones count for nothing any more.
+    /// The latest authority of which it has shown a certificate. Earlier ones count for nothing any
+    /// more.
     pub certified: u64,
     /// The latest authority whose key it has had, as servers have.
     pub holds: u64,
@@ -65,14 +70,16 @@ impl Transaction<'_> {
         if done {
             self.files.set_global(Global::Authority, &number.to_be_bytes(), Some(to_bytes(&authority)));
             self.forget_authorities();
-            // Tokens say by which authority the servers are known: whoever has the key of an earlier one could take a newcomer in, and with the secret join in its place.
+            // Tokens say by which authority the servers are known: whoever has the key of an
+            // earlier one could take a newcomer in, and with the secret join in its place.
             self.forget_all_invitations();
         }
         self.out.push(Output::Authorized { number, done });
     }
 
-    /// A machine has shown a certificate of that authority, with this key; or it is a server, and has that authority's key. Another key than the one that is known counts for nothing, but
-    /// for the machine that leads, which says its own `itself`.
+    /// A machine has shown a certificate of that authority, with this key; or it is a server, and
+    /// has that authority's key. Another key than the one that is known counts for nothing, but for
+    /// the machine that leads, which says its own `itself`.
     pub fn known(&mut self, machine: MachineId, known: Known, itself: bool) {
         let Some(mut row) = self.files.machine(machine) else { return };
         if known.certified.max(known.holds) > self.files.latest_authority() || row.expelled.is_some() {

@@ -118,7 +118,8 @@ pub enum Violation {
         /// The counter.
         counter: u64,
     },
-    /// The index of who is stuck at having files open or has locked them, the files' records and the sessions do not agree.
+    /// The index of who is stuck at having files open or has locked them, the files' records and
+    /// the sessions do not agree.
     #[error(
         "{file}: that {session} is stuck at having it open or has locked it stands not in both index and record, or the session is over and forgotten"
     )]

@@ -1,8 +1,10 @@
-//! Why a server cannot go on: bytes of the store that make no sense, or a version that its program does not know.
+//! Why a server cannot go on: bytes of the store that make no sense, or a version that its program
+//! does not know.
 
 use wire::{Version, Versions};
 
-/// A row that cannot be what this server wrote. It stops the server: a wrong server is worse than a stopped one.
+/// A row that cannot be what this server wrote. It stops the server: a wrong server is worse than a
+/// stopped one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("row {}: {what} cannot be read", key.escape_ascii())]
 pub struct Corrupt {

@@ -1,8 +1,11 @@
-//! What is left of sessions that are over: the end of a session is a self-write to the identity (BlackBox §4.7).
+//! What is left of sessions that are over: the end of a session is a self-write to the identity
+//! (BlackBox §4.7).
 //!
-//! A session that returned `SelfWrite` with TRUE is a shield: others may have been told that the file is open elsewhere because of it alone. So it stays until whoever
-//! sees that has let go of it. Likewise its locks: others may wait for them, and are told that they are gone by being asked to let go of what they know. Sessions of which
-//! something may be left so are *fading*; the rest of what they held counts for nothing at once.
+//! A session that returned `SelfWrite` with TRUE is a shield: others may have been told that the
+//! file is open elsewhere because of it alone. So it stays until whoever sees that has let go of
+//! it. Likewise its locks: others may wait for them, and are told that they are gone by being asked
+//! to let go of what they know. Sessions of which something may be left so are *fading*; the rest
+//! of what they held counts for nothing at once.
 
 use crate::ask::to_let_go;
 use crate::transaction::Transaction;
@@ -13,8 +16,8 @@ use lease::{Field, InTheWay, Lease, Released, SessionId};
 const SHIELDS_PER_STEP: usize = 256;
 
 impl Transaction<'_> {
-    /// What fading sessions are stuck at on `file` goes, and what they have locked; or whoever sees it is asked to let go. To be tried whenever somebody has let go. Whether
-    /// anything went.
+    /// What fading sessions are stuck at on `file` goes, and what they have locked; or whoever sees
+    /// it is asked to let go. To be tried whenever somebody has let go. Whether anything went.
     pub fn fade(&mut self, file: &FileId) -> bool {
         let mut gone = false;
         for session in self.departed(file) {
@@ -44,7 +47,8 @@ impl Transaction<'_> {
         gone
     }
 
-    /// The same on all files whose handles or locks are needed: it goes before all requests, or what they are told would rest on it again. Whether anything went.
+    /// The same on all files whose handles or locks are needed: it goes before all requests, or
+    /// what they are told would rest on it again. Whether anything went.
     pub fn fade_first(&mut self, needs: &[Lease]) -> bool {
         files_of_the_departed(needs).into_iter().fold(false, |gone, file| self.fade(file) | gone)
     }
@@ -105,7 +109,8 @@ impl Transaction<'_> {
     }
 }
 
-/// The files of which something is needed that those who are gone may have left, each once: needs stand in the order of files.
+/// The files of which something is needed that those who are gone may have left, each once: needs
+/// stand in the order of files.
 pub(crate) fn files_of_the_departed(needs: &[Lease]) -> Vec<&FileId> {
     let concerned = needs.iter().filter(|need| need.field.is_black_box() || need.field == Field::Locks);
     let mut files: Vec<&FileId> = concerned.map(|need| &need.file).collect();

@@ -25,9 +25,11 @@ use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Grants carry what nobody else holds or waits for: write instead of read, the whole file, a directory's other entries.
+    /// Grants carry what nobody else holds or waits for: write instead of read, the whole file, a
+    /// directory's other entries.
     pub generous: bool,
-    /// Who creates a file holds everything in it. Clients count on it; off only to measure what it saves.
+    /// Who creates a file holds everything in it. Clients count on it; off only to measure what it
+    /// saves.
     pub birthright: bool,
     /// What leases are about; coarser than fields only to measure what the finer ones save.
     pub granularity: Granularity,
@@ -50,16 +52,20 @@ pub struct Status {
     pub lapsed: usize,
     /// Requests that wait.
     pub waiting: usize,
-    /// Machines that were told to let go of something and have not answered, and for how long, ms. The longest first.
+    /// Machines that were told to let go of something and have not answered, and for how long, ms.
+    /// The longest first.
     pub unresponsive: Vec<(MachineId, u64)>,
     /// Space as clients see it.
     pub space: wire::Space,
 }
 
-/// The server. The host applies inputs in the order of its log, each with the time of its entry (which never goes back), and carries out what comes out; a
-/// spurious [`Input::Tick`] does no harm. It keeps the store durable together with [`Directory::checkpoint`] and the index of the last input applied.
+/// The server. The host applies inputs in the order of its log, each with the time of its entry
+/// (which never goes back), and carries out what comes out; a spurious [`Input::Tick`] does no
+/// harm. It keeps the store durable together with [`Directory::checkpoint`] and the index of the
+/// last input applied.
 ///
-/// The first input after a start is [`Input::Lead`]; [`Input::Space`] comes before the first [`Input::Open`], or there is no room to set aside.
+/// The first input after a start is [`Input::Lead`]; [`Input::Space`] comes before the first
+/// [`Input::Open`], or there is no room to set aside.
 #[derive(Clone, Debug)]
 pub struct Directory {
     state: State,
@@ -72,11 +78,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// A new cluster: nothing but a root, with these attributes, and of the newest version that the program knows. Leaves the first checkpoint in `store`.
+    /// A new cluster: nothing but a root, with these attributes, and of the newest version that the
+    /// program knows. Leaves the first checkpoint in `store`.
     pub fn create(store: &mut dyn Store, root: Attributes, known: Versions) -> Directory {
         let times = Times { mtime: root.ctime, ctime: root.ctime, generation: 0 };
         let mut record = Record::born(root, ContentHead::default(), times);
-        // Nobody has created the root, so nobody has integers of it; the first is the overflow prefix.
+        // Nobody has created the root, so nobody has integers of it; the first is the overflow
+        // prefix.
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
         let sessions = Sessions::new(root.ino.max(1) + 1);
@@ -121,7 +129,8 @@ impl Directory {
         Directory { policy, ..self }
     }
 
-    /// Takes an input. After an error the host must stop: the store is not what this server wrote, or the cluster goes on without programs such as this one.
+    /// Takes an input. After an error the host must stop: the store is not what this server wrote,
+    /// or the cluster goes on without programs such as this one.
     pub fn handle(
         &mut self,
         now: Time,
@@ -158,7 +167,8 @@ impl Directory {
         }
     }
 
-    /// Answers a question that changes nothing ([`ToServer::Extents`]) without a log entry; nothing for any other message.
+    /// Answers a question that changes nothing ([`ToServer::Extents`]) without a log entry; nothing
+    /// for any other message.
     pub fn query(&self, session: SessionId, message: &ToServer, store: &dyn Store) -> Option<ToClient> {
         let ToServer::Extents { number, file, from } = message else { return None };
         if !self.live.contains(&session) {
@@ -201,7 +211,8 @@ impl Directory {
         self.read(store, |files| files.admit(machine))
     }
 
-    /// The authorities that certify machines by number, the latest last. Empty before the founder has led.
+    /// The authorities that certify machines by number, the latest last. Empty before the founder
+    /// has led.
     pub fn authorities(&self, store: &dyn Store) -> Vec<(u64, CertificateAuthority)> {
         self.read(store, |files| files.authorities())
     }
@@ -219,17 +230,21 @@ impl Directory {
         self.read(store, known)
     }
 
-    /// Whether nothing that `machine` uploads in `session` will be published any more: the session is over, or never was the machine's. One that this state has not heard of yet may have begun.
+    /// Whether nothing that `machine` uploads in `session` will be published any more: the session
+    /// is over, or never was the machine's. One that this state has not heard of yet may have
+    /// begun.
     pub fn is_over(&self, machine: MachineId, session: SessionId) -> bool {
         self.state.sessions.is_over(machine, session)
     }
 
-    /// Whether there was such a session, or is: one that this state has not heard of yet is not told from one that nobody began.
+    /// Whether there was such a session, or is: one that this state has not heard of yet is not
+    /// told from one that nobody began.
     pub fn has_begun(&self, session: SessionId) -> bool {
         self.state.sessions.has_begun(session)
     }
 
-    /// How far the log of a session has come: the number of the last entry that was taken in. None if it is over, or never began.
+    /// How far the log of a session has come: the number of the last entry that was taken in. None
+    /// if it is over, or never began.
     pub fn has_through(&self, session: SessionId) -> Option<u64> {
         self.state.sessions.all.get(&session).map(|known| known.next_entry - 1)
     }
@@ -245,7 +260,8 @@ impl Directory {
         self.state.in_use.version
     }
 
-    /// The machines that may still speak an older version, by number and name: with the last of them goes what is older, and the next version can come.
+    /// The machines that may still speak an older version, by number and name: with the last of
+    /// them goes what is older, and the next version can come.
     pub fn older_machines(&self, store: &dyn Store) -> Vec<(MachineId, String)> {
         self.read(store, |files| crate::versions::older(&self.state, files))
     }
@@ -255,7 +271,8 @@ impl Directory {
         self.read(store, |files| crate::report::waits(&self.state, now, files, at_least_ms))
     }
 
-    /// Whether any request waits, or any session to hear how far its log has come: then it is to be told when time passes.
+    /// Whether any request waits, or any session to hear how far its log has come: then it is to be
+    /// told when time passes.
     pub fn anybody_waits(&self) -> bool {
         self.state.pending.len() > 0 || self.state.sessions.all.values().any(|session| session.owed)
     }
@@ -265,7 +282,8 @@ impl Directory {
         self.read(store, |files| crate::report::resolve(files, path))
     }
 
-    /// The shares that the file at this path refers to, or all files below, if it is a directory. `None`: there is no such file.
+    /// The shares that the file at this path refers to, or all files below, if it is a directory.
+    /// `None`: there is no such file.
     pub fn shares_below(&self, store: &dyn Store, path: &[u8]) -> Option<BTreeSet<ShareId>> {
         self.read(store, |files| {
             Some(crate::share_index::shares_below(files, crate::report::resolve(files, path)?))
@@ -304,13 +322,16 @@ impl Directory {
         &self.misdeeds
     }
 
-    /// Whether the last input came to what must not be lost once anybody was told what rests on it. If not, nobody would miss it after a crash, so nothing has to wait for its
-    /// entry to be durable: it was a question whose answer told what rows said before, or one that waits for somebody to flush.
+    /// Whether the last input came to what must not be lost once anybody was told what rests on it.
+    /// If not, nobody would miss it after a crash, so nothing has to wait for its entry to be
+    /// durable: it was a question whose answer told what rows said before, or one that waits for
+    /// somebody to flush.
     pub fn lasts(&self) -> bool {
         self.lasts
     }
 
-    /// Bytes that updates have used up since the host measured last: what it measures next has them.
+    /// Bytes that updates have used up since the host measured last: what it measures next has
+    /// them.
     pub fn used_up(&self) -> u64 {
         self.state.sessions.used_up()
     }

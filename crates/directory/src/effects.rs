@@ -10,7 +10,8 @@ use lease::{Holdings, SessionId};
 use namespace::{Effect, LockTable, Times};
 use wire::MachineId;
 
-/// Rows of a dead file that go at once, or in one tick: a file with millions of extents must hold up nobody.
+/// Rows of a dead file that go at once, or in one tick: a file with millions of extents must hold
+/// up nobody.
 pub(crate) const DYING_ROWS_PER_STEP: usize = 512;
 
 /// What effects leave to be done beyond the rows.
@@ -89,7 +90,8 @@ impl Files<'_> {
         }
     }
 
-    /// The file is no more. Its record goes at once, and with it every lease on it; what else it has, in steps.
+    /// The file is no more. Its record goes at once, and with it every lease on it; what else it
+    /// has, in steps.
     fn bury(&mut self, file: &FileId, references: &mut References) {
         let Some(record) = self.record(file) else { return };
         if record.attributes.links == 0 || record.disposition.is_some() || self.is_doomed(file) {

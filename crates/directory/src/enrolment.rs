@@ -1,7 +1,10 @@
-//! Which machines there are, and who may join: replicated like everything that decides what is granted (docs/internals/security.md, "Joining and leaving").
+//! Which machines there are, and who may join: replicated like everything that decides what is
+//! granted (docs/internals/security.md, "Joining and leaving").
 //!
-//! A machine joins with a secret that was made for it, of which only the hash is here, and is known by its number from then on: its certificate says it, and no
-//! number is given twice. Whoever did not hear the answer shows the secret with the same key again, and is enrolled as the same. So an expelled machine stays out, whatever it shows, while its name may be another's.
+//! A machine joins with a secret that was made for it, of which only the hash is here, and is known
+//! by its number from then on: its certificate says it, and no number is given twice. Whoever did
+//! not hear the answer shows the secret with the same key again, and is enrolled as the same. So an
+//! expelled machine stays out, whatever it shows, while its name may be another's.
 
 use crate::certification::Known;
 use crate::files::Files;
@@ -21,11 +24,13 @@ use wire::{
 pub const FOUNDER: MachineId = MachineId(1);
 /// What [`FOUNDER`] is called.
 const FOUNDER_NAME: &str = "founder";
-/// What stands in for the machines that may have joined after a backup that was restored, expelled for good, is called.
+/// What stands in for the machines that may have joined after a backup that was restored, expelled
+/// for good, is called.
 const RESTORED_NAME: &str = "restored";
 /// Machines that may belong to a cluster at a time.
 pub const MACHINES_MAX: usize = 4096;
-/// Expelled machines that are remembered by name. Of those forgotten it is only known that they do not belong.
+/// Expelled machines that are remembered by name. Of those forgotten it is only known that they do
+/// not belong.
 const EXPELLED_MAX: usize = 1024;
 /// Invitations that may be open at a time; used ones count until they would have expired.
 pub const INVITATIONS_MAX: u64 = 1024;
@@ -250,13 +255,15 @@ impl Transaction<'_> {
         Ok((number, rights))
     }
 
-    /// The machine that joined by a used invitation, and since when it belongs, if it is who has `key`.
+    /// The machine that joined by a used invitation, and since when it belongs, if it is who has
+    /// `key`.
     fn joined_before(&self, used: &Used, key: &[u8; 32]) -> Option<(MachineId, Time)> {
         let machine = self.files.machine(used.machine).filter(|machine| machine.expelled.is_none())?;
         (used.key == *key).then_some((used.machine, machine.since))
     }
 
-    /// A machine is to belong to the cluster no more: what it holds is free at once, and what it has not sent is refused.
+    /// A machine is to belong to the cluster no more: what it holds is free at once, and what it
+    /// has not sent is refused.
     pub fn expel(&mut self, machine: MachineId) {
         let result = self.expelled(machine);
         self.out.push(Output::Expelled { machine, result });

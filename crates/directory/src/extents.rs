@@ -1,7 +1,8 @@
 //! What a publication does to a file's extents, and what follows for its shares.
 //!
-//! A share belongs to one file, and which one stands in a row of its own with the number of extents that refer to it: one place for both facts, so a
-//! client that names another file's share is found out before anything is done, and the last reference is seen without a search.
+//! A share belongs to one file, and which one stands in a row of its own with the number of extents
+//! that refer to it: one place for both facts, so a client that names another file's share is found
+//! out before anything is done, and the last reference is seen without a search.
 
 use crate::Corrupt;
 use crate::files::{Files, Outline};
@@ -24,7 +25,8 @@ pub(crate) struct ShareRow {
     pub file: FileId,
     /// Its extents that refer to the share; when none does, the share's leases are being let go.
     pub references: u64,
-    /// Whose update was the first to refer to it: nobody else has uploaded it. Rows from before version 4 of the cluster do not say.
+    /// Whose update was the first to refer to it: nobody else has uploaded it. Rows from before
+    /// version 4 of the cluster do not say.
     #[serde(skip)]
     pub publisher: Option<MachineId>,
 }
@@ -35,7 +37,8 @@ const PUBLISHED: u8 = 0;
 impl ShareRow {
     /// The value of the row.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when read.
+        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when
+        // read.
         match self.publisher {
             Some(machine) => postcard::to_allocvec(&(PUBLISHED, machine, self)),
             None => postcard::to_allocvec(self),
@@ -53,7 +56,8 @@ impl ShareRow {
     }
 }
 
-/// How the references to shares change, to be settled at the end: what an overwrite splits is dropped and taken up again on the way.
+/// How the references to shares change, to be settled at the end: what an overwrite splits is
+/// dropped and taken up again on the way.
 #[derive(Debug, Default)]
 pub(crate) struct References(BTreeMap<ShareId, (FileId, i64)>);
 
@@ -76,7 +80,8 @@ pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId>
 }
 
 impl Files<'_> {
-    /// Whether `file` may refer to `share`: it is its own, or new. Nothing refers to a fragment: who could would have it let go, whosever it is.
+    /// Whether `file` may refer to `share`: it is its own, or new. Nothing refers to a fragment:
+    /// who could would have it let go, whosever it is.
     pub fn may_refer(&self, file: &FileId, share: &ShareId) -> bool {
         if share.number().is_some() {
             return false;
@@ -184,8 +189,8 @@ impl Files<'_> {
         references.count(file, outline.share, -1);
     }
 
-    /// Writes down how references to shares changed by an update of `machine`, and what has to be done about their leases. That stays written until the share server has
-    /// confirmed it.
+    /// Writes down how references to shares changed by an update of `machine`, and what has to be
+    /// done about their leases. That stays written until the share server has confirmed it.
     pub fn settle(&mut self, references: References, machine: Option<MachineId>, work: &mut Vec<ShareWork>) {
         let publisher = machine.filter(|_| self.rules() >= Rules::Three);
         for (share, (file, change)) in references.0 {
@@ -201,7 +206,8 @@ impl Files<'_> {
         }
     }
 
-    /// The share server has done this. What was overtaken by later work on the share stays unsettled.
+    /// The share server has done this. What was overtaken by later work on the share stays
+    /// unsettled.
     pub fn settled(&mut self, work: ShareWork) {
         match work {
             ShareWork::Adopt(share) if self.share(&share).is_some_and(|row| row.references > 0) => {

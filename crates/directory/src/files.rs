@@ -21,16 +21,16 @@ struct Slot<T> {
 
 /// The state of all files, as one turn sees it: the store, and the records already decoded.
 ///
-/// A row that cannot be read counts as absent until the end of the turn, when [`Files::finish`] reports it; the host then stops, so nothing that was
-/// done with it leaves the server.
+/// A row that cannot be read counts as absent until the end of the turn, when [`Files::finish`]
+/// reports it; the host then stops, so nothing that was done with it leaves the server.
 pub(crate) struct Files<'a> {
     store: &'a mut dyn Store,
     records: RefCell<FxHashMap<FileId, Slot<Record>>>,
     corrupt: RefCell<Option<Corrupt>>,
     /// The label's row read last: what is decided on is what is changed next.
     last_child: RefCell<Option<(keys::Key, Option<Entry>)>>,
-    /// Sessions that are not over. What others held counts for nothing, and goes when its row is next written: so ending a session costs the same however
-    /// much it held.
+    /// Sessions that are not over. What others held counts for nothing, and goes when its row is
+    /// next written: so ending a session costs the same however much it held.
     pub live: FxHashSet<SessionId>,
     /// Running hash of every change to the store, for replicas to compare.
     pub digest: u64,
@@ -59,7 +59,8 @@ impl<'a> Files<'a> {
         Files { store, records, corrupt, last_child, live, digest, dying, version }
     }
 
-    /// Writes back what changed, in the order of identifiers (replicas must agree on it). Gives back what [`Files::new`] was given.
+    /// Writes back what changed, in the order of identifiers (replicas must agree on it). Gives
+    /// back what [`Files::new`] was given.
     pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64, u64), Corrupt> {
         let records = std::mem::take(self.records.get_mut());
         for (file, slot) in sorted(records) {
@@ -117,7 +118,8 @@ impl<'a> Files<'a> {
         self.record(file).map(|record| record.holdings.clone()).unwrap_or_default()
     }
 
-    /// Changes who holds what of `file`, and keeps the index of whose end leaves something to be seen to in step. Nothing is held of a file that is not there.
+    /// Changes who holds what of `file`, and keeps the index of whose end leaves something to be
+    /// seen to in step. Nothing is held of a file that is not there.
     pub fn change_holdings(&mut self, file: &FileId, change: impl FnOnce(&mut Holdings)) {
         self.change_shields(file, |record| change(Rc::make_mut(&mut record.holdings)));
     }
@@ -140,7 +142,8 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The first `limit` files that `session` is stuck at having open or has locked, from the row at `start` on (or all), with their rows' keys.
+    /// The first `limit` files that `session` is stuck at having open or has locked, from the row
+    /// at `start` on (or all), with their rows' keys.
     pub fn shields(&self, session: SessionId, start: Option<&[u8]>, limit: usize) -> Vec<(Vec<u8>, FileId)> {
         let first = keys::global(Global::Shield, &keys::shields_of(session));
         let end = match session.0.checked_add(1) {
@@ -152,7 +155,8 @@ impl<'a> Files<'a> {
         rows.into_iter().filter_map(|(key, _)| file(&key).map(|file| (key, file))).collect()
     }
 
-    /// `session` is over: what it held counts for nothing from now on. What it is stuck at does until somebody has seen to it.
+    /// `session` is over: what it held counts for nothing from now on. What it is stuck at does
+    /// until somebody has seen to it.
     pub fn end_session(&mut self, session: SessionId) {
         self.live.remove(&session);
         for record in self.records.get_mut().values_mut().filter_map(|slot| slot.value.as_mut()) {
@@ -216,7 +220,8 @@ impl<'a> Files<'a> {
         rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
     }
 
-    /// The first `limit` entries of `dir` whose position is above `after`, in the order of positions.
+    /// The first `limit` entries of `dir` whose position is above `after`, in the order of
+    /// positions.
     pub fn page(&self, dir: &FileId, after: u64, limit: usize) -> Vec<(Label, Entry)> {
         let start = keys::position(dir, after.saturating_add(1));
         let rows = self.store.scan(&start, &keys::end_of(dir, Tag::Position), limit);
@@ -339,7 +344,8 @@ impl<'a> Files<'a> {
         self.store.scan(start.unwrap_or(&first), &end, limit)
     }
 
-    /// Whether `file` is dead but has rows left: its identifier must not be used again before they are gone.
+    /// Whether `file` is dead but has rows left: its identifier must not be used again before they
+    /// are gone.
     pub fn is_dying(&self, file: &FileId) -> bool {
         self.dying > 0 && self.global(Global::Dying, file.as_bytes()).is_some()
     }
@@ -398,12 +404,14 @@ fn sorted<T>(slots: FxHashMap<FileId, Slot<T>>) -> Vec<(FileId, Slot<T>)> {
     changed
 }
 
-/// Mixes bytes into a running hash. It compares replicas; it does not keep out anybody who wants them to differ unnoticed.
+/// Mixes bytes into a running hash. It compares replicas; it does not keep out anybody who wants
+/// them to differ unnoticed.
 fn mix(hash: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(hash, bytes)
 }
 
-/// As clusters of versions before 6 do it: a word at a time, each after the one before it, which takes 50 µs for 256 KiB.
+/// As clusters of versions before 6 do it: a word at a time, each after the one before it, which
+/// takes 50 µs for 256 KiB.
 fn mix_before_6(hash: u64, bytes: &[u8]) -> u64 {
     let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let chunks = bytes.chunks_exact(8);

@@ -1,4 +1,5 @@
-//! Granting: the leases that a request needs and, where nobody minds, more than that, with the values that they give knowledge of.
+//! Granting: the leases that a request needs and, where nobody minds, more than that, with the
+//! values that they give knowledge of.
 
 use crate::pending::Asked;
 use crate::record::Record;
@@ -15,9 +16,11 @@ use wire::{AskMode, FileGrant};
 pub const PAGE: usize = 1000;
 /// Entries that come along with one label of a larger directory: those that were linked after it.
 const NEIGHBOURS: usize = 128;
-/// Labels that a generous infinite lease excludes at most; a directory where others hold more is no place for it.
+/// Labels that a generous infinite lease excludes at most; a directory where others hold more is no
+/// place for it.
 const EXCLUDED_MAX: usize = 64;
-/// Labels that a row of holdings names of one session at most, by leases or by exclusions: it is read and written whole.
+/// Labels that a row of holdings names of one session at most, by leases or by exclusions: it is
+/// read and written whole.
 const NAMED_MAX: usize = 1024;
 
 impl Transaction<'_> {
@@ -85,7 +88,8 @@ impl Transaction<'_> {
         FileGrant { file: file.clone(), whole, fields, excluded, excluded_xattrs: Vec::new(), values }
     }
 
-    /// Of `fields` those that the asker does not hold yet, or that it says it misses. Of the others it gets the values once more, and no lease.
+    /// Of `fields` those that the asker does not hold yet, or that it says it misses. Of the others
+    /// it gets the values once more, and no lease.
     fn not_held(&self, request: &Asked, file: &FileId, mut fields: Vec<(Field, Kind)>) -> Vec<(Field, Kind)> {
         let holdings = self.files.holdings(file);
         fields.retain(|(field, kind)| {
@@ -95,7 +99,8 @@ impl Transaction<'_> {
         fields
     }
 
-    /// Recalls from whoever holds too many labels by name those labels, and from whoever is to leave too many out the infinite lease.
+    /// Recalls from whoever holds too many labels by name those labels, and from whoever is to
+    /// leave too many out the infinite lease.
     fn limit_named(&mut self, dir: &FileId) {
         let mut holders = Vec::new();
         for (holder, held) in self.files.holdings(dir).iter() {
@@ -110,13 +115,15 @@ impl Transaction<'_> {
         self.recall(holders);
     }
 
-    /// Whether `session` may have all of the file although it asked for less: nobody else holds, waits for or lately wanted any of it.
+    /// Whether `session` may have all of the file although it asked for less: nobody else holds,
+    /// waits for or lately wanted any of it.
     fn may_be_granted_whole(&self, session: SessionId, file: &FileId, wants_labels: bool) -> bool {
         let Some(record) = self.files.record(file) else { return false };
         self.policy.generous
             && self.may_hold_whole(session, file)
             && (!record.is_directory() || wants_labels || record.children == 0)
-            // The handles of what is to go with the last may be on their way back, for the server to dispose of it.
+            // The handles of what is to go with the last may be on their way back, for the server
+            // to dispose of it.
             && record.attributes.links > 0
             && record.disposition.is_none()
             // What others have locked is told to who asks, and then they are watched.
@@ -128,7 +135,8 @@ impl Transaction<'_> {
             && self.files.unasked_bytes(file).is_some()
     }
 
-    /// The needs, each in write where that costs nobody anything, and the infinite child lease with any label of a directory.
+    /// The needs, each in write where that costs nobody anything, and the infinite child lease with
+    /// any label of a directory.
     fn widened(
         &self,
         session: SessionId,
@@ -143,7 +151,8 @@ impl Transaction<'_> {
         let granularity = self.policy.granularity;
         let alone = holdings.is_alone(session);
         let free = |field: &Field| {
-            // Of a black box each takes what it needs: what it could do without is in the way of one who opens next.
+            // Of a black box each takes what it needs: what it could do without is in the way of
+            // one who opens next.
             (alone || !field.is_black_box())
                 && !pending.is_contended(now, file, field)
                 && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
@@ -168,8 +177,10 @@ impl Transaction<'_> {
         needs
     }
 
-    /// What any handle needs that keeps nobody from anything comes along with whatever an open needs, or fails for: such leases are in the way of those only
-    /// who exclude others. So who opens a file that others have open asks once, however often it tries, and in whichever modes that are shared.
+    /// What any handle needs that keeps nobody from anything comes along with whatever an open
+    /// needs, or fails for: such leases are in the way of those only who exclude others. So who
+    /// opens a file that others have open asks once, however often it tries, and in whichever modes
+    /// that are shared.
     fn with_shared_open(
         &self,
         request: &Asked,
@@ -207,8 +218,8 @@ impl Transaction<'_> {
         fields
     }
 
-    /// What an infinite child lease among `fields` has to leave out: what others hold, and what they lately wanted. A label that was asked for has a
-    /// lease of its own.
+    /// What an infinite child lease among `fields` has to leave out: what others hold, and what
+    /// they lately wanted. A label that was asked for has a lease of its own.
     fn excluded(
         &self,
         session: SessionId,
@@ -224,7 +235,8 @@ impl Transaction<'_> {
         let excluded = self.files.holdings(file).excluded_for(session, &Field::Children, *kind);
         let mut excluded = excluded.unwrap_or_default();
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
-        // What it once let go it gets back by name only, with the value: its knowledge of all others goes on meanwhile.
+        // What it once let go it gets back by name only, with the value: its knowledge of all
+        // others goes on meanwhile.
         excluded.extend(held.excluded().cloned());
         let lately = self.state.pending.contended_labels(self.now, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
@@ -260,7 +272,8 @@ impl Transaction<'_> {
         self.policy.generous.then_some(Page { after: position, limit: NEIGHBOURS, contiguous: false })
     }
 
-    /// The files that the granted entries name come along if nobody holds any of them: so `ls -l` asks once.
+    /// The files that the granted entries name come along if nobody holds any of them: so `ls -l`
+    /// asks once.
     fn grant_neighbours(&mut self, session: SessionId, grants: &mut Vec<FileGrant>, room: &mut Room) {
         let entries: Vec<Entry> = grants
             .iter()
@@ -351,7 +364,8 @@ impl Transaction<'_> {
         told.collect()
     }
 
-    /// Whether `session` may have integers of `dir`: it holds something of it, so it may come to write labels.
+    /// Whether `session` may have integers of `dir`: it holds something of it, so it may come to
+    /// write labels.
     pub fn may_reserve(&self, session: SessionId, dir: &FileId) -> bool {
         self.files.holdings(dir).held(session).is_some()
     }
@@ -365,7 +379,8 @@ fn holds_labels_to_write(held: &Held) -> bool {
     held.iter().any(|(field, kind)| is_of_labels(&field) && kind == Kind::Write)
 }
 
-/// Whether the operation brings an integer of `dir` along, so that the client must have a block of them. The first is what a client without one writes.
+/// Whether the operation brings an integer of `dir` along, so that the client must have a block of
+/// them. The first is what a client without one writes.
 fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
     match operation {
         Operation::Create { dir: of, position, .. } | Operation::Link { dir: of, position, .. } => {
@@ -376,7 +391,8 @@ fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
     }
 }
 
-/// The fields whose values go along with everything; and the labels that were asked for, which are not all in the page of a large directory.
+/// The fields whose values go along with everything; and the labels that were asked for, which are
+/// not all in the page of a large directory.
 fn whole_fields(needs: Option<&Vec<(Field, Kind)>>) -> Vec<(Field, Kind)> {
     let labels = needs.into_iter().flatten().filter(|(field, _)| matches!(field, Field::Child(_)));
     all_but_labels().into_iter().chain([(Field::Content, Kind::Write)]).chain(labels.cloned()).collect()

@@ -1,8 +1,11 @@
-//! New connections: a machine's session goes on over the next one, or a new one begins (docs/internals/server.md, "Sessions").
+//! New connections: a machine's session goes on over the next one, or a new one begins
+//! (docs/internals/server.md, "Sessions").
 //!
-//! The lease table with its queues is the outbox. What was under way when a connection broke is lost in both directions by agreement, whichever end it had
-//! reached: the client sends its log and its requests again, and here they are known by their numbers. Grants that were lost need nothing, since a
-//! recall of what the client does not know that it holds is answered like any other.
+//! The lease table with its queues is the outbox. What was under way when a connection broke is
+//! lost in both directions by agreement, whichever end it had reached: the client sends its log and
+//! its requests again, and here they are known by their numbers. Grants that were lost need
+//! nothing, since a recall of what the client does not know that it holds is answered like any
+//! other.
 
 use crate::io::Output;
 use crate::transaction::{TERM_MS, Transaction};
@@ -30,7 +33,8 @@ impl Transaction<'_> {
             if known.incarnation == incarnation && session == Some(*id) {
                 same = session;
             } else {
-                // The same incarnation opens again when it never heard that a session had begun, or that it was over.
+                // The same incarnation opens again when it never heard that a session had begun, or
+                // that it was over.
                 earlier.push(*id);
             }
         }

@@ -9,8 +9,9 @@ use wire::{
     ToServer, Version,
 };
 
-/// The ordered rows that hold the server's state. The host makes them durable together with the index of the last applied
-/// log entry; a store that can no longer read or write stops the server (a wrong server is worse than a stopped one), so nothing here fails.
+/// The ordered rows that hold the server's state. The host makes them durable together with the
+/// index of the last applied log entry; a store that can no longer read or write stops the server
+/// (a wrong server is worse than a stopped one), so nothing here fails.
 pub trait Store {
     /// The value at `key`.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
@@ -18,7 +19,8 @@ pub trait Store {
     fn put(&mut self, key: &[u8], value: Vec<u8>);
     /// Removes `key`, if it is there.
     fn delete(&mut self, key: &[u8]);
-    /// Shows `visit` the rows with `start <= key < end` in order, for as long as it says true. It must not ask the store meanwhile.
+    /// Shows `visit` the rows with `start <= key < end` in order, for as long as it says true. It
+    /// must not ask the store meanwhile.
     fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool);
 
     /// The first `limit` rows with `start <= key < end`, in order.
@@ -38,9 +40,10 @@ pub trait Store {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "nearly all inputs are messages")]
 pub enum Input {
-    /// A machine has a new connection: its session goes on, if it had one that is not over; otherwise one begins, and sessions of its earlier incarnations
-    /// end at once. Whatever was under way over an earlier connection is lost in both directions by agreement: the host gives no message of an earlier
-    /// connection of this machine after this.
+    /// A machine has a new connection: its session goes on, if it had one that is not over;
+    /// otherwise one begins, and sessions of its earlier incarnations end at once. Whatever was
+    /// under way over an earlier connection is lost in both directions by agreement: the host gives
+    /// no message of an earlier connection of this machine after this.
     Open {
         /// The machine.
         machine: MachineId,
@@ -60,12 +63,14 @@ pub enum Input {
     },
     /// Time has passed, or background work is to go on.
     Tick,
-    /// What the host measured: bytes in all and really free (already less the reserve that deleting needs).
+    /// What the host measured: bytes in all and really free (already less the reserve that deleting
+    /// needs).
     Space(Space),
     /// The share server has durably done this work.
     SharesSettled(Vec<ShareWork>),
-    /// A leader begins, after a start or an election: it takes every session as just renewed, and sends again what may not have been sent (recalls,
-    /// flushes, share work). To be proposed first of all.
+    /// A leader begins, after a start or an election: it takes every session as just renewed, and
+    /// sends again what may not have been sent (recalls, flushes, share work). To be proposed first
+    /// of all.
     Lead,
     /// A machine may join, once, with the secret that `token` is the hash of.
     Invite {
@@ -73,12 +78,14 @@ pub enum Input {
         token: [u8; 32],
         /// What the machine may do.
         rights: Rights,
-        /// When: UTC seconds, as the leader's clock shows. The cluster's own time stands still while nothing runs.
+        /// When: UTC seconds, as the leader's clock shows. The cluster's own time stands still
+        /// while nothing runs.
         at: u64,
         /// Until when: UTC seconds.
         until: u64,
     },
-    /// A machine joins. Once more with the same key, since the answer was lost: then it is answered as before.
+    /// A machine joins. Once more with the same key, since the answer was lost: then it is answered
+    /// as before.
     Enrol {
         /// BLAKE3 of the secret that it shows.
         token: [u8; 32],
@@ -101,7 +108,8 @@ pub enum Input {
         /// Whose.
         session: SessionId,
     },
-    /// The state was restored from a backup: clients, and machines that joined, may know of later states, which are no more.
+    /// The state was restored from a backup: clients, and machines that joined, may know of later
+    /// states, which are no more.
     Restored {
         /// When: UTC seconds.
         at: u64,
@@ -111,7 +119,8 @@ pub enum Input {
         /// To this.
         to: Version,
     },
-    /// The [`Input::Open`] of this machine that follows is of a connection that speaks this version. Not in a cluster of [`Version::OLDEST`], where all do.
+    /// The [`Input::Open`] of this machine that follows is of a connection that speaks this
+    /// version. Not in a cluster of [`Version::OLDEST`], where all do.
     Speaks {
         /// The machine.
         machine: MachineId,
@@ -144,18 +153,21 @@ pub enum Input {
 /// What is to be done about a share's lease for this server's account. Idempotent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ShareWork {
-    /// A reference was published: lease it for the server's account, then let go the uploader's lease.
+    /// A reference was published: lease it for the server's account, then let go the uploader's
+    /// lease.
     Adopt(ShareId),
     /// The last reference is gone: let go all leases on it.
     Drop(ShareId),
 }
 
-/// What the host is to do. Only a leader's outputs leave the process, and those that [rest on the log](Output::rests_on_the_log) not before all its entries so far that
-/// [last](crate::Directory::lasts) are durable. Outputs for one session, connection or caller keep their order.
+/// What the host is to do. Only a leader's outputs leave the process, and those that [rest on the
+/// log](Output::rests_on_the_log) not before all its entries so far that
+/// [last](crate::Directory::lasts) are durable. Outputs for one session, connection or caller keep
+/// their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Answers [`Input::Open`]: from here on what is sent in the session goes over that connection and no other. `ToClient::Opened` or
-    /// `ToClient::Resumed` follows.
+    /// Answers [`Input::Open`]: from here on what is sent in the session goes over that connection
+    /// and no other. `ToClient::Opened` or `ToClient::Resumed` follows.
     Opened {
         /// The machine.
         machine: MachineId,
@@ -166,7 +178,8 @@ pub enum Output {
         /// The host's name for the connection.
         connection: u64,
     },
-    /// Answers [`Input::Open`]: there is no session for this machine. Whatever certificate it shows, the connection is to end.
+    /// Answers [`Input::Open`]: there is no session for this machine. Whatever certificate it
+    /// shows, the connection is to end.
     Refused {
         /// The connection that asked.
         connection: u64,
@@ -194,19 +207,22 @@ pub enum Output {
         /// The machine's number, which its certificate is to say, and what it may do.
         result: Result<(MachineId, Rights), EnrolError>,
     },
-    /// Answers [`Input::Expel`]: its certificate is refused from now on. Its sessions are told that they are fenced.
+    /// Answers [`Input::Expel`]: its certificate is refused from now on. Its sessions are told that
+    /// they are fenced.
     Expelled {
         /// The machine.
         machine: MachineId,
         /// Whether it was.
         result: Result<(), ExpelError>,
     },
-    /// Answers [`Input::Raise`]: machines are to greet anew, since with the answer they are told the rules.
+    /// Answers [`Input::Raise`]: machines are to greet anew, since with the answer they are told
+    /// the rules.
     Raised {
         /// What the version is now.
         version: Version,
     },
-    /// Answers [`Input::Authorize`]: machines are to greet anew, since in answer to that they are given certificates.
+    /// Answers [`Input::Authorize`]: machines are to greet anew, since in answer to that they are
+    /// given certificates.
     Authorized {
         /// The authority's number.
         number: u64,
@@ -220,17 +236,20 @@ pub enum Output {
         /// What.
         message: ToClient,
     },
-    /// To the share server; confirmed by [`Input::SharesSettled`], given out again after a restart until then.
+    /// To the share server; confirmed by [`Input::SharesSettled`], given out again after a restart
+    /// until then.
     Shares(Vec<ShareWork>),
-    /// Somebody is about to ask for what was done: all entries so far are to be durable then, though nobody is told of them yet. Nothing else is to be done.
+    /// Somebody is about to ask for what was done: all entries so far are to be durable then,
+    /// though nobody is told of them yet. Nothing else is to be done.
     Sync,
     /// Background work (the rows of a dead file, say) is left: give a [`Input::Tick`] soon.
     Again,
 }
 
 impl Input {
-    /// Whether it is a question, or says that nothing is pending: lost, it is said again over the next connection, and what it came to beside rows and answers (a place
-    /// in the queue, a term begun anew, how far a log has come) is what a crash may take.
+    /// Whether it is a question, or says that nothing is pending: lost, it is said again over the
+    /// next connection, and what it came to beside rows and answers (a place in the queue, a term
+    /// begun anew, how far a log has come) is what a crash may take.
     pub(crate) fn asks(&self) -> bool {
         let Input::Message { message, .. } = self else { return false };
         match message {
@@ -251,9 +270,10 @@ impl Output {
         !self.rests_on_the_log() || matches!(self, Output::Send { message: ToClient::Reported { .. }, .. })
     }
 
-    /// Whether who gets this may count on what came before being durable. Else it is as good as unsaid if the server crashes: who was asked to flush or to let go, or was
-    /// told that it was heard of, holds nothing by that, and what it lets go it may let go unasked. What was heard of a log its client says again, and is asked for before
-    /// anybody else is told of it.
+    /// Whether who gets this may count on what came before being durable. Else it is as good as
+    /// unsaid if the server crashes: who was asked to flush or to let go, or was told that it was
+    /// heard of, holds nothing by that, and what it lets go it may let go unasked. What was heard
+    /// of a log its client says again, and is asked for before anybody else is told of it.
     pub fn rests_on_the_log(&self) -> bool {
         let says_nothing = |message: &ToClient| {
             matches!(

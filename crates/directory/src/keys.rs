@@ -1,5 +1,6 @@
-//! Where each row stands. A file's rows are its identifier's bytes, one tag byte, and a sub-key, so that a region is one
-//! contiguous range (Farsite §4.1.3). Rows of the whole server begin with a byte below 0x80, which begins no identifier but the root's, 0x00.
+//! Where each row stands. A file's rows are its identifier's bytes, one tag byte, and a sub-key, so
+//! that a region is one contiguous range (Farsite §4.1.3). Rows of the whole server begin with a
+//! byte below 0x80, which begins no identifier but the root's, 0x00.
 
 use crate::Corrupt;
 use ident::FileId;
@@ -18,11 +19,13 @@ pub(crate) enum Tag {
     Record = 0x01,
     /// Inline content, or a link's target, as it is.
     Inline = 0x02,
-    /// An extent; sub-key: where it ends, so that what overlaps a range is found by one forward scan.
+    /// An extent; sub-key: where it ends, so that what overlaps a range is found by one forward
+    /// scan.
     Extent = 0x03,
     /// An extended attribute, as it is; sub-key: its name.
     Xattr = 0x04,
-    /// What a label is bound to; sub-key: the fold, and, if the exact label is another, a zero byte and that. So all labels of one fold stand together.
+    /// What a label is bound to; sub-key: the fold, and, if the exact label is another, a zero byte
+    /// and that. So all labels of one fold stand together.
     Child = 0x05,
     /// The exact label at a position; sub-key: the position.
     Position = 0x06,
@@ -34,7 +37,8 @@ pub(crate) enum Tag {
 pub(crate) enum Global {
     /// Sessions, counters, waiting requests: what [`crate::Directory::checkpoint`] writes.
     State = 0x01,
-    /// Files that are to go with their last handle: without a name, or with their disposition set; then the identifier.
+    /// Files that are to go with their last handle: without a name, or with their disposition set;
+    /// then the identifier.
     Doomed = 0x02,
     /// Files that are no more but have rows left; then the identifier.
     Dying = 0x03,
@@ -42,8 +46,9 @@ pub(crate) enum Global {
     Share = 0x04,
     /// Shares whose adoption or drop the share server has not confirmed; then the share.
     Unsettled = 0x05,
-    /// Files that a session has open, at all or in a mode, and cannot say otherwise of (it is stuck TRUE, BlackBox §4.6), or that it has locked: what its end leaves to be
-    /// seen to. Session, then the identifier.
+    /// Files that a session has open, at all or in a mode, and cannot say otherwise of (it is stuck
+    /// TRUE, BlackBox §4.6), or that it has locked: what its end leaves to be seen to. Session,
+    /// then the identifier.
     Shield = 0x06,
     /// A machine of the cluster, or one that was ([`crate::enrolment`]); then its number.
     Machine = 0x08,
@@ -95,7 +100,8 @@ pub(crate) fn child(dir: &FileId, label: &Label) -> Key {
     key
 }
 
-/// The range of the rows of all labels that fold to `folded`. A label holds no zero byte, so none but those are in it.
+/// The range of the rows of all labels that fold to `folded`. A label holds no zero byte, so none
+/// but those are in it.
 pub(crate) fn children_folding_to(dir: &FileId, folded: &Label) -> (Key, Key) {
     let start = with(dir, Tag::Child, folded.as_bytes());
     let mut end = start.clone();

@@ -1,7 +1,9 @@
-//! The directory server's state machine: who holds which leases, what files there are, and what becomes of clients' requests and logs.
+//! The directory server's state machine: who holds which leases, what files there are, and what
+//! becomes of clients' requests and logs.
 //!
-//! `Directory` takes inputs and gives outputs; all state that belongs to files stands in an ordered [`Store`], keyed so that a region of identifiers is a
-//! range of keys (Farsite §4.1). It knows no clock, no disk and no network.
+//! `Directory` takes inputs and gives outputs; all state that belongs to files stands in an ordered
+//! [`Store`], keyed so that a region of identifiers is a range of keys (Farsite §4.1). It knows no
+//! clock, no disk and no network.
 
 mod ask;
 mod authority;

@@ -1,4 +1,5 @@
-//! Locks of sessions that are over, or that nobody hears of: they go as soon as somebody minds, and not before those who saw them know.
+//! Locks of sessions that are over, or that nobody hears of: they go as soon as somebody minds, and
+//! not before those who saw them know.
 
 use crate::transaction::Transaction;
 use ident::FileId;
@@ -22,7 +23,8 @@ impl Transaction<'_> {
         self.files.record(file).is_some_and(|record| record.locks.iter().any(|lock| lock.holder.0 == session))
     }
 
-    /// Sessions other than `session` that are not over and have locks on files whose locks are needed.
+    /// Sessions other than `session` that are not over and have locks on files whose locks are
+    /// needed.
     pub fn lockers(&self, session: SessionId, needs: &[Lease]) -> BTreeSet<SessionId> {
         let records = needs.iter().filter(|need| need.field == Field::Locks);
         let records = records.filter_map(|need| self.files.record(&need.file));
@@ -31,13 +33,15 @@ impl Transaction<'_> {
         lockers.filter(|locker| *locker != session && self.files.live.contains(locker)).collect()
     }
 
-    /// `session` is about to be told what others have locked, and may wait for them: without asking again, so they must be watched.
+    /// `session` is about to be told what others have locked, and may wait for them: without asking
+    /// again, so they must be watched.
     pub fn watch_lockers(&mut self, session: SessionId, needs: &[Lease]) {
         let lockers = self.lockers(session, needs);
         self.state.lockers.extend(lockers);
     }
 
-    /// A session that nobody hears of keeps its locks until somebody else looks at them: that may have been long ago, and he waits.
+    /// A session that nobody hears of keeps its locks until somebody else looks at them: that may
+    /// have been long ago, and he waits.
     pub fn fence_lapsed_lockers(&mut self) {
         let lapsed: Vec<SessionId> =
             self.state.lockers.iter().copied().filter(|session| self.is_lapsed(*session)).collect();

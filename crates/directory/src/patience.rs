@@ -1,7 +1,9 @@
 //! How long those keep others waiting that are alive and answer nothing.
 //!
-//! Who is asked to let go or to flush may have much to publish first, and its log shows that it is at it. Who renews its session and does nothing else is waited for less long; and who was fenced for that
-//! before is hardly waited for. A session that is not renewed is another matter: see [`crate::TERM_MS`].
+//! Who is asked to let go or to flush may have much to publish first, and its log shows that it is
+//! at it. Who renews its session and does nothing else is waited for less long; and who was fenced
+//! for that before is hardly waited for. A session that is not renewed is another matter: see
+//! [`crate::TERM_MS`].
 
 use crate::session::Misdeed;
 use crate::transaction::{State, Transaction};

@@ -13,7 +13,8 @@ const CONTENDED_MS: u64 = 10_000;
 const CONTENDED_MAX: usize = 4096;
 /// Recalls of a field, each within that time of the last, that make it one that passes to and fro.
 const PASSES: u8 = 2;
-/// So often what passes is told unchanged, before whoever asks next gets the lease: it does not pass any more.
+/// So often what passes is told unchanged, before whoever asks next gets the lease: it does not
+/// pass any more.
 const TOLD_UNCHANGED_MAX: u8 = 3;
 
 /// What a client asked for.
@@ -23,7 +24,8 @@ pub(crate) struct Asked {
     /// The client's name for it.
     pub number: u64,
     pub operation: Operation,
-    /// What the client missed, or doubts: see [`wire::ToServer::Ask`]. What is really needed, the server decides each time that it tries.
+    /// What the client missed, or doubts: see [`wire::ToServer::Ask`]. What is really needed, the
+    /// server decides each time that it tries.
     pub wants: Vec<Lease>,
     pub mode: AskMode,
     /// When it came.
@@ -96,7 +98,8 @@ impl PendingRequests {
         wants.iter().for_each(|want| self.wake(&want.file));
     }
 
-    /// Deciding again showed that the request needs this instead. Who stood behind it for what it no longer needs is tried again.
+    /// Deciding again showed that the request needs this instead. Who stood behind it for what it
+    /// no longer needs is tried again.
     pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: RequestKind) {
         let before = self.queue.get(arrival).map(|request| request.wants.clone()).unwrap_or_default();
         let dropped: BTreeSet<FileId> =
@@ -180,7 +183,8 @@ impl PendingRequests {
         }
     }
 
-    /// Whether `field` passes to and fro between machines: it was recalled again and again, and changes between one who asks and the next.
+    /// Whether `field` passes to and fro between machines: it was recalled again and again, and
+    /// changes between one who asks and the next.
     pub fn passes(&self, now: Time, file: &FileId, field: &Field) -> bool {
         self.contended.get(&(file.clone(), field.clone())).is_some_and(|contended| {
             let changes = contended.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
@@ -231,7 +235,8 @@ impl PendingRequests {
         self.asked.iter().map(|(arrival, asked)| (*arrival, asked))
     }
 
-    /// Who was told to let go of what this request needs, or to flush it, and has not answered; since when.
+    /// Who was told to let go of what this request needs, or to flush it, and has not answered;
+    /// since when.
     pub fn awaited_by(&self, arrival: Arrival) -> BTreeMap<SessionId, Time> {
         let mut awaited = BTreeMap::new();
         let (Some(request), Some(asked)) = (self.queue.get(arrival), self.asked.get(&arrival)) else {

@@ -1,5 +1,6 @@
-//! What passes to and fro between machines is told without a lease (docs/internals/leases.md, "Reports"): its holder flushes and keeps what it has, so one who changes it
-//! and another who looks at it cost each other four messages, and no lease changes hands.
+//! What passes to and fro between machines is told without a lease (docs/internals/leases.md,
+//! "Reports"): its holder flushes and keeps what it has, so one who changes it and another who
+//! looks at it cost each other four messages, and no lease changes hands.
 
 use crate::ask::Found;
 use crate::pending::{Asked, ReportedValue};
@@ -10,8 +11,9 @@ use namespace::Operation;
 use wire::AskMode;
 
 impl Transaction<'_> {
-    /// How a request that may be answered by a report is answered now, and what is needed for that. Found anew each time that the request is tried: what is known of
-    /// the holders may have changed meanwhile.
+    /// How a request that may be answered by a report is answered now, and what is needed for that.
+    /// Found anew each time that the request is tried: what is known of the holders may have
+    /// changed meanwhile.
     pub fn lease_or_report(&self, asked: Asked, found: &mut Found) -> Asked {
         if asked.mode != AskMode::LeaseOrReport {
             return asked;
@@ -32,7 +34,8 @@ impl Transaction<'_> {
         Asked { mode: if report { AskMode::Report } else { AskMode::Lease }, ..asked }
     }
 
-    /// Whether what the request needs to read others hold to change, and have had to let go again and again.
+    /// Whether what the request needs to read others hold to change, and have had to let go again
+    /// and again.
     fn passes(&self, asked: &Asked, need: &Lease) -> bool {
         need.kind == Kind::Read
             && self.state.pending.passes(self.now, &need.file, &need.field)
@@ -40,7 +43,8 @@ impl Transaction<'_> {
             && !self.files.holdings(&need.file).in_the_way(asked.session, &need.field, need.kind).is_empty()
     }
 
-    /// Whether a value says all that the asker wants to know: of content that is not inline, who reads it needs the shares as well, which only a lease keeps.
+    /// Whether a value says all that the asker wants to know: of content that is not inline, who
+    /// reads it needs the shares as well, which only a lease keeps.
     fn can_be_told(&self, asked: &Asked, need: &Lease) -> bool {
         match need.field {
             Field::Times => true,

@@ -1,4 +1,5 @@
-//! A file's record row: everything about it that is small and of one piece, and who holds what of it.
+//! A file's record row: everything about it that is small and of one piece, and who holds what of
+//! it.
 
 use crate::Corrupt;
 use ident::FileId;
@@ -34,7 +35,8 @@ pub(crate) struct Record {
     pub xattrs: u32,
     /// Extents.
     pub extents: u64,
-    /// Leases on it. In the same row, since hardly anything is done to a file without asking who holds what of it.
+    /// Leases on it. In the same row, since hardly anything is done to a file without asking who
+    /// holds what of it.
     pub holdings: Rc<Holdings>,
 }
 
@@ -63,7 +65,8 @@ impl Record {
         self.attributes.kind == FileKind::Directory
     }
 
-    /// Sessions whose end leaves something of this file to be seen to, ascending: what they are stuck at, and what they have locked.
+    /// Sessions whose end leaves something of this file to be seen to, ascending: what they are
+    /// stuck at, and what they have locked.
     pub fn shields(&self) -> SmallVec<[SessionId; 4]> {
         let stuck = self.holdings.stuck().iter().map(|(session, _)| *session);
         let mut shields: SmallVec<[SessionId; 4]> = stuck.collect();
@@ -78,7 +81,8 @@ impl Record {
 
     /// The value of the row.
     pub fn to_bytes(&self, file: &FileId) -> Vec<u8> {
-        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when read.
+        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when
+        // read.
         postcard::to_allocvec(&Stored::of(self, file)).unwrap_or_default()
     }
 
@@ -133,7 +137,8 @@ struct Stored {
     holdings: Holdings,
 }
 
-/// What hardly any file has: one byte for the others. The first two forms are those of `Option`, as rows had them before there were locks.
+/// What hardly any file has: one byte for the others. The first two forms are those of `Option`, as
+/// rows had them before there were locks.
 #[derive(Serialize, Deserialize)]
 enum Rare {
     Nothing,

@@ -1,4 +1,5 @@
-//! Replaying a client's log: every update is decided again on what its leases let the client know (Farsite §6).
+//! Replaying a client's log: every update is decided again on what its leases let the client know
+//! (Farsite §6).
 
 use crate::ask::may_be_leased;
 use crate::authority::{Authority, Replay};
@@ -149,8 +150,10 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Nobody lets go of what the session does not hold. But an answer to a recall is owed whatever is held: the label was let go with all labels, or with what was asked back before
-    /// for somebody else. And of a file that is no more, or never came to be since its creation was refused, who lets go may not know yet.
+    /// Nobody lets go of what the session does not hold. But an answer to a recall is owed whatever
+    /// is held: the label was let go with all labels, or with what was asked back before for
+    /// somebody else. And of a file that is no more, or never came to be since its creation was
+    /// refused, who lets go may not know yet.
     fn may_let_go(
         &self,
         session: SessionId,

@@ -1,4 +1,5 @@
-//! What people can be told about machines and leases: questions that no log entry is needed for and that nobody is recalled for.
+//! What people can be told about machines and leases: questions that no log entry is needed for and
+//! that nobody is recalled for.
 
 use crate::TERM_MS;
 use crate::files::Files;
@@ -50,7 +51,8 @@ pub struct SessionReport {
 
 /// Something that a machine has to do with one field of a file, as `leasehold leases` shows it.
 ///
-/// Of a black box it says who holds which of its two leases, and never what anybody's own value is (BlackBox §3.3).
+/// Of a black box it says who holds which of its two leases, and never what anybody's own value is
+/// (BlackBox §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseReport {
     /// The field.
@@ -61,7 +63,8 @@ pub struct LeaseReport {
     pub name: String,
     /// What it has to do with it.
     pub standing: Standing,
-    /// How long the last recall of this field took, ms: as far as it is remembered, which is at least for ten seconds unless very many fields are recalled.
+    /// How long the last recall of this field took, ms: as far as it is remembered, which is at
+    /// least for ten seconds unless very many fields are recalled.
     pub last_recall_ms: Option<u64>,
 }
 
@@ -72,7 +75,8 @@ pub enum Standing {
     Holds {
         /// What lease.
         kind: Kind,
-        /// For how long at least, in ms, unless it is renewed, which it is all along: what is left of its session's term. After that, until somebody needs the field.
+        /// For how long at least, in ms, unless it is renewed, which it is all along: what is left
+        /// of its session's term. After that, until somebody needs the field.
         left_ms: u64,
     },
     /// It was asked to let go, and has not answered.
@@ -93,7 +97,8 @@ pub enum Standing {
     Excluded,
 }
 
-/// A request that waits, and for whom. For people at the server only: whoever asks is not told who holds what (BlackBox §3.3).
+/// A request that waits, and for whom. For people at the server only: whoever asks is not told who
+/// holds what (BlackBox §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitReport {
     /// Its place in the order of arrival, which no other has.
@@ -106,7 +111,8 @@ pub struct WaitReport {
     pub path: String,
     /// For how long it has waited, ms.
     pub for_ms: u64,
-    /// Names of machines that were told to let go, or to flush, and have not answered; for how long, ms.
+    /// Names of machines that were told to let go, or to flush, and have not answered; for how
+    /// long, ms.
     pub unanswered: Vec<(String, u64)>,
 }
 

@@ -1,14 +1,18 @@
-//! What a state has to forget that comes back from a backup: whatever rests on what was so after it.
+//! What a state has to forget that comes back from a backup: whatever rests on what was so after
+//! it.
 //!
-//! Clients that live on know what the backup does not. Their sessions are over, so that they forget it, keep what is theirs, and begin anew. And no number is given
-//! that may have been given after the backup, or by a state that was restored from it before: numbers begin where so many seconds cannot have brought them.
+//! Clients that live on know what the backup does not. Their sessions are over, so that they forget
+//! it, keep what is theirs, and begin anew. And no number is given that may have been given after
+//! the backup, or by a state that was restored from it before: numbers begin where so many seconds
+//! cannot have brought them.
 
 use crate::session::Sessions;
 use crate::transaction::Transaction;
 use lease::SessionId;
 use wire::MachineId;
 
-/// Binary digits of the sessions that begin, and of the inode numbers that are used, within a second on the average, at most.
+/// Binary digits of the sessions that begin, and of the inode numbers that are used, within a
+/// second on the average, at most.
 const SESSIONS_IN_A_SECOND: u32 = 4;
 const INODES_IN_A_SECOND: u32 = 15;
 

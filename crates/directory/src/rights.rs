@@ -1,11 +1,16 @@
-//! What machines may do is enforced here, when the server grants and when it replays, and never believed from the client (docs/internals/security.md, "Rights of machines").
+//! What machines may do is enforced here, when the server grants and when it replays, and never
+//! believed from the client (docs/internals/security.md, "Rights of machines").
 //!
-//! *A subtree*: there is nothing above its root for the machine, and nothing beside. A file is within if walking up from it comes by that root; by any of its names, if it
-//! has several. *Read only*: no lease to write or touch a shared value but locks, no update but of those. *One user*: whoever asks must be that one; of files that he may not read no
-//! content is told, and of those that he may not write it is not leased for writing.
+//! *A subtree*: there is nothing above its root for the machine, and nothing beside. A file is
+//! within if walking up from it comes by that root; by any of its names, if it has several. *Read
+//! only*: no lease to write or touch a shared value but locks, no update but of those. *One user*:
+//! whoever asks must be that one; of files that he may not read no content is told, and of those
+//! that he may not write it is not leased for writing.
 //!
-//! A lease that a machine was granted while it had the right to it stays until it is recalled, like any: so what was written into a file that somebody then moved away is not lost.
-//! What can be lost that way is what else was done below a directory that is moved out of the subtree, and not sent; the client is told, and keeps it.
+//! A lease that a machine was granted while it had the right to it stays until it is recalled, like
+//! any: so what was written into a file that somebody then moved away is not lost. What can be lost
+//! that way is what else was done below a directory that is moved out of the subtree, and not sent;
+//! the client is told, and keeps it.
 
 use crate::authority::{Authority, DEPTH_MAX};
 use crate::files::Files;
@@ -23,7 +28,8 @@ const WRITE: u8 = 2;
 const READ_OR_EXECUTE: [u8; 2] = [4, 1];
 const ANY: [u8; 3] = [4, WRITE, 1];
 
-/// How far below which roots of machines directories are, if they are: nothing but a shorter way up, so that whoever has it forgotten comes to the same. Forgotten when a directory moves.
+/// How far below which roots of machines directories are, if they are: nothing but a shorter way
+/// up, so that whoever has it forgotten comes to the same. Forgotten when a directory moves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subtrees(FxHashMap<(FileId, FileId), Option<usize>>);
 
@@ -78,7 +84,8 @@ impl Subtrees {
 }
 
 impl Files<'_> {
-    /// Whether the machine's one user, if it has but one, may use the content of `file` in one of these ways. Its owner may, since he can see to it.
+    /// Whether the machine's one user, if it has but one, may use the content of `file` in one of
+    /// these ways. Its owner may, since he can see to it.
     fn may_use(&self, rights: &Rights, session: SessionId, file: &FileId, masks: &[u8]) -> bool {
         let Some(uid) = rights.squash.filter(|uid| *uid != 0) else { return true };
         let cred = rights.cred(&Cred { uid, ..Cred::default() });
@@ -104,7 +111,8 @@ impl Files<'_> {
         (!self.may_use(rights, session, file, &ANY)).then_some(Error::AccessDenied)
     }
 
-    /// Whether there is such a file for a machine with these rights. What has no name any more is where it was, for those that have something of it.
+    /// Whether there is such a file for a machine with these rights. What has no name any more is
+    /// where it was, for those that have something of it.
     fn is_within(&self, subtrees: &mut Subtrees, rights: &Rights, session: SessionId, file: &FileId) -> bool {
         let orphaned = || self.record(file).is_some_and(|record| record.links.is_empty());
         subtrees.is_within(self, &rights.root, file) || orphaned() && self.has_something_of(session, file)
@@ -171,24 +179,27 @@ impl Transaction<'_> {
         if let Some(error) = unfit(rights, operation) {
             return Some(error);
         }
-        // The lease was for whatever else changes with the access time, and that user may not have read at all.
+        // The lease was for whatever else changes with the access time, and that user may not have
+        // read at all.
         if let Operation::Accessed { file, .. } = operation {
             return (!self.files.may_use(rights, session, file, &READ_OR_EXECUTE))
                 .then_some(Error::AccessDenied);
         }
-        // Whether the machine may do this was asked when it got the lease, which is all that counts.
+        // Whether the machine may do this was asked when it got the lease, which is all that
+        // counts.
         if matches!(operation, Operation::Publish { .. } | Operation::Lock { .. }) {
             return None;
         }
         let files = operation.files();
         let outside = files.into_iter().find(|file| self.is_outside(session, file))?;
-        // Who has something of it knew it when it was within: that is no news, and something is lost.
+        // Who has something of it knew it when it was within: that is no news, and something is
+        // lost.
         let lost = self.files.has_something_of(session, outside);
         Some(if lost { Error::AccessDenied } else { Error::Stale })
     }
 
-    /// Why what was decided is not carried out: it reaches into directories that the operation does not name (by the deletion of a name that somebody else asked
-    /// for).
+    /// Why what was decided is not carried out: it reaches into directories that the operation does
+    /// not name (by the deletion of a name that somebody else asked for).
     pub fn refusal_of_effects(&self, session: SessionId, effects: &[Effect]) -> Option<Error> {
         self.limits(session).filter(|rights| rights.are_of_subtree())?;
         let outside = effects.iter().any(|effect| match effect {
@@ -236,7 +247,8 @@ impl Transaction<'_> {
         self.limits(session).is_none_or(|rights| !rights.read_only)
     }
 
-    /// Takes out of the values of files what is not for the machine of `session`: names outside, and content that its user may not read.
+    /// Takes out of the values of files what is not for the machine of `session`: names outside,
+    /// and content that its user may not read.
     pub fn confine(&self, session: SessionId, grants: &mut [FileGrant]) {
         let Some(rights) = self.limits(session) else { return };
         for FileGrant { file, values, .. } in grants {

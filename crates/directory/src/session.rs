@@ -1,4 +1,5 @@
-//! Sessions: one of each client's incarnation, what was set aside for it, and how far its log has come.
+//! Sessions: one of each client's incarnation, what was set aside for it, and how far its log has
+//! come.
 
 use lease::{SessionId, Time};
 use namespace::{Answer, Effect, Error};
@@ -10,13 +11,16 @@ use wire::{GRACE_BYTES, MachineId, Rights, SHIPS_MAX, Space, ToClient};
 pub const INODE_BLOCK: u64 = 4096;
 /// Blocks of inode numbers that a session may have in use; older ones are taken for used up.
 const INODE_BLOCKS_MAX: usize = 8;
-/// Refusals remembered for a log that is sent again: more than a client that means well has at a time.
+/// Refusals remembered for a log that is sent again: more than a client that means well has at a
+/// time.
 const REFUSALS_MAX: usize = 4096;
-/// Of what is left, one session gets at most this part at a time: allowances shrink near the end, until calls are synchronous.
+/// Of what is left, one session gets at most this part at a time: allowances shrink near the end,
+/// until calls are synchronous.
 const SHARE_OF_LEFT: u64 = 4;
 /// Bytes and files that a session begins with, if there is room.
 const FIRST_ALLOWANCE: (u64, u64) = (256 << 20, 65_536);
-/// Files are bounded by the bytes that they take, so their allowances only are to keep one client from counting for ever.
+/// Files are bounded by the bytes that they take, so their allowances only are to keep one client
+/// from counting for ever.
 const FILES_ALLOWANCE_MAX: u64 = 1 << 20;
 
 /// What a peer did that no client does. It ends the session.
@@ -48,7 +52,8 @@ pub enum Misdeed {
     /// A question in the log.
     #[error("a question was logged as an update")]
     QuestionLogged,
-    /// An update that rests on leases which the session does not hold. A client that means well thinks that it holds what it was told, which is never more than it does.
+    /// An update that rests on leases which the session does not hold. A client that means well
+    /// thinks that it holds what it was told, which is never more than it does.
     #[error("an update rests on leases that the session does not hold")]
     NoLease,
     /// A black box let go without a value, or a shared value with one.
@@ -80,8 +85,8 @@ pub(crate) struct Session {
     pub owed: bool,
     /// The latest entries that were refused.
     pub refused: VecDeque<(u64, Error)>,
-    /// The latest operations that were done for it, by its numbers for them: they must not be done twice, so their results are kept as long as they may
-    /// have been lost on their way.
+    /// The latest operations that were done for it, by its numbers for them: they must not be done
+    /// twice, so their results are kept as long as they may have been lost on their way.
     shipped: VecDeque<(u64, Shipped)>,
     inodes: VecDeque<Inodes>,
     /// Bytes and files set aside and not yet used up.
@@ -120,8 +125,9 @@ impl Session {
         fresh
     }
 
-    /// Remembers what became of a shipped operation. A client has at most [`SHIPS_MAX`] under way, and hears of them in the order in which they are done: what is
-    /// not among the latest it has heard of.
+    /// Remembers what became of a shipped operation. A client has at most [`SHIPS_MAX`] under way,
+    /// and hears of them in the order in which they are done: what is not among the latest it has
+    /// heard of.
     pub fn remember(&mut self, number: u64, result: Shipped) {
         if self.shipped.len() == SHIPS_MAX {
             self.shipped.pop_front();
@@ -205,8 +211,9 @@ impl Sessions {
         id
     }
 
-    /// The next block of inode numbers for who knows of all of its below `known`: one that it was given and has not heard of, or a new one. If it were always a new one,
-    /// those lost on breaking connections would push out the one in use.
+    /// The next block of inode numbers for who knows of all of its below `known`: one that it was
+    /// given and has not heard of, or a new one. If it were always a new one, those lost on
+    /// breaking connections would push out the one in use.
     pub fn reserve_inodes(&mut self, session: SessionId, known: u64) -> (u64, u64) {
         let blocks = self.all.get(&session).into_iter().flat_map(|session| &session.inodes);
         if let Some(lost) = blocks.map(|block| block.first).find(|first| *first >= known) {
@@ -266,7 +273,8 @@ impl Sessions {
         replaces: u64,
     ) -> (u64, u64) {
         let Some(current) = self.all.get_mut(&session) else { return (0, 0) };
-        // What it no longer claims is free again; what it claims beyond what it was given was not given.
+        // What it no longer claims is free again; what it claims beyond what it was given was not
+        // given.
         current.allowance = (held.0.min(current.allowance.0), held.1.min(current.allowance.1));
         let (bytes, files) = current.allowance;
         let given = want.0.saturating_sub(held.0.max(bytes)).min(self.left() / SHARE_OF_LEFT);
@@ -279,7 +287,8 @@ impl Sessions {
         (more_bytes, more_files)
     }
 
-    /// Uses up what an update costs: out of the session's allowance, and beyond it only what is not set aside for others.
+    /// Uses up what an update costs: out of the session's allowance, and beyond it only what is not
+    /// set aside for others.
     pub fn spend(&mut self, session: SessionId, cost: (u64, u64)) -> Result<(), Error> {
         let Some(allowance) = self.all.get(&session).map(|session| session.allowance) else {
             return Err(Error::CutOff);
@@ -295,7 +304,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Uses up what is in nobody's allowance: for what the server does on a client's behalf, which that client has not charged itself.
+    /// Uses up what is in nobody's allowance: for what the server does on a client's behalf, which
+    /// that client has not charged itself.
     pub fn spend_unclaimed(&mut self, bytes: u64) -> Result<(), Error> {
         if bytes > self.left() {
             return Err(Error::NoSpace);

@@ -12,8 +12,8 @@ use wire::MachineId;
 /// Entries of a directory, or extents of a file, that are read at a time.
 const STEP: usize = 256;
 
-/// Of the first `limit` shares after `after` that the state knows those that something refers to, in order; and the last one looked at, unless there are no
-/// more.
+/// Of the first `limit` shares after `after` that the state knows those that something refers to,
+/// in order; and the last one looked at, unless there are no more.
 pub fn shares_after(
     store: &dyn Store,
     after: Option<&ShareId>,
@@ -36,7 +36,8 @@ pub fn refers_to(store: &dyn Store, share: &ShareId) -> bool {
     store.get(&keys::global(Global::Share, &share.0)).is_some_and(|row| has_references(&row))
 }
 
-/// The machine whose update was the first to refer to `share`, if something refers to it and that is known.
+/// The machine whose update was the first to refer to `share`, if something refers to it and that
+/// is known.
 pub fn publisher(store: &dyn Store, share: &ShareId) -> Option<MachineId> {
     let row = ShareRow::from_bytes(&store.get(&keys::global(Global::Share, &share.0))?)?;
     row.publisher.filter(|_| row.references > 0)

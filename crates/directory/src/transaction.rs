@@ -25,14 +25,16 @@ use wire::{MachineId, ToClient, ToServer, Version};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
 ///
-/// Leases have no expiry beside that (departs from Farsite §3.3: because a machine that is away and in nobody's way would lose what it has done for nothing, a machine that is there renews all at once, and one that is in
-/// somebody's way is fenced when that somebody asks).
+/// Leases have no expiry beside that (departs from Farsite §3.3: because a machine that is away and
+/// in nobody's way would lose what it has done for nothing, a machine that is there renews all at
+/// once, and one that is in somebody's way is fenced when that somebody asks).
 pub const TERM_MS: u64 = 30_000;
 /// Files to go with their last handle that are looked at in one tick, after a session's end.
 const DOOMED_PER_STEP: usize = 256;
 /// As whom the server decides for itself. No session has this number.
 pub(crate) const SERVER: SessionId = SessionId(0);
-/// The smallest and the largest block of a directory's integers: even over a slow link the next one is there before the last is used up.
+/// The smallest and the largest block of a directory's integers: even over a slow link the next one
+/// is there before the last is used up.
 const RESERVATION: (u64, u64) = (wire::BIRTH_RESERVATION, 4096);
 
 /// The state that is not keyed by file: what [`crate::Directory::checkpoint`] writes.
@@ -46,9 +48,11 @@ pub(crate) struct State {
     pub dying: u64,
     /// Running hash of all changes to rows.
     pub digest: u64,
-    /// How far the search for what is to go and nobody has open any more has come; none is under way if absent.
+    /// How far the search for what is to go and nobody has open any more has come; none is under
+    /// way if absent.
     pub sweep: Option<Vec<u8>>,
-    /// Sessions that are over and may still be stuck at having files open, or have them locked: somebody sees that, or nobody has looked yet.
+    /// Sessions that are over and may still be stuck at having files open, or have them locked:
+    /// somebody sees that, or nobody has looked yet.
     pub fading: BTreeSet<SessionId>,
     /// Sessions that have, or had, locks that others were told of and may be waiting for.
     pub lockers: BTreeSet<SessionId>,
@@ -69,8 +73,9 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What follows the state in its row, if the version is not the oldest, says which: so no program takes one for another's, and the row of the versions is missed if it is lost. What the version has beside
-    /// comes behind that.
+    /// What follows the state in its row, if the version is not the oldest, says which: so no
+    /// program takes one for another's, and the row of the versions is missed if it is lost. What
+    /// the version has beside comes behind that.
     pub fn to_row(&self) -> Vec<u8> {
         let version = self.in_use.version;
         let mut row = postcard::to_allocvec(self).unwrap_or_default();
@@ -110,7 +115,8 @@ pub(crate) struct Transaction<'a> {
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
     pub again: bool,
-    /// Whether a session will take an answer for the acknowledgment of its log: so what the log has said must last, whatever it was.
+    /// Whether a session will take an answer for the acknowledgment of its log: so what the log has
+    /// said must last, whatever it was.
     pub promised: bool,
 }
 
@@ -221,7 +227,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gives integers to whom holds anything of the directory: enough for about as long as the last block lasted.
+    /// Gives integers to whom holds anything of the directory: enough for about as long as the last
+    /// block lasted.
     fn reserve(&mut self, session: SessionId, dir: FileId) {
         let (first, end) = match self.may_write(session) && self.may_reserve(session, &dir) {
             true => self.reserve_integers(&dir),
@@ -241,7 +248,8 @@ impl Transaction<'_> {
         (first, record.next_integer)
     }
 
-    /// Whether the numbers and names in an update are such as were given out, and not yet used: what `decide` cannot know.
+    /// Whether the numbers and names in an update are such as were given out, and not yet used:
+    /// what `decide` cannot know.
     pub fn may_be_done(&self, operation: &Operation) -> Result<(), Error> {
         let unused =
             |dir: &FileId, position: u64| self.files.record(dir).is_some_and(|r| position >= r.unused_from);
@@ -250,7 +258,8 @@ impl Transaction<'_> {
                 && (unused(dir, position) || self.files.label_at(dir, position).is_none())
         };
         let is_new = |dir: &FileId, position: u64, file: &FileId| {
-            // Nobody but a file that was made with this integer of this directory ever had this identifier.
+            // Nobody but a file that was made with this integer of this directory ever had this
+            // identifier.
             unused(dir, position) && *file == dir.child(position)
                 || self.files.record(file).is_none() && !self.files.is_dying(file)
         };
@@ -293,7 +302,8 @@ impl Transaction<'_> {
             self.state.through.died(file);
             self.again |= self.files.is_dying(file);
         }
-        // What is looked through already need not be looked through from the beginning for every file that dies.
+        // What is looked through already need not be looked through from the beginning for every
+        // file that dies.
         if !aftermath.dead.is_empty() && self.state.fade_from.is_none() {
             self.look_for_the_departed();
         }
@@ -312,7 +322,8 @@ impl Transaction<'_> {
         aftermath.born
     }
 
-    /// What is to go with its last handle goes if nobody has it open any more. Who may have, and may not, is asked; when it has answered, this is tried again.
+    /// What is to go with its last handle goes if nobody has it open any more. Who may have, and
+    /// may not, is asked; when it has answered, this is tried again.
     pub fn dispose_unless_open(&mut self, file: &FileId) {
         let Some(record) = self.files.record(file) else { return };
         // Most files have a name and no deletion pending, and nobody need look for a row.
@@ -327,8 +338,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// What the last close would have done. No lease is in the way of the death of what has no name; a name may be leased to others, so the server asks itself
-    /// for that in its turn.
+    /// What the last close would have done. No lease is in the way of the death of what has no
+    /// name; a name may be leased to others, so the server asks itself for that in its turn.
     fn dispose(&mut self, file: &FileId, record: &Record) {
         let since = record.disposition.as_ref().map(|disposition| disposition.since);
         let operation = Operation::Dispose { file: file.clone(), time: since.unwrap_or_default() };
@@ -411,8 +422,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// The session is over. What it held is free, at no cost: its identifier just counts for nothing in the rows that name it. What it is stuck at
-    /// fades in the background.
+    /// The session is over. What it held is free, at no cost: its identifier just counts for
+    /// nothing in the rows that name it. What it is stuck at fades in the background.
     fn end(&mut self, session: SessionId) -> bool {
         if self.state.sessions.all.remove(&session).is_none() {
             return false;

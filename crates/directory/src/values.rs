@@ -16,7 +16,8 @@ const LOCK_BYTES: usize = 48;
 /// Links that are told: of a file with more the server decides itself what rests on them.
 const LINKS: usize = 1000;
 
-/// How much a message still takes of what there may be very much of. All else that a message tells is bounded by how many fields it is about, and by [`PAGE`]: so whatever files there are, a
+/// How much a message still takes of what there may be very much of. All else that a message tells
+/// is bounded by how many fields it is about, and by [`PAGE`]: so whatever files there are, a
 /// message is no longer than a frame may be.
 pub(crate) struct Room {
     /// Bytes of inline content.
@@ -33,7 +34,8 @@ impl Room {
         Room { inline: 1 << 20, pieces: 4 << 20, unasked: 2 << 20 }
     }
 
-    /// Those of `extents` that still fit, and up to where they are all that there are, if `limit` were looked for; nothing if there is no room for any.
+    /// Those of `extents` that still fit, and up to where they are all that there are, if `limit`
+    /// were looked for; nothing if there is no room for any.
     fn of_extents(&mut self, mut extents: Vec<Extent>, limit: usize) -> Option<(Vec<Extent>, u64)> {
         let found = extents.len();
         let mut fits = |extent: &Extent| {
@@ -69,7 +71,8 @@ pub(crate) struct Page {
 }
 
 impl Files<'_> {
-    /// Bytes of what comes along with all of `file` that there may be much of; nothing if that is too much for who did not ask for it.
+    /// Bytes of what comes along with all of `file` that there may be much of; nothing if that is
+    /// too much for who did not ask for it.
     pub fn unasked_bytes(&self, file: &FileId) -> Option<usize> {
         let record = self.record(file)?;
         let xattrs = self.xattrs(file);

@@ -1,10 +1,15 @@
-//! The cluster's version, and which each machine speaks: replicated, since what replicas make of an entry hangs on it.
+//! The cluster's version, and which each machine speaks: replicated, since what replicas make of an
+//! entry hangs on it.
 //!
-//! The version is raised by an entry, one at a time, once every member of the server group knows the next; from that entry on there may be entries, rows and rules of it. Machines need not be updated
-//! together: a session goes by the rules of what its machine speaks, the new version or the last one. What every machine of the cluster has spoken once is the *oldest* from then on: the last version's
-//! rules have no session left, no machine comes back to them, a program need not know them any more, and the version can be raised again. So no more than two are ever in use.
+//! The version is raised by an entry, one at a time, once every member of the server group knows
+//! the next; from that entry on there may be entries, rows and rules of it. Machines need not be
+//! updated together: a session goes by the rules of what its machine speaks, the new version or the
+//! last one. What every machine of the cluster has spoken once is the *oldest* from then on: the
+//! last version's rules have no session left, no machine comes back to them, a program need not
+//! know them any more, and the version can be raised again. So no more than two are ever in use.
 //!
-//! A cluster of [`Version::OLDEST`] has no row for all this, and no entry: to programs that know nothing of it, it is as it always was.
+//! A cluster of [`Version::OLDEST`] has no row for all this, and no entry: to programs that know
+//! nothing of it, it is as it always was.
 
 use crate::corrupt::{Corrupt, Fault};
 use crate::enrolment::FOUNDER;
@@ -19,14 +24,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::{MachineId, Refusal, Version, Versions};
 
-/// The row of [`Global::Version`]. The version comes first: whoever does not know it reads no further.
+/// The row of [`Global::Version`]. The version comes first: whoever does not know it reads no
+/// further.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InUse {
     /// The cluster's.
     pub version: Version,
     /// The oldest that a session may speak.
     pub oldest: Version,
-    /// What each machine spoke last. Of those that were not heard of since the version was raised nothing is said: they may still speak the oldest.
+    /// What each machine spoke last. Of those that were not heard of since the version was raised
+    /// nothing is said: they may still speak the oldest.
     pub machines: BTreeMap<MachineId, Version>,
 }
 
@@ -95,7 +102,8 @@ impl State {
         self.spoken_in(session).rules()
     }
 
-    /// Whether a machine that was not heard of since the version was raised may come back and speak an older one. The founder's number is never given up, whatever became of the machine.
+    /// Whether a machine that was not heard of since the version was raised may come back and speak
+    /// an older one. The founder's number is never given up, whatever became of the machine.
     fn may_speak_older(&self, machine: MachineId) -> bool {
         machine != FOUNDER || self.sessions.all.values().any(|session| session.machine == machine)
     }

@@ -1,8 +1,12 @@
-//! Content that is written through. Of a small file that passes to and fro so steadily that each change is looked at before the next, the holder says each at once and waits until the server has it;
-//! so a report asks nobody. A change and a look at it are four messages either way, but now what was written is being made durable while whoever looks is still on the way here.
+//! Content that is written through. Of a small file that passes to and fro so steadily that each
+//! change is looked at before the next, the holder says each at once and waits until the server has
+//! it; so a report asks nobody. A change and a look at it are four messages either way, but now
+//! what was written is being made durable while whoever looks is still on the way here.
 //!
-//! Whether a change counts is known at one place at any moment: here as long as the file has a [`Looked::holder`], and at the holder otherwise. The server gives it up first, by its word or by ending the connection,
-//! and then asks the holder again; who holds goes on waiting until it hears of that. So what is lost on the way costs a message, and no truth.
+//! Whether a change counts is known at one place at any moment: here as long as the file has a
+//! [`Looked::holder`], and at the holder otherwise. The server gives it up first, by its word or by
+//! ending the connection, and then asks the holder again; who holds goes on waiting until it hears
+//! of that. So what is lost on the way costs a message, and no truth.
 
 use crate::Output;
 use crate::transaction::Transaction;
@@ -33,7 +37,8 @@ struct Looked {
     since_change: bool,
 }
 
-/// The files whose content is reported. Part of the replicated state, since it decides who is asked.
+/// The files whose content is reported. Part of the replicated state, since it decides who is
+/// asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WriteThrough(BTreeMap<FileId, Looked>);
 
@@ -72,7 +77,8 @@ impl WriteThrough {
         }
     }
 
-    /// `session` has changed it. Whether it goes on writing through: not if nobody has looked since it did so last.
+    /// `session` has changed it. Whether it goes on writing through: not if nobody has looked since
+    /// it did so last.
     fn changed(&mut self, file: &FileId, session: SessionId) -> bool {
         let Some(it) = self.0.get_mut(file).filter(|it| it.holder == Some(session)) else { return false };
         let goes_on = std::mem::take(&mut it.since_change);
@@ -121,7 +127,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Whether what the server has of this field is what `holder` has of it, so that nobody need ask.
+    /// Whether what the server has of this field is what `holder` has of it, so that nobody need
+    /// ask.
     pub fn is_written_through(&self, file: &FileId, field: &Field, holder: SessionId) -> bool {
         *field == Field::Content && self.state.through.is_by(file, holder)
     }
@@ -142,7 +149,8 @@ impl Transaction<'_> {
         self.state.pending.flushed(session, number);
     }
 
-    /// What a client wrote through is here. It is asked for next, so it is made durable before anybody is told of it.
+    /// What a client wrote through is here. It is asked for next, so it is made durable before
+    /// anybody is told of it.
     pub fn on_wrote(&mut self, session: SessionId, file: FileId) {
         let goes_on = self.state.through.changed(&file, session);
         self.heard(session, file, goes_on);

@@ -30,12 +30,12 @@ pub type Responder = Box<dyn FnOnce(Result<Response, Error>) + Send>;
 
 /// A front door's way to the machine's client.
 pub trait FileService: Send + Sync + 'static {
-    /// Does `call` for `cred`. `respond` is called on this thread if leases cover the call, and later
-    /// on another thread otherwise; never while a lock is held. In the latter case the call has a
-    /// name until then.
+    /// Does `call` for `cred`. `respond` is called on this thread if leases cover the call, and
+    /// later on another thread otherwise; never while a lock is held. In the latter case the call
+    /// has a name until then.
     fn call(&self, cred: &Cred, call: Call, respond: Responder) -> Option<Ticket>;
-    /// Nobody waits for this call any longer: the response is `Error::Interrupted`, unless there was
-    /// one.
+    /// Nobody waits for this call any longer: the response is `Error::Interrupted`, unless there
+    /// was one.
     fn cancel(&self, ticket: Ticket);
     /// A call that waits holds a lock of the front door that a revocation needs
     /// ([`client::Client::give_way`]).
@@ -64,16 +64,16 @@ pub trait FileService: Send + Sync + 'static {
 pub type Recheck<'a> = Box<dyn FnOnce() + 'a>;
 
 /// Second phase of a revocation. The client calls this under its lock at the moment at which the
-/// leases are released, when no response is given under them any more. Sees which responses may have
-/// been cached by then, and does not block.
+/// leases are released, when no response is given under them any more. Sees which responses may
+/// have been cached by then, and does not block.
 pub type Seal<'a> = Box<dyn FnOnce() -> Recheck<'a> + 'a>;
 
 /// A front door whose clients (the kernel, or those of an SMB server) cache what they were told.
 pub trait CacheHolder: Send + Sync {
     /// Whether any of it may be cached.
     fn has(&self, what: &Invalidation) -> bool;
-    /// First phase of a revocation: invalidates the caches, and returns when nothing of it is there,
-    /// or after a bounded time. Never called on a thread that serves a front door.
+    /// First phase of a revocation: invalidates the caches, and returns when nothing of it is
+    /// there, or after a bounded time. Never called on a thread that serves a front door.
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_>;
     /// Revokes without waiting.
     fn revoke_soon(&self, what: Vec<Invalidation>);

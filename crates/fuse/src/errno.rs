@@ -26,7 +26,8 @@ impl From<Error> for Errno {
             Error::AccessDenied => libc::EACCES,
             Error::Invalid => libc::EINVAL,
             Error::TooManyLinks => libc::EMLINK,
-            // The kernel looks the path up once more, without its caches, before it shows this to anyone.
+            // The kernel looks the path up once more, without its caches, before it shows this to
+            // anyone.
             Error::Stale => libc::ESTALE,
             Error::NoAttribute => libc::ENODATA,
             Error::TooBig => libc::EFBIG,

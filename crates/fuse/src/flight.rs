@@ -1,9 +1,11 @@
-//! Which nodes have requests under way: what they are answered may still be on its way into the kernel's caches.
+//! Which nodes have requests under way: what they are answered may still be on its way into the
+//! kernel's caches.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Counters that nodes share: so many that two nodes in use seldom do, and what is under way on one is not taken for the other's.
+/// Counters that nodes share: so many that two nodes in use seldom do, and what is under way on one
+/// is not taken for the other's.
 const SLOTS: usize = 4096;
 
 /// No node: what is under way on it are renames.
@@ -37,7 +39,8 @@ impl Flight {
         Flight { all: Slot::default(), by_node: (0..SLOTS).map(|_| Slot::default()).collect() }
     }
 
-    /// A request on `node` begins. Before its first question to the door, so that what it may be told is known to be on its way.
+    /// A request on `node` begins. Before its first question to the door, so that what it may be
+    /// told is known to be on its way.
     pub(crate) fn begin(&self, node: u64) {
         for slot in [&self.all, self.slot(node)] {
             slot.begun.fetch_add(1, SeqCst);
@@ -58,7 +61,8 @@ impl Flight {
 
     /// Whether none is under way.
     pub(crate) fn idle(&self, whose: Whose) -> bool {
-        // `answered` first: a request that begins and ends between the two loads then looks busy, never the other way round.
+        // `answered` first: a request that begins and ends between the two loads then looks busy,
+        // never the other way round.
         let slot = self.slot_of(whose);
         let answered = slot.answered.load(SeqCst);
         answered == slot.begun.load(SeqCst)
@@ -82,7 +86,8 @@ impl Flight {
         true
     }
 
-    /// If none is under way: how many have begun so far. If that is still so many later, there was none in between.
+    /// If none is under way: how many have begun so far. If that is still so many later, there was
+    /// none in between.
     pub(crate) fn quiet_since(&self, whose: Whose) -> Option<u64> {
         let begun = self.begun(whose);
         (self.idle(whose) && self.begun(whose) == begun).then_some(begun)

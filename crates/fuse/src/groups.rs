@@ -15,7 +15,8 @@ pub struct Asker {
     pub pid: u32,
     /// The request's number, by which the kernel interrupts it.
     pub request: u64,
-    /// Set-id bits may stay: the kernel says of a write, a truncation and an access list if they may not.
+    /// Set-id bits may stay: the kernel says of a write, a truncation and an access list if they
+    /// may not.
     pub keeps_set_ids: bool,
 }
 
@@ -23,8 +24,9 @@ pub struct Asker {
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) cred: Cred,
-    /// There is nothing else that the kernel goes by. Nothing is seen of who is in a pid namespace outside ours, and what capabilities are worth that are of a user namespace of its
-    /// own depends on each file's owner.
+    /// There is nothing else that the kernel goes by. Nothing is seen of who is in a pid namespace
+    /// outside ours, and what capabilities are worth that are of a user namespace of its own
+    /// depends on each file's owner.
     pub(crate) complete: bool,
 }
 
@@ -37,8 +39,9 @@ impl Asker {
         Cred { uid: self.uid, gid: self.gid, ..Cred::default() }
     }
 
-    /// The same with what can be seen in /proc. That costs a look, so it is for after a refusal, and for what nobody is refused; nothing is kept, since a thread may change its groups.
-    /// The asker waits for our answer, so its number still means it.
+    /// The same with what can be seen in /proc. That costs a look, so it is for after a refusal,
+    /// and for what nobody is refused; nothing is kept, since a thread may change its groups. The
+    /// asker waits for our answer, so its number still means it.
     pub(crate) fn known(self) -> Known {
         let unknown = || Known { cred: self.cred(), complete: false };
         if self.pid == 0 {

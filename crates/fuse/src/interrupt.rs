@@ -1,10 +1,14 @@
 //! Calls whose programs do not wait any longer.
 //!
-//! A thread whose request is with us waits until we answer, and cannot even be killed. FUSE_INTERRUPT says neither of which signal it is nor comes by the same way as the request. So as long as some call has waited
-//! for [`LOOK_EVERY`], the threads that wait are looked at in /proc. A wait for a lock ends when a signal is pending that the thread would take; the kernel makes a restart of
-//! the system call of our EINTR, and a handler sees what it would on a local file. Any other call ends early only when its thread is being killed: POSIX has most of them not interrupted, and
-//! what is under way may have been done. Of a thread that /proc does not show (it is in a pid namespace outside ours) only FUSE_INTERRUPT tells, once: that ends its wait for a lock, which takes any signal, and nothing
-//! else.
+//! A thread whose request is with us waits until we answer, and cannot even be killed.
+//! FUSE_INTERRUPT says neither of which signal it is nor comes by the same way as the request. So
+//! as long as some call has waited for [`LOOK_EVERY`], the threads that wait are looked at in
+//! /proc. A wait for a lock ends when a signal is pending that the thread would take; the kernel
+//! makes a restart of the system call of our EINTR, and a handler sees what it would on a local
+//! file. Any other call ends early only when its thread is being killed: POSIX has most of them not
+//! interrupted, and what is under way may have been done. Of a thread that /proc does not show (it
+//! is in a pid namespace outside ours) only FUSE_INTERRUPT tells, once: that ends its wait for a
+//! lock, which takes any signal, and nothing else.
 
 use client::Ticket;
 use ident::FileId;
@@ -34,7 +38,8 @@ pub(crate) struct Waits {
 #[derive(Default)]
 struct Calls {
     waiting: Vec<Wait>,
-    /// Requests that were interrupted and wait for nothing yet: most are of threads that are looked at.
+    /// Requests that were interrupted and wait for nothing yet: most are of threads that are looked
+    /// at.
     early: VecDeque<u64>,
     /// The mount is gone.
     closed: bool,
@@ -126,7 +131,8 @@ impl Waits {
         }
     }
 
-    /// Those that wait, and may keep `dir` locked in the kernel: each with its thread, 0 if that is unknown, and whether it changes something.
+    /// Those that wait, and may keep `dir` locked in the kernel: each with its thread, 0 if that is
+    /// unknown, and whether it changes something.
     pub(crate) fn locking(&self, dir: &FileId) -> Vec<(Ticket, u32, bool)> {
         let calls = self.calls.lock();
         let waiting =
@@ -140,7 +146,8 @@ impl Waits {
         self.changed.notify_one();
     }
 
-    /// Looks after those that wait, and has `cancel` called for each that has no reason to any more, until closed.
+    /// Looks after those that wait, and has `cancel` called for each that has no reason to any
+    /// more, until closed.
     pub(crate) fn run(&self, cancel: impl Fn(Ticket)) {
         loop {
             let mut calls = self.calls.lock();
@@ -178,7 +185,8 @@ impl Waits {
                 continue;
             };
             let signalled = thread.may_take(thread.of_process);
-            // What is sent to a process one of its threads takes: this one only if no other has by now. One at a time: the others have nothing to restart for.
+            // What is sent to a process one of its threads takes: this one only if no other has by
+            // now. One at a time: the others have nothing to restart for.
             let taken_here = signalled && wait.signalled && !told.contains(&thread.process);
             wait.signalled = signalled;
             if thread.is_dying() || (wait.interruptible && (thread.may_take(thread.own) || taken_here)) {

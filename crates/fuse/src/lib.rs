@@ -1,6 +1,9 @@
-//! The FUSE front door: the kernel's requests on one side, the machine's file API ([`file_service::FileService`]) on the other.
+//! The FUSE front door: the kernel's requests on one side, the machine's file API
+//! ([`file_service::FileService`]) on the other.
 //!
-//! Only `transport` knows how requests come and answers go; what lies above it speaks of nodes, askers and stats. The traps of docs/internals/kernel.md are marked `Trap:` where they are avoided.
+//! Only `transport` knows how requests come and answers go; what lies above it speaks of nodes,
+//! askers and stats. The traps of docs/internals/kernel.md are marked `Trap:` where they are
+//! avoided.
 
 pub mod bare;
 mod errno;

@@ -21,14 +21,18 @@ const BUSY_WAIT: Duration = Duration::from_secs(2);
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether requests may come over io_uring, where the kernel has that: over rings of each processor, with a thread each.
+    /// Whether requests may come over io_uring, where the kernel has that: over rings of each
+    /// processor, with a thread each.
     pub rings: bool,
-    /// Threads that serve requests where they come by the device alone. The kernel hands them out in turn, so that each further one costs wake-ups on other cores: two instead of one made
+    /// Threads that serve requests where they come by the device alone. The kernel hands them out
+    /// in turn, so that each further one costs wake-ups on other cores: two instead of one made
     /// create, open and rename dearer by a third on two cores.
     pub threads: usize,
-    /// Whether other users than the one who mounts may use it. Needs root, or `user_allow_other` in /etc/fuse.conf.
+    /// Whether other users than the one who mounts may use it. Needs root, or `user_allow_other` in
+    /// /etc/fuse.conf.
     pub allow_other: bool,
-    /// Whether set-user-id programs and device files on it are what they are on a disk. Needs root, and trust in the root of each machine that may make such.
+    /// Whether set-user-id programs and device files on it are what they are on a disk. Needs root,
+    /// and trust in the root of each machine that may make such.
     pub trusted: bool,
     /// How a process is started that runs [`crate::raise_events`]: a program and its arguments, to
     /// which the mount's directory is added. By it programs that watch something here (inotify)
@@ -143,7 +147,8 @@ struct Ended {
 }
 
 impl Mount {
-    /// Mounts `door` on `dir`, which is made if it is missing. What a process that is gone has left mounted there is unmounted first.
+    /// Mounts `door` on `dir`, which is made if it is missing. What a process that is gone has left
+    /// mounted there is unmounted first.
     pub fn start(door: Arc<dyn FileService>, dir: &Path, options: &Options) -> Result<Mount, MountError> {
         let dir = mountpoint::prepare(dir)?;
         let refused = |source| MountError::Refused { dir: dir.clone(), source };
@@ -196,8 +201,8 @@ impl Mount {
         }
     }
 
-    /// Unmounts, and waits until the last request is answered. While somebody uses it, it is taken out of the tree at once and goes on
-    /// serving those; then this does not wait for them long.
+    /// Unmounts, and waits until the last request is answered. While somebody uses it, it is taken
+    /// out of the tree at once and goes on serving those; then this does not wait for them long.
     pub fn unmount(&self) -> io::Result<()> {
         if self.ended.result.lock().is_some() {
             return Ok(());

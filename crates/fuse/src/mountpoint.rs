@@ -22,7 +22,8 @@ struct Mounted {
     kind: String,
 }
 
-/// Makes `dir` fit to be mounted on, and returns its absolute path. What a process that is gone has left mounted there is unmounted.
+/// Makes `dir` fit to be mounted on, and returns its absolute path. What a process that is gone has
+/// left mounted there is unmounted.
 pub fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Mountpoint { dir: dir.to_owned(), source };
     // There may be several, one upon another.
@@ -45,7 +46,8 @@ pub fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
     Ok(dir)
 }
 
-/// Whether the process behind the mount on `dir` is gone. Asks what the kernel keeps no copy of: it goes on showing attributes that it has.
+/// Whether the process behind the mount on `dir` is gone. Asks what the kernel keeps no copy of: it
+/// goes on showing attributes that it has.
 fn is_dead(dir: &Path) -> bool {
     use rustix::io::Errno;
     // The others while the kernel is still clearing away what was under way.
@@ -120,10 +122,12 @@ pub(crate) fn has_mounts_within(dir: &Path) -> bool {
     points.any(within)
 }
 
-/// Ends a connection, mounted on `dir`, that nobody serves any more: whoever waits for an answer gets an error. The dead mount stays, so that nobody takes what is below for it.
+/// Ends a connection, mounted on `dir`, that nobody serves any more: whoever waits for an answer
+/// gets an error. The dead mount stays, so that nobody takes what is below for it.
 pub fn abort(connection: u32, dir: &Path) -> io::Result<()> {
     match std::fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1") {
-        // The file system that these files are of need not be mounted. Then by force, which wants root, and fails after that since the mount is in use.
+        // The file system that these files are of need not be mounted. Then by force, which wants
+        // root, and fails after that since the mount is in use.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound && self::connection(dir) == Some(connection) =>
         {
@@ -138,7 +142,8 @@ pub fn abort(connection: u32, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets the kernel read ahead on the mount at `dir` by `bytes`, if we may: for more than 128 KiB it has to be told so, by root.
+/// Lets the kernel read ahead on the mount at `dir` by `bytes`, if we may: for more than 128 KiB it
+/// has to be told so, by root.
 pub(crate) fn set_readahead(dir: &Path, bytes: u32) {
     let Some(Mounted { device, .. }) = mounted_on(dir) else { return };
     if let Err(error) =

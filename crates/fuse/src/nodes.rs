@@ -1,4 +1,5 @@
-//! What the kernel knows: node ids, the files they stand for, and which entries of directories it was given.
+//! What the kernel knows: node ids, the files they stand for, and which entries of directories it
+//! was given.
 
 use client::{Entries, Given, When};
 use ident::FileId;
@@ -26,22 +27,26 @@ pub(crate) const ROOT: u64 = 1;
 /// Enough that two threads seldom meet in one.
 const SHARDS: usize = 16;
 
-/// Nodes with neighbouring ids stand together: files that were made together are listed together, and each miss of the processor's
-/// cache costs as much as all else that is done for an entry.
+/// Nodes with neighbouring ids stand together: files that were made together are listed together,
+/// and each miss of the processor's cache costs as much as all else that is done for an entry.
 const CHUNK: u64 = 8;
 
-/// For so long after an entry was taken back, or its times were told by a report, a directory counts as one that others work in.
+/// For so long after an entry was taken back, or its times were told by a report, a directory
+/// counts as one that others work in.
 const LATELY: Duration = Duration::from_secs(10);
 /// Such directories that are remembered.
 const LATELY_MAX: usize = 4096;
 
-/// Beyond this many given entries the oldest are taken back, until half are left: about 64 bytes each, and so many that what a machine knows of files is mostly bounded before.
+/// Beyond this many given entries the oldest are taken back, until half are left: about 64 bytes
+/// each, and so many that what a machine knows of files is mostly bounded before.
 const GIVEN_MAX: usize = 1 << 19;
 
 /// The nodes of one mount.
 ///
-/// A node's id is the file's inode number, the root's excepted: inode numbers are unique in the cluster and never reused, so generations are all
-/// 0. The table says which file a node is, and how often the kernel was given it. A directory that another machine has moved may have further nodes, with numbers of this mount's: [`Places`].
+/// A node's id is the file's inode number, the root's excepted: inode numbers are unique in the
+/// cluster and never reused, so generations are all
+/// 0. The table says which file a node is, and how often the kernel was given it. A directory that
+///    another machine has moved may have further nodes, with numbers of this mount's: [`Places`].
 #[derive(Debug)]
 pub(crate) struct Nodes {
     /// Of what is mounted.
@@ -125,14 +130,16 @@ struct Node {
     file: FileId,
     /// Of a directory.
     directory: Option<Box<Directory>>,
-    /// How many of our answers named it; the kernel's forgets count down. At the most that it can hold it stays, and so does the node.
+    /// How many of our answers named it; the kernel's forgets count down. At the most that it can
+    /// hold it stays, and so does the node.
     lookups: u32,
     marks: Marks,
     /// A hash of owner, group and mode as the kernel was told them last.
     told: StatDigest,
 }
 
-/// What is so of a node, a bit each, for the room that there is; never zero, so that an empty place takes no more.
+/// What is so of a node, a bit each, for the room that there is; never zero, so that an empty place
+/// takes no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Marks(NonZeroU8);
 
@@ -179,7 +186,8 @@ const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 #[derive(Debug, Default)]
 struct Directory {
     given: Given,
-    /// As the kernel was given it: all that there is to show of it once another machine has removed it, while somebody here is still in it.
+    /// As the kernel was given it: all that there is to show of it once another machine has removed
+    /// it, while somebody here is still in it.
     was: Option<Attributes>,
 }
 
@@ -219,7 +227,8 @@ impl Nodes {
         first.into_iter().chain(self.places.further(file)).collect()
     }
 
-    /// The kernel is about to be given `file` once more. Before the answer is sent, lest its forget comes first.
+    /// The kernel is about to be given `file` once more. Before the answer is sent, lest its forget
+    /// comes first.
     pub(crate) fn give(&self, file: &FileId, stat: &Stat) -> Result<u64, Errno> {
         // Whatever number the directory has of its own, that is the kernel's for a root.
         if *file == self.root {
@@ -228,8 +237,9 @@ impl Nodes {
         self.give_as(stat.attributes.ino, file, stat)
     }
 
-    /// The same of what is called `label` in directory `dir`. `can_splice` says whether the kernel can move a directory there that it has in another one, given by its number.
-    /// Otherwise the directory gets a node of its own there, if it may (`anew`), or is not given.
+    /// The same of what is called `label` in directory `dir`. `can_splice` says whether the kernel
+    /// can move a directory there that it has in another one, given by its number. Otherwise the
+    /// directory gets a node of its own there, if it may (`anew`), or is not given.
     pub(crate) fn give_at(
         &self,
         (dir, label): (u64, &Label),
@@ -253,7 +263,8 @@ impl Nodes {
         self.give_as(node, file, stat).map(Some)
     }
 
-    /// The kernel has moved what it had as `from` to `to`, and with `exchange` the other way round, too.
+    /// The kernel has moved what it had as `from` to `to`, and with `exchange` the other way round,
+    /// too.
     pub(crate) fn moved(&self, from: (u64, &Label), to: (u64, &Label), exchange: bool) {
         self.places.0.write().moved(Place::new(from.0, from.1), Place::new(to.0, to.1), exchange);
     }
@@ -290,18 +301,21 @@ impl Nodes {
         Ok(node)
     }
 
-    /// Something is taken back of a file that is no node yet; an answer that makes it one may be on its way.
+    /// Something is taken back of a file that is no node yet; an answer that makes it one may be on
+    /// its way.
     pub(crate) fn miss(&self) {
         self.missed.fetch_add(1, SeqCst);
     }
 
-    /// How often that was: whoever finds, when it has given a file, that it was again since it asked, may have given what was taken back. Trap: who takes something back looks for the node after that, and so finds it if it was
-    /// given before.
+    /// How often that was: whoever finds, when it has given a file, that it was again since it
+    /// asked, may have given what was taken back. Trap: who takes something back looks for the node
+    /// after that, and so finds it if it was given before.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(SeqCst)
     }
 
-    /// `file` has lost its last name, and stays until the kernel has forgotten it; whether it has the file at all.
+    /// `file` has lost its last name, and stays until the kernel has forgotten it; whether it has
+    /// the file at all.
     pub(crate) fn linger(&self, file: &FileId) -> bool {
         let Some(node) = self.back(file).read().get(file).copied() else { return false };
         let mut is_known = false;
@@ -312,7 +326,8 @@ impl Nodes {
         is_known
     }
 
-    /// The kernel has dropped `lookups` of what it was given. The file, if that were all and it lingers no more.
+    /// The kernel has dropped `lookups` of what it was given. The file, if that were all and it
+    /// lingers no more.
     #[must_use = "what lingers is to be let go"]
     pub(crate) fn forget(&self, node: u64, lookups: u64) -> Option<FileId> {
         let mut shard = self.shard(node).write();
@@ -393,7 +408,9 @@ impl Nodes {
         self.file(node).or_else(|errno| self.forgotten.file(node).ok_or(errno))
     }
 
-    /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing. It may hold that until it is taken back or the directory is forgotten: it does not say when it drops an entry.
+    /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing. It
+    /// may hold that until it is taken back or the directory is forgotten: it does not say when it
+    /// drops an entry.
     pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
         let when = When { turn: self.turn.fetch_add(1, Relaxed), at_ms: self.now_ms(), was_told: false };
         let mut is_new = false;
@@ -408,7 +425,8 @@ impl Nodes {
         }
     }
 
-    /// The kernel has moved what it holds as one name of a directory to another, and holds it there for as long.
+    /// The kernel has moved what it holds as one name of a directory to another, and holds it there
+    /// for as long.
     pub(crate) fn move_entry(&self, (from_dir, from): (u64, &Label), (to_dir, to): (u64, &Label)) {
         let is_given = |n: &Node| n.directory.as_ref().is_some_and(|directory| directory.given.has(from));
         if self.look(from_dir, is_given) == Some(true) {
@@ -436,7 +454,8 @@ impl Nodes {
     pub(crate) fn pass(&self, node: u64, stat: &Stat) {
         match stat.attributes.kind {
             FileKind::Directory => self.passing.note(node, Passing::Times),
-            // Trap: what is mapped ends where the kernel believes that the file does. Content passes that is a page at most, so with any size but this all of it is there.
+            // Trap: what is mapped ends where the kernel believes that the file does. Content
+            // passes that is a page at most, so with any size but this all of it is there.
             _ if stat.size == 0 => {}
             _ => self.passing.note(node, Passing::Size(stat.size)),
         }
@@ -454,13 +473,15 @@ impl Nodes {
         self.passing.get(node)
     }
 
-    /// Whether others work in `dir`. Trap: taking an entry back needs the directory's lock, which whoever waits for a lease in there holds. So the kernel is
-    /// given entries of such a directory for no time at all: it asks again before it uses one, and there is nothing to be taken back.
+    /// Whether others work in `dir`. Trap: taking an entry back needs the directory's lock, which
+    /// whoever waits for a lease in there holds. So the kernel is given entries of such a directory
+    /// for no time at all: it asks again before it uses one, and there is nothing to be taken back.
     pub(crate) fn is_contended(&self, dir: u64) -> bool {
         self.contended.get(dir).is_some()
     }
 
-    /// Whether the kernel may hold an entry of `dir` that was not taken back since it was given; of one whose name folds to `folded`, if that is given.
+    /// Whether the kernel may hold an entry of `dir` that was not taken back since it was given; of
+    /// one whose name folds to `folded`, if that is given.
     pub(crate) fn has_entries(&self, dir: u64, folded: Option<&Label>) -> bool {
         let any =
             |given: &Given| folded.map_or_else(|| given.has_untold(), |folded| given.has_folding_to(folded));
@@ -479,7 +500,8 @@ impl Nodes {
         node == ROOT || self.look(node, |n| n.directory.is_some()).unwrap_or(false)
     }
 
-    /// Entries of `dir` that the kernel may hold; those whose names fold to `folded`, if that is given.
+    /// Entries of `dir` that the kernel may hold; those whose names fold to `folded`, if that is
+    /// given.
     pub(crate) fn entries(&self, dir: u64, folded: Option<&Label>) -> Entries {
         let of = |given: &Given| folded.map_or_else(|| given.all(), |folded| given.folding_to(folded));
         self.look(dir, |n| n.directory.as_ref().map(|directory| of(&directory.given)))
@@ -487,7 +509,9 @@ impl Nodes {
             .unwrap_or_default()
     }
 
-    /// These entries of `dir` have been taken back. Those that were given a moment ago may not have arrived before, unless nothing `is_under_way`: they are remembered, and taken back once more when nobody waits for that.
+    /// These entries of `dir` have been taken back. Those that were given a moment ago may not have
+    /// arrived before, unless nothing `is_under_way`: they are remembered, and taken back once more
+    /// when nobody waits for that.
     pub(crate) fn taken_back(&self, dir: u64, entries: &Entries, is_under_way: bool) {
         let (now_ms, mut gone) = (self.now_ms(), 0);
         self.change(dir, |n| {
@@ -503,7 +527,8 @@ impl Nodes {
         self.given.fetch_sub(gone, Relaxed);
     }
 
-    /// Waits until more entries are given than there is room for: the oldest of them, by directory. Nothing when it is over.
+    /// Waits until more entries are given than there is room for: the oldest of them, by directory.
+    /// Nothing when it is over.
     pub(crate) fn crowded(&self) -> Option<Vec<(u64, Entries)>> {
         let mut crowd = self.crowd.lock();
         while !crowd.is_due && !crowd.closed {
@@ -530,7 +555,8 @@ impl Nodes {
         self.crowded.notify_all();
     }
 
-    /// What stat shows of directory `node` after it was removed: as it was when the kernel was given it, with no link. Nothing for other files.
+    /// What stat shows of directory `node` after it was removed: as it was when the kernel was
+    /// given it, with no link. Nothing for other files.
     pub(crate) fn removed_directory(&self, node: u64) -> Option<Stat> {
         let was = self.look(node, |n| n.directory.as_ref().and_then(|directory| directory.was))??;
         Some(Stat { attributes: Attributes { links: 0, ..was }, size: 0, occupied: 0, mtime: was.ctime })
@@ -748,7 +774,8 @@ pub(crate) mod tests {
         assert_eq!(nodes.forget(5, 1), None, "it was let go");
     }
 
-    /// A directory with this inode number, as the kernel is given it; and whether it could move an entry.
+    /// A directory with this inode number, as the kernel is given it; and whether it could move an
+    /// entry.
     fn place(nodes: &Nodes, (dir, name): (u64, &str), ino: u64, can_splice: bool) -> u64 {
         let mut stat = stat(ino, 0);
         stat.attributes.kind = FileKind::Directory;

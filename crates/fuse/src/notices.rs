@@ -1,7 +1,8 @@
 //! Invalidations on their way from the machine to the kernel.
 //!
-//! Trap: a notification may block, on a lock that a request holds which is waiting for us. So they are sent by threads of their own, never by one that
-//! serves requests, and whoever has one to tell waits for it a bounded time only.
+//! Trap: a notification may block, on a lock that a request holds which is waiting for us. So they
+//! are sent by threads of their own, never by one that serves requests, and whoever has one to tell
+//! waits for it a bounded time only.
 
 use client::{Entries, Invalidation};
 use file_service::{CacheHolder, Seal};
@@ -18,13 +19,16 @@ use std::time::{Duration, Instant};
 use crate::flight::Whose;
 use crate::front::{Dirty, Drop, Front, Settled, Written};
 
-/// Beyond this many, all entries and attributes are dropped instead: recalls of that many fields at once concern most of what the kernel has anyway.
+/// Beyond this many, all entries and attributes are dropped instead: recalls of that many fields at
+/// once concern most of what the kernel has anyway.
 const QUEUE_MAX: usize = 4096;
 
-/// How long a recall waits for pages and attributes. A request that holds a page locked may itself be waiting for what is recalled here.
+/// How long a recall waits for pages and attributes. A request that holds a page locked may itself
+/// be waiting for what is recalled here.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// How long it waits for entries until requests that hold their directory's lock give way: longer than most hold it, and short beside what those wait for.
+/// How long it waits for entries until requests that hold their directory's lock give way: longer
+/// than most hold it, and short beside what those wait for.
 const GIVE_WAY: Duration = Duration::from_millis(20);
 
 /// How long it waits in all until every entry is dropped that the kernel has.
@@ -33,11 +37,13 @@ const LAST_RESORT: Duration = Duration::from_secs(3);
 /// Until then those that keep the directory locked now are asked to give way, so often.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How long answers on their way are waited for, between two notifications. Short: some wait for the very lease that is recalled, and meanwhile no other
-/// notification is sent, whose recall would go on without it.
+/// How long answers on their way are waited for, between two notifications. Short: some wait for
+/// the very lease that is recalled, and meanwhile no other notification is sent, whose recall would
+/// go on without it.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// How long it may take a program to run again once it is answered, on a machine that is very busy. Longer than a recall waits: as with one that blocks, the notification is sent even so.
+/// How long it may take a program to run again once it is answered, on a machine that is very busy.
+/// Longer than a recall waits: as with one that blocks, the notification is sent even so.
 const RUNS_AGAIN: Duration = Duration::from_secs(1);
 
 /// How often a notification is tried until then.
@@ -46,7 +52,8 @@ const TRY_EVERY: Duration = Duration::from_micros(100);
 /// How often one notification is repeated because answers were on their way meanwhile.
 const ROUNDS_MAX: usize = 3;
 
-/// What can be told to the kernel. Of a node that it does not have, not yet or not any more, it says `NotFound`.
+/// What can be told to the kernel. Of a node that it does not have, not yet or not any more, it
+/// says `NotFound`.
 pub(crate) trait Kernel: Send + Sync + 'static {
     fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()>;
     fn invalidate_attributes(&self, node: u64) -> io::Result<()>;
@@ -56,7 +63,8 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     fn drop_all_entries(&self) -> io::Result<()>;
 }
 
-/// Threads that send. Each may block, on a page or directory whose request waits for a lease, and what it blocks on holds up no other's notification.
+/// Threads that send. Each may block, on a page or directory whose request waits for a lease, and
+/// what it blocks on holds up no other's notification.
 pub(crate) const SENDERS: usize = 8;
 
 /// The queue.
@@ -85,7 +93,8 @@ struct State {
 type Batch = Arc<AtomicUsize>;
 
 impl CacheHolder for Notices {
-    /// Trap: what the kernel was never given needs no notification. What is being answered counts as given.
+    /// Trap: what the kernel was never given needs no notification. What is being answered counts
+    /// as given.
     fn has(&self, what: &Invalidation) -> bool {
         let nodes = &self.front.nodes;
         match what {
@@ -107,7 +116,8 @@ impl CacheHolder for Notices {
 
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
         let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
-        // What a program appends in one call comes whole, or another machine appends in the middle of it.
+        // What a program appends in one call comes whole, or another machine appends in the middle
+        // of it.
         let appended = had.iter().filter_map(|what| match what {
             Invalidation::Pages(file) => Some(self.front.nodes.of(file)),
             _ => None,
@@ -116,8 +126,9 @@ impl CacheHolder for Notices {
             appended.flatten().map(|node| self.front.appends.settle(node)).collect();
         let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
         self.queue_and_wait(&had);
-        // Trap: a notification makes the kernel disregard attributes that are just being answered (`attr_version`), and a read then ends where the file
-        // ended before. So there is none more than it takes: what had no request under way since before it was taken back is gone.
+        // Trap: a notification makes the kernel disregard attributes that are just being answered
+        // (`attr_version`), and a read then ends where the file ended before. So there is none more
+        // than it takes: what had no request under way since before it was taken back is gone.
         Box::new(move || {
             let brought_back = had
                 .into_iter()
@@ -158,7 +169,8 @@ impl Notices {
         notices
     }
 
-    /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet, or has it under several numbers.
+    /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet,
+    /// or has it under several numbers.
     fn whose(&self, what: &Invalidation) -> Whose {
         match self.nodes_of(what)[..] {
             [node] => Whose::Node(node),
@@ -176,7 +188,8 @@ impl Notices {
         }
     }
 
-    /// If no request is under way that may bring `what` back: how many have begun so far. If that is still so many later, nothing has brought it back.
+    /// If no request is under way that may bring `what` back: how many have begun so far. If that
+    /// is still so many later, nothing has brought it back.
     fn quiet_since(&self, what: &Invalidation) -> Option<u64> {
         self.front.flight.quiet_since(self.whose(what))
     }
@@ -194,8 +207,10 @@ impl Notices {
                 next = Instant::now() + AGAIN;
             }
             if !self.are_sent(&left, began + LAST_RESORT) {
-                // Nothing else helps against a request that neither is answered nor gives way: one of a thread that did so in the same system call, or whose system call cannot be seen or does not try again (a bind, an NFS
-                // server), or that the server may be carrying out already. Mounts within the mount do not survive it.
+                // Nothing else helps against a request that neither is answered nor gives way: one
+                // of a thread that did so in the same system call, or whose system call cannot be
+                // seen or does not try again (a bind, an NFS server), or that the server may be
+                // carrying out already. Mounts within the mount do not survive it.
                 tracing::warn!(
                     ?entries,
                     "a directory stays locked in the kernel, so all entries of all directories are dropped"
@@ -208,7 +223,8 @@ impl Notices {
         }
     }
 
-    /// Waits until all of these are sent, but not longer than that. Whether they are, or it is over.
+    /// Waits until all of these are sent, but not longer than that. Whether they are, or it is
+    /// over.
     fn are_sent(&self, left: &Batch, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         while left.load(SeqCst) > 0 && !state.closed {
@@ -219,7 +235,9 @@ impl Notices {
         true
     }
 
-    /// Requests that keep these directories locked are to give way, and then all entries of those go: whoever comes again and waits, longer this time, holds up nothing that is taken back later. The directories.
+    /// Requests that keep these directories locked are to give way, and then all entries of those
+    /// go: whoever comes again and waits, longer this time, holds up nothing that is taken back
+    /// later. The directories.
     fn go_without_entries(&self, entries: &[Invalidation]) -> Vec<FileId> {
         let mut dirs: Vec<FileId> = Vec::new();
         for what in entries {
@@ -321,14 +339,16 @@ impl Notices {
         self.sent.notify_all();
     }
 
-    /// Sends one, again while answers are on their way that may bring back what it drops: they were decided under the lease that is being
-    /// recalled. Trap: reads are still answered while their pages are being invalidated; repeat until none was.
+    /// Sends one, again while answers are on their way that may bring back what it drops: they were
+    /// decided under the lease that is being recalled. Trap: reads are still answered while their
+    /// pages are being invalidated; repeat until none was.
     fn send(&self, what: &Invalidation, again: bool) {
         let deadline = Instant::now() + SETTLE;
         for round in 0..ROUNDS_MAX {
             let (nodes, before) = (self.nodes_of(what), self.quiet_since(what));
             let whose = self.whose(what);
-            // What is given meanwhile is given for no time: [`Nodes::miss`](crate::nodes::Nodes::miss).
+            // What is given meanwhile is given for no time:
+            // [`Nodes::miss`](crate::nodes::Nodes::miss).
             if nodes.is_empty() {
                 return;
             }
@@ -350,10 +370,13 @@ impl Notices {
         }
     }
 
-    /// Entries of `dir` are looked up again before they are used; all, or those whose names fold to `folded`. One by one: an entry that has expired is merely looked up, and whatever hangs on it, a mount or
-    /// somebody's working directory, stays there if it is still the same file. What was taken back before, and had just been given, only `again`: nobody is to wait for that.
+    /// Entries of `dir` are looked up again before they are used; all, or those whose names fold to
+    /// `folded`. One by one: an entry that has expired is merely looked up, and whatever hangs on
+    /// it, a mount or somebody's working directory, stays there if it is still the same file. What
+    /// was taken back before, and had just been given, only `again`: nobody is to wait for that.
     fn expire(&self, dir: u64, folded: Option<&Label>, again: bool, is_quiet: &dyn Fn() -> bool) {
-        // Trap: if there is no such entry, the directory's attributes are not refreshed either. First, since it cannot block.
+        // Trap: if there is no such entry, the directory's attributes are not refreshed either.
+        // First, since it cannot block.
         log("attributes", self.kernel.invalidate_attributes(dir));
         let mut entries = self.front.nodes.entries(dir, folded);
         entries.retain(|(_, when)| again || !when.was_told);
@@ -379,8 +402,9 @@ impl Notices {
         }
     }
 
-    /// Trap: a file that was just looked up the kernel has only once who asked has run again. Until then a notification finds nothing, and the attributes that the lookup brought would stand for
-    /// as long as they were given. So it is repeated while the node counts as given.
+    /// Trap: a file that was just looked up the kernel has only once who asked has run again. Until
+    /// then a notification finds nothing, and the attributes that the lookup brought would stand
+    /// for as long as they were given. So it is repeated while the node counts as given.
     fn notify_given(&self, node: u64, what: &Invalidation) -> io::Result<()> {
         let deadline = Instant::now() + RUNS_AGAIN;
         loop {
@@ -472,7 +496,8 @@ mod tests {
         fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
     }
 
-    /// Writes down what it is told, and does `meanwhile` the first time. For so many times it does not have what it is told of.
+    /// Writes down what it is told, and does `meanwhile` the first time. For so many times it does
+    /// not have what it is told of.
     #[derive(Default)]
     struct Recorder {
         told: Mutex<Vec<String>>,
@@ -539,12 +564,14 @@ mod tests {
         (notices, recorder, file)
     }
 
-    /// Sends what is queued and what `tell` queues, and what the kernel was told when all of it was sent.
+    /// Sends what is queued and what `tell` queues, and what the kernel was told when all of it was
+    /// sent.
     fn told(notices: &Notices, recorder: &Arc<Recorder>, tell: impl FnOnce()) -> Vec<String> {
         std::thread::scope(|scope| {
             scope.spawn(|| notices.run());
             tell();
-            // `revoke` waits a bounded time only. The one sender here sends this last, and nothing for it.
+            // `revoke` waits a bounded time only. The one sender here sends this last, and nothing
+            // for it.
             let last = notices.queue(vec![Invalidation::Attributes(FileId::root().child(7))]);
             let mut state = notices.state.lock();
             while last.load(SeqCst) > 0 {
@@ -579,7 +606,8 @@ mod tests {
         recorder.has_not.store(3, SeqCst);
         let pages = [Invalidation::Pages(file)];
         assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages))), ["pages 5"; 4]);
-        // Nor is it forgotten when everything is to go: two nodes, of which the first is told three times.
+        // Nor is it forgotten when everything is to go: two nodes, of which the first is told three
+        // times.
         let (notices, recorder, _) = sending();
         recorder.has_not.store(2, SeqCst);
         let everything = told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Everything])));
@@ -744,7 +772,8 @@ mod tests {
         fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
     }
 
-    /// A kernel in which an entry is taken back under its directory's lock, and a request holds that until it is answered.
+    /// A kernel in which an entry is taken back under its directory's lock, and a request holds
+    /// that until it is answered.
     #[derive(Default)]
     struct Locking {
         recorder: Arc<Recorder>,
@@ -787,7 +816,8 @@ mod tests {
         }
     }
 
-    /// A directory that is locked by thread `tid`, which makes something there and waits; what becomes of that, and what the kernel is told, while an entry of it is taken back.
+    /// A directory that is locked by thread `tid`, which makes something there and waits; what
+    /// becomes of that, and what the kernel is told, while an entry of it is taken back.
     fn taken_back_from_locked(tid: u32) -> (Option<crate::errno::Errno>, Vec<String>) {
         let kernel: Arc<Locking> = Arc::default();
         let notices = Notices::new(Front::new(Arc::new(Waiting::default())), Box::new(Arc::clone(&kernel)));

@@ -1,9 +1,12 @@
 //! Where the kernel has directories, and under which numbers.
 //!
-//! Trap: Linux has a directory at one place only. Of one that another machine has moved it finds the old entry when it looks up the new name, and moves that (`d_splice_alias`). From one directory to
-//! another that takes locks which it can but try: `ESTALE` if anybody is renaming, and always for who renames himself, since he holds one of them. What it does not know to be the same directory
-//! it does not try to move. So where it could not, the directory gets a further node, of the same file; the one that it had stays good for whoever is in there or has it open. Where the kernel can
-//! move its entry it does, since shells and mounts go along with that.
+//! Trap: Linux has a directory at one place only. Of one that another machine has moved it finds
+//! the old entry when it looks up the new name, and moves that (`d_splice_alias`). From one
+//! directory to another that takes locks which it can but try: `ESTALE` if anybody is renaming, and
+//! always for who renames himself, since he holds one of them. What it does not know to be the same
+//! directory it does not try to move. So where it could not, the directory gets a further node, of
+//! the same file; the one that it had stays good for whoever is in there or has it open. Where the
+//! kernel can move its entry it does, since shells and mounts go along with that.
 
 use ident::FileId;
 use lease::Label;
@@ -19,7 +22,8 @@ pub(crate) const FIRST_FURTHER: u64 = 1 << 63;
 /// Directories above one that are looked through for a loop.
 const DEPTH_MAX: usize = 4096;
 
-/// An entry: the node of its directory, and a hash of the label. Of two that are taken for one a further node is the worst that comes.
+/// An entry: the node of its directory, and a hash of the label. Of two that are taken for one a
+/// further node is the worst that comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     dir: u64,
@@ -74,7 +78,8 @@ impl Table {
         self.at.get(&place) == Some(&node) && self.of.get(&node).is_some_and(|at| at.is_sure)
     }
 
-    /// As which node `file` is given at `place`: see [`crate::nodes::Nodes::give_at`]. `first` is the one with its own number, `ino`, if the kernel has that.
+    /// As which node `file` is given at `place`: see [`crate::nodes::Nodes::give_at`]. `first` is
+    /// the one with its own number, `ino`, if the kernel has that.
     pub(crate) fn choose(
         &mut self,
         place: Place,
@@ -130,7 +135,8 @@ impl Table {
         node
     }
 
-    /// Whether the kernel has `node` above `dir`, or as that: what would become a loop it does not move.
+    /// Whether the kernel has `node` above `dir`, or as that: what would become a loop it does not
+    /// move.
     fn is_above(&self, node: u64, mut dir: u64) -> bool {
         for _ in 0..DEPTH_MAX {
             if dir == node {

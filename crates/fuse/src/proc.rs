@@ -1,7 +1,8 @@
 //! What the kernel shows of threads.
 //!
-//! Requests name threads by the numbers of the pid namespace in which we mount. Trap: /proc may be of another one, where the same number is another thread. So its numbers are
-//! believed only if it is of ours; else we have a procfs of our own, if we may.
+//! Requests name threads by the numbers of the pid namespace in which we mount. Trap: /proc may be
+//! of another one, where the same number is another thread. So its numbers are believed only if it
+//! is of ours; else we have a procfs of our own, if we may.
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -33,7 +34,8 @@ fn own() -> io::Result<OwnedFd> {
     Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
-/// A process has a number in each namespace from that of the procfs inwards (proc_pid_status(5), NSpid).
+/// A process has a number in each namespace from that of the procfs inwards (proc_pid_status(5),
+/// NSpid).
 fn is_ours(proc: &OwnedFd) -> bool {
     read_in(proc, "self/status").is_ok_and(|status| numbers(&status) == 1)
 }

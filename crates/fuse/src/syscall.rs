@@ -1,4 +1,5 @@
-//! In which system call a thread waits for our answer. The protocol does not say what a request is for; /proc does.
+//! In which system call a thread waits for our answer. The protocol does not say what a request is
+//! for; /proc does.
 
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use crate::proc;
 
-/// A thread that has sent its request may not sleep yet: it is looked at once more, so often at once, and so often after a pause.
+/// A thread that has sent its request may not sleep yet: it is looked at once more, so often at
+/// once, and so often after a pause.
 const TRIES: (u32, u32) = (20, 100);
 const PAUSE: Duration = Duration::from_micros(50);
 /// More than there is in such a line: nine numbers, or the word `running`.
@@ -20,7 +22,8 @@ pub(crate) struct SystemCall {
     pub(crate) arguments: [u64; 3],
 }
 
-/// What thread `tid` waits in; nothing where that cannot be seen, or it is in none (a page of its own that it needs).
+/// What thread `tid` waits in; nothing where that cannot be seen, or it is in none (a page of its
+/// own that it needs).
 pub(crate) fn of(tid: u32) -> Option<SystemCall> {
     let path = format!("{tid}/syscall");
     let mut line = [0; LINE_BYTES];
@@ -47,7 +50,8 @@ fn parse(line: &str) -> Option<SystemCall> {
     Some(SystemCall { number, arguments })
 }
 
-/// Whether `tid` may be about to show its program a directory's times. Calls that make, open, move and remove names do not, whatever they come by on their way.
+/// Whether `tid` may be about to show its program a directory's times. Calls that make, open, move
+/// and remove names do not, whatever they come by on their way.
 pub(crate) fn may_see_times(tid: u32) -> bool {
     of(tid).is_none_or(|call| !BLIND.contains(&call.number))
 }
@@ -71,8 +75,9 @@ const RENAMING: &[i64] = &[
     libc::SYS_renameat,
 ];
 
-/// Whether `tid` opens a file to read or to write, and not for both: its program is shown no size by that. Trap: what a mapping is written to beyond the size that the kernel has
-/// is lost, so who may map it so must be told the true one.
+/// Whether `tid` opens a file to read or to write, and not for both: its program is shown no size
+/// by that. Trap: what a mapping is written to beyond the size that the kernel has is lost, so who
+/// may map it so must be told the true one.
 pub(crate) fn opens_one_way(tid: u32) -> bool {
     of(tid).is_some_and(|call| {
         let flags = match (call.number, call.arguments) {
@@ -85,7 +90,8 @@ pub(crate) fn opens_one_way(tid: u32) -> bool {
     })
 }
 
-/// How many bytes the call writes in which `tid` waits. Those of several pieces are asked of its memory, if so many pieces `matter`.
+/// How many bytes the call writes in which `tid` waits. Those of several pieces are asked of its
+/// memory, if so many pieces `matter`.
 pub(crate) fn bytes_written(tid: u32, matter: impl Fn(u64) -> bool) -> Option<u64> {
     let SystemCall { number, arguments: [_, at, count] } = of(tid)?;
     match number {
@@ -115,7 +121,8 @@ const PIECES_MAX: u64 = 1024;
 const WRITING: [i64; 5] =
     [libc::SYS_write, libc::SYS_pwrite64, libc::SYS_writev, libc::SYS_pwritev, libc::SYS_pwritev2];
 
-/// Whether `tid` reads the file `node` by a handle, so that what it gets stays in no page: from any other call, and from none, it may be for a mapping.
+/// Whether `tid` reads the file `node` by a handle, so that what it gets stays in no page: from any
+/// other call, and from none, it may be for a mapping.
 pub(crate) fn reads(tid: u32, node: u64) -> bool {
     let reading = of(tid).filter(|call| READING.contains(&call.number));
     let Some(SystemCall { arguments: [handle, ..], .. }) = reading else { return false };

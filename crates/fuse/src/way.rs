@@ -1,11 +1,15 @@
 //! Requests that hold a directory's lock in the kernel while they wait, and which of them give way.
 //!
-//! Trap: an entry is taken back under its directory's lock. Whoever makes, moves, removes or looks up a name holds that until it is answered, and may be waiting for a machine that waits for just this entry. So it
-//! gives way: a change of which nothing is done is answered ESTALE. The kernel lets go of the lock, walks the path once more, asks for every name on it anew, and tries again; the program notices nothing. A second
-//! ESTALE within one system call it would be shown, so no thread gives way twice in one.
+//! Trap: an entry is taken back under its directory's lock. Whoever makes, moves, removes or looks
+//! up a name holds that until it is answered, and may be waiting for a machine that waits for just
+//! this entry. So it gives way: a change of which nothing is done is answered ESTALE. The kernel
+//! lets go of the lock, walks the path once more, asks for every name on it anew, and tries again;
+//! the program notices nothing. A second ESTALE within one system call it would be shown, so no
+//! thread gives way twice in one.
 //!
-//! A lookup never does: of an entry that is there ESTALE makes the kernel drop it, and with it what is mounted there. It asks for no lease then, but only what is so, for which nobody has to let go of anything. A listing ends a page
-//! early: its program asks for the next one.
+//! A lookup never does: of an entry that is there ESTALE makes the kernel drop it, and with it what
+//! is mounted there. It asks for no lease then, but only what is so, for which nobody has to let go
+//! of anything. A listing ends a page early: its program asks for the next one.
 
 use client::Call;
 use ident::FileId;
@@ -79,7 +83,8 @@ impl Gave {
         has_room
     }
 
-    /// A change that thread `tid` asked for is answered, and its system call over with that: the next one may look just the same.
+    /// A change that thread `tid` asked for is answered, and its system call over with that: the
+    /// next one may look just the same.
     pub(crate) fn ended(&self, tid: u32) {
         // Nearly always there is none.
         if self.1.load(Relaxed) > 0 {

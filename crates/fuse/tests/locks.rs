@@ -109,7 +109,8 @@ fn what_another_machine_has_locked_is_in_the_way_and_then_not() {
     waits.join().unwrap().unwrap();
 }
 
-/// POSIX: "all locks associated with a file for a given process shall be removed when a file descriptor for that file is closed by that process".
+/// POSIX: "all locks associated with a file for a given process shall be removed when a file
+/// descriptor for that file is closed by that process".
 #[test]
 fn any_close_costs_a_process_its_fcntl_locks_and_the_last_one_an_open_file_its_own() {
     let Some(m) = Mounted::new() else { return };

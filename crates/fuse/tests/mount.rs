@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A mount in a directory of its own. Declared in this order, it is unmounted before the directory goes.
+/// A mount in a directory of its own. Declared in this order, it is unmounted before the directory
+/// goes.
 struct Mounted {
     mount: Mount,
     memory: Arc<Memory>,
@@ -131,7 +132,8 @@ fn a_listing_survives_deletions_while_it_is_read() {
     assert_eq!(names(&dir).len(), 2500);
 }
 
-/// What is renamed gets a place behind all others: a listing ends all the same, at what was there when it began.
+/// What is renamed gets a place behind all others: a listing ends all the same, at what was there
+/// when it began.
 #[test]
 fn a_listing_ends_though_each_entry_is_renamed_while_it_is_read() {
     let Some(m) = Mounted::new() else { return };
@@ -196,7 +198,8 @@ fn appends_go_to_the_end_whatever_the_kernel_thinks() {
     assert_eq!(fs::metadata(m.at("log")).unwrap().len(), 13 + 4 * 500 * "line of 1\n".len() as u64);
 }
 
-/// Trap: through pages that it has not read the kernel writes one at a time, and between two requests another machine appends.
+/// Trap: through pages that it has not read the kernel writes one at a time, and between two
+/// requests another machine appends.
 #[test]
 fn an_append_is_one_request() {
     let Some(m) = Mounted::new() else { return };
@@ -266,7 +269,8 @@ fn an_unlinked_file_stays_while_it_is_open() {
     eventually("the file goes with its last handle", || count() == 1);
 }
 
-/// What was found by its name is good for the second request of a call, and for as long as somebody holds on to it.
+/// What was found by its name is good for the second request of a call, and for as long as somebody
+/// holds on to it.
 #[test]
 fn an_unlinked_file_stays_until_the_kernel_has_forgotten_it() {
     let Some(m) = Mounted::new() else { return };
@@ -291,7 +295,8 @@ fn an_unlinked_file_stays_until_the_kernel_has_forgotten_it() {
     }
 }
 
-/// Trap: Linux finds a directory that another machine has moved under its old name, and cannot move that while it renames.
+/// Trap: Linux finds a directory that another machine has moved under its old name, and cannot move
+/// that while it renames.
 #[test]
 fn a_directory_that_another_machine_has_moved_can_be_renamed() {
     let Some(m) = Mounted::new() else { return };
@@ -449,7 +454,8 @@ fn holes_are_made_and_found() {
     );
 }
 
-/// Runs a program that maps a file of 1 MiB at `name`, writes to the mapping, does what `does` says and goes on.
+/// Runs a program that maps a file of 1 MiB at `name`, writes to the mapping, does what `does` says
+/// and goes on.
 fn mapping(m: &Mounted, name: &str, does: &str) {
     let program = format!(
         "import mmap, os, sys
@@ -462,7 +468,8 @@ m[512 << 10:(512 << 10) + 9] = b'important'
     assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// The kernel tells us of pages that a program has changed when it likes; holes, blocks and times are asked for before.
+/// The kernel tells us of pages that a program has changed when it likes; holes, blocks and times
+/// are asked for before.
 #[test]
 fn what_is_written_to_a_mapping_is_no_hole() {
     let Some(m) = Mounted::new() else { return };
@@ -554,7 +561,8 @@ fn a_listing_of_a_directory_that_others_work_in_gives_no_entries() {
     assert_eq!(m.memory.count("lookup") - before, 20, "each is asked for before it is used");
 }
 
-/// Trap: `inval_entry` takes the directory's lock, which a create in it holds while it waits for us.
+/// Trap: `inval_entry` takes the directory's lock, which a create in it holds while it waits for
+/// us.
 #[test]
 fn an_invalidation_waits_only_so_long_for_a_create_under_way() {
     let Some(m) = Mounted::new() else { return };
@@ -586,7 +594,8 @@ fn an_invalidation_waits_only_so_long_for_a_create_under_way() {
     assert!(m.at("other").exists());
 }
 
-/// An answer decided before a recall, and delivered after its notification, must not stay in the kernel.
+/// An answer decided before a recall, and delivered after its notification, must not stay in the
+/// kernel.
 #[test]
 fn an_answer_under_way_does_not_outlive_its_invalidation() {
     let Some(m) = Mounted::new() else { return };
@@ -749,7 +758,8 @@ fn mounts_over_what_a_killed_process_has_left() {
     let said = m.base.path().join("said");
     let out = File::create(&said).unwrap();
     let mut mounted = child("mounts_and_waits", &dir).stdout(out).spawn().unwrap();
-    // Trap: a process that is killed while it closes a file of its own mount waits for itself for ever.
+    // Trap: a process that is killed while it closes a file of its own mount waits for itself for
+    // ever.
     eventually("it says that it is mounted", || fs::read_to_string(&said).unwrap().contains("mounted on"));
     assert_eq!(fs::read(dir.join("file")).unwrap(), b"written");
     mounted.kill().unwrap();
@@ -762,7 +772,8 @@ fn mounts_over_what_a_killed_process_has_left() {
     assert_eq!(names(&dir), Vec::<String>::new(), "both mounts are gone");
 }
 
-/// fusermount3 mounts for users; /dev/fuse is theirs to open on most systems, and made so here, for this process only.
+/// fusermount3 mounts for users; /dev/fuse is theirs to open on most systems, and made so here, for
+/// this process only.
 #[test]
 fn a_user_mounts_with_fusermount() {
     let Some(m) = Mounted::new() else { return };

@@ -1,9 +1,10 @@
 //! The code of an identifier, bit by bit (Farsite §4.1.3, which takes Elias' γ' for its lengths).
 //!
-//! For each integer n with 2^k <= n < 2^(k+1): a 1 bit ("one more integer"), k ones, a zero, and the k low bits of n; after
-//! the last integer a 0 bit. Compared with §4.1.3 the unary part comes as ones instead of zeros, so that a greater integer
-//! has the greater code, and the end is explicit, so that the codes of different identifiers are prefix-free: zero bits can
-//! pad them to whole bytes, and other bytes can follow, without changing the order or making two of them equal.
+//! For each integer n with 2^k <= n < 2^(k+1): a 1 bit ("one more integer"), k ones, a zero, and
+//! the k low bits of n; after the last integer a 0 bit. Compared with §4.1.3 the unary part comes
+//! as ones instead of zeros, so that a greater integer has the greater code, and the end is
+//! explicit, so that the codes of different identifiers are prefix-free: zero bits can pad them to
+//! whole bytes, and other bytes can follow, without changing the order or making two of them equal.
 
 use crate::{BITS_MAX, INTEGER_MAX};
 
@@ -66,7 +67,8 @@ pub fn read(bytes: &[u8], at: usize) -> Result<(Token, usize), Malformed> {
     if end > bytes.len() * 8 { Err(Malformed::Truncated) } else { Ok((token, end)) }
 }
 
-/// The length in bits of the code at the front of `bytes`, which must be padded with zero bits to whole bytes.
+/// The length in bits of the code at the front of `bytes`, which must be padded with zero bits to
+/// whole bytes.
 pub fn measure(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut at = 0;
     loop {
@@ -86,8 +88,8 @@ pub fn measure(bytes: &[u8]) -> Result<usize, Malformed> {
     Ok(at)
 }
 
-/// Writes integer `n` and the end at bit `at` of `bytes`, which holds zeros from there on, and gives the bit after the end.
-/// `n` is 1 to [`INTEGER_MAX`], and there is room.
+/// Writes integer `n` and the end at bit `at` of `bytes`, which holds zeros from there on, and
+/// gives the bit after the end. `n` is 1 to [`INTEGER_MAX`], and there is room.
 pub fn write(bytes: &mut [u8], at: usize, n: u64) -> usize {
     let k = n.ilog2();
     // A 1 bit and k ones, a zero, the k low bits, and the zero that ends: at most 127 bits.

@@ -11,31 +11,32 @@ use std::sync::Arc;
 /// The largest integer of an identifier.
 pub const INTEGER_MAX: u64 = (1 << 63) - 1;
 
-/// The longest identifier, in bits: what decoding accepts. Longer than [`FileId::for_child`] makes any, so that the overflow
-/// rule can change without changing what is readable.
+/// The longest identifier, in bits: what decoding accepts. Longer than [`FileId::for_child`] makes
+/// any, so that the overflow rule can change without changing what is readable.
 pub const BITS_MAX: usize = 1024;
 
 /// The longest identifier, in bits, that [`FileId::for_child`] makes from the parent's.
 pub const CHILD_BITS_MAX: usize = 256;
 
-/// The root's integer under which [`FileId::for_child`] puts files of directories whose identifiers are long already. Other
-/// children of the root begin at 2.
+/// The root's integer under which [`FileId::for_child`] puts files of directories whose identifiers
+/// are long already. Other children of the root begin at 2.
 pub const OVERFLOW: u64 = 1;
 
 /// Bytes of a code that need no allocation.
 const INLINE_BYTES: usize = 15;
 
-/// A file's identifier: a sequence of integers, usually that of the directory it was created in and one more, which is never used again. It never
-/// changes (Farsite §4.1.1).
+/// A file's identifier: a sequence of integers, usually that of the directory it was created in and
+/// one more, which is never used again. It never changes (Farsite §4.1.1).
 ///
-/// The order is that of the sequences, parents before their children; the bytes sort the same way. Up to 120 bits need no
-/// allocation, and such identifiers are compared and hashed as two words.
+/// The order is that of the sequences, parents before their children; the bytes sort the same way.
+/// Up to 120 bits need no allocation, and such identifiers are compared and hashed as two words.
 #[derive(Clone)]
 pub struct FileId(Code);
 
 #[derive(Clone)]
 enum Code {
-    /// `bytes` are zero after the code. `bits` can't be zero, which leaves that value to tell `Long` by: 16 bytes in all.
+    /// `bytes` are zero after the code. `bits` can't be zero, which leaves that value to tell
+    /// `Long` by: 16 bytes in all.
     Short { bits: NonZeroU8, bytes: [u8; INLINE_BYTES] },
     /// Only what is too long for `Short`, so that equal identifiers are of one variant.
     Long(Arc<Long>),
@@ -55,8 +56,8 @@ impl FileId {
     /// `self` and the integer `n` after it.
     ///
     /// # Panics
-    /// When `n` is not in `1..=INTEGER_MAX`, or the code gets longer than [`BITS_MAX`]: use [`FileId::for_child`] for what is not
-    /// known to fit.
+    /// When `n` is not in `1..=INTEGER_MAX`, or the code gets longer than [`BITS_MAX`]: use
+    /// [`FileId::for_child`] for what is not known to fit.
     pub fn child(&self, n: u64) -> FileId {
         assert!((1..=INTEGER_MAX).contains(&n), "{n} is not an integer of an identifier");
         let bits = self.bit_len() + code::integer_bits(n);
@@ -67,11 +68,13 @@ impl FileId {
         FileId::from_code(&bytes[..end.div_ceil(8)], end)
     }
 
-    /// The identifier of a new file with inode number `ino` in `parent`: `parent` with the integer `n` that the directory's counter gave, or ⟨1.ino⟩ when
-    /// that would be longer than [`CHILD_BITS_MAX`].
+    /// The identifier of a new file with inode number `ino` in `parent`: `parent` with the integer
+    /// `n` that the directory's counter gave, or ⟨1.ino⟩ when that would be longer than
+    /// [`CHILD_BITS_MAX`].
     ///
-    /// Total, because the arguments may be a message's claim: an `n` out of range (or [`OVERFLOW`] in the root) leads
-    /// to ⟨1.ino⟩ as well, and an `ino` out of range to the nearest in it. Whether they were ever given out is for the caller to check.
+    /// Total, because the arguments may be a message's claim: an `n` out of range (or [`OVERFLOW`]
+    /// in the root) leads to ⟨1.ino⟩ as well, and an `ino` out of range to the nearest in it.
+    /// Whether they were ever given out is for the caller to check.
     pub fn for_child(parent: &FileId, n: u64, ino: u64) -> FileId {
         let usable = if *parent == FileId::root() { OVERFLOW + 1..=INTEGER_MAX } else { 1..=INTEGER_MAX };
         if usable.contains(&n) && parent.bit_len() + code::integer_bits(n) <= CHILD_BITS_MAX {
@@ -110,7 +113,8 @@ impl FileId {
         }
     }
 
-    /// The code, padded with zero bits to bytes. Sorts as the identifiers do; none is the beginning of another.
+    /// The code, padded with zero bits to bytes. Sorts as the identifiers do; none is the beginning
+    /// of another.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Code::Short { bits, bytes } => &bytes[..usize::from(bits.get()).div_ceil(8)],
@@ -133,7 +137,8 @@ impl FileId {
         Ok((FileId::from_code(code, bits), rest))
     }
 
-    /// Whether `other` is `self` or has it as a beginning: whether it is in the subtree of identifiers below `self`.
+    /// Whether `other` is `self` or has it as a beginning: whether it is in the subtree of
+    /// identifiers below `self`.
     pub fn is_prefix_of(&self, other: &FileId) -> bool {
         let (mine, theirs) = (self.as_bytes(), other.as_bytes());
         // All bits but the end.
@@ -144,10 +149,12 @@ impl FileId {
             && (left == 0 || (mine[whole] ^ theirs[whole]) >> (8 - left) == 0)
     }
 
-    /// The keys (start, and end if there is one; the end is not in it) of everything whose identifier has `self` as a
-    /// beginning, and nothing else: identifiers' bytes, and those with anything after them.
+    /// The keys (start, and end if there is one; the end is not in it) of everything whose
+    /// identifier has `self` as a beginning, and nothing else: identifiers' bytes, and those with
+    /// anything after them.
     pub fn region_range(&self) -> (Vec<u8>, Option<Vec<u8>>) {
-        // They all begin with the bits of `self` before its end; the end of the range is those bits counted up by one.
+        // They all begin with the bits of `self` before its end; the end of the range is those bits
+        // counted up by one.
         let start = self.as_bytes().to_vec();
         let bits = self.bit_len() - 1;
         let mut end = start[..bits.div_ceil(8)].to_vec();
@@ -165,7 +172,8 @@ impl FileId {
         (start, None)
     }
 
-    /// `bytes` hold the code of `bits` bits, at least 1 and at most `BITS_MAX`, and zeros to the end of the last byte.
+    /// `bytes` hold the code of `bits` bits, at least 1 and at most `BITS_MAX`, and zeros to the
+    /// end of the last byte.
     fn from_code(bytes: &[u8], bits: usize) -> FileId {
         if bytes.len() <= INLINE_BYTES {
             let mut short = [0; INLINE_BYTES];
@@ -223,7 +231,8 @@ impl Hash for FileId {
         match &self.0 {
             Code::Short { bytes, .. } => {
                 let (high, low) = FileId::words(bytes);
-                // A code begins at the highest bit, and fast hashers mix upwards only: what distinguishes must stand low.
+                // A code begins at the highest bit, and fast hashers mix upwards only: what
+                // distinguishes must stand low.
                 state.write_u64(high.swap_bytes());
                 state.write_u64(low.swap_bytes());
             }

@@ -4,11 +4,13 @@ use crate::FileId;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// Maps prefixes of identifiers to servers; the longest that fits counts, and the root's always fits.
+/// Maps prefixes of identifiers to servers; the longest that fits counts, and the root's always
+/// fits.
 ///
-/// The scheme of Lampson, Srinivasan and Varghese: each prefix is a range of keys, and ranges nest, so their two ends cut the
-/// keys into at most twice as many stretches, each with one answer that is worked out beforehand. A look-up is one binary search,
-/// the space is linear, and a change, which is rare, works all stretches out again.
+/// The scheme of Lampson, Srinivasan and Varghese: each prefix is a range of keys, and ranges nest,
+/// so their two ends cut the keys into at most twice as many stretches, each with one answer that
+/// is worked out beforehand. A look-up is one binary search, the space is linear, and a change,
+/// which is rare, works all stretches out again.
 #[derive(Clone, Debug)]
 pub struct FileMap<S> {
     root: S,
@@ -30,8 +32,8 @@ impl<S: Clone> FileMap<S> {
         FileMap { root: server, delegated: BTreeMap::new(), stretches: Vec::new() }
     }
 
-    /// `server` manages everything below `prefix`, but what is delegated further down. Gives who was mapped to exactly this prefix
-    /// before.
+    /// `server` manages everything below `prefix`, but what is delegated further down. Gives who
+    /// was mapped to exactly this prefix before.
     pub fn insert(&mut self, prefix: FileId, server: S) -> Option<S> {
         let before = if prefix == FileId::root() {
             Some(std::mem::replace(&mut self.root, server))
@@ -42,7 +44,8 @@ impl<S: Clone> FileMap<S> {
         before
     }
 
-    /// What was delegated below `prefix` is again with whoever manages its surroundings. The root stays mapped.
+    /// What was delegated below `prefix` is again with whoever manages its surroundings. The root
+    /// stays mapped.
     pub fn remove(&mut self, prefix: &FileId) -> Option<S> {
         let before = self.delegated.remove(prefix);
         self.work_out();
@@ -58,7 +61,8 @@ impl<S: Clone> FileMap<S> {
         }
     }
 
-    /// All prefixes and their servers, in key order: the root first, parents before what they contain.
+    /// All prefixes and their servers, in key order: the root first, parents before what they
+    /// contain.
     pub fn regions(&self) -> impl Iterator<Item = (FileId, &S)> {
         std::iter::once((FileId::root(), &self.root))
             .chain(self.delegated.iter().map(|(id, server)| (id.clone(), server)))
@@ -66,7 +70,8 @@ impl<S: Clone> FileMap<S> {
 
     fn work_out(&mut self) {
         self.stretches.clear();
-        // The ranges that the next prefix may be inside of, outermost first: their ends, and whose they are.
+        // The ranges that the next prefix may be inside of, outermost first: their ends, and whose
+        // they are.
         let mut open: Vec<(Vec<u8>, &S)> = Vec::new();
         let close = |stretches: &mut Vec<Stretch<S>>, open: &mut Vec<(Vec<u8>, &S)>, upto: Option<&[u8]>| {
             while let Some((end, _)) = open.pop_if(|(end, _)| upto.is_none_or(|upto| end.as_slice() <= upto))

@@ -8,7 +8,8 @@ fn id(parts: &[u64]) -> FileId {
     parts.iter().fold(FileId::root(), |id, &n| id.child(n))
 }
 
-/// Mostly small integers, so that two sequences often have a beginning in common; some at the powers of two; some huge.
+/// Mostly small integers, so that two sequences often have a beginning in common; some at the
+/// powers of two; some huge.
 fn part() -> impl Strategy<Value = u64> {
     prop_oneof![
         6 => 1..6u64,
@@ -193,7 +194,8 @@ fn a_region_of_the_longest_identifiers_is_one_range_too() {
 
 #[test]
 fn codes_have_the_lengths_of_gamma_prime() {
-    // Elias: 2·floor(log2 n) + 1; and one bit that says that an integer follows, and one at the end.
+    // Elias: 2·floor(log2 n) + 1; and one bit that says that an integer follows, and one at the
+    // end.
     for (n, gamma) in
         [(1, 1), (2, 3), (3, 3), (4, 5), (7, 5), (8, 7), (64, 13), (1000, 19), (INTEGER_MAX, 125)]
     {

@@ -1,4 +1,5 @@
-//! What the black-box engine does per second on one core, and what a decision costs as the clients become many.
+//! What the black-box engine does per second on one core, and what a decision costs as the clients
+//! become many.
 //!
 //!     cargo bench -p lease --bench blackbox
 
@@ -28,7 +29,8 @@ fn open_by(clients: u64) -> BlackBox<Or> {
     field
 }
 
-/// The next of so many clients, by a stride that takes them all without a pattern that a cache would like.
+/// The next of so many clients, by a stride that takes them all without a pattern that a cache
+/// would like.
 struct Turns {
     clients: u64,
     at: u64,

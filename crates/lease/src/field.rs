@@ -17,16 +17,18 @@ impl fmt::Display for SessionId {
 
 /// What a lease lets its holder do with the field.
 ///
-/// On the multi-writer field any number of clients may push a directory's times forward at once, so `Touch` goes with `Touch`, and with
-/// nothing else. `Write` is `Read` and `Touch` without company.
+/// On the multi-writer field any number of clients may push a directory's times forward at once, so
+/// `Touch` goes with `Touch`, and with nothing else. `Write` is `Read` and `Touch` without company.
 ///
-/// On a black-box field ([`Field::is_black_box`]) `Read` is `OtherRead`, `Touch` is `SelfWrite`, and `Write` is both (BlackBox §4.5). Who may hold what
-/// beside whom depends on the clients' values there, see [`crate::blackbox`]; [`Kind::agrees_with`] does not say.
+/// On a black-box field ([`Field::is_black_box`]) `Read` is `OtherRead`, `Touch` is `SelfWrite`,
+/// and `Write` is both (BlackBox §4.5). Who may hold what beside whom depends on the clients'
+/// values there, see [`crate::blackbox`]; [`Kind::agrees_with`] does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// Knows the value; of a black box, what the others' values come to.
     Read,
-    /// May move the value forward without knowing it ([`Field::Times`]), or change its own value without seeing the others' (black boxes).
+    /// May move the value forward without knowing it ([`Field::Times`]), or change its own value
+    /// without seeing the others' (black boxes).
     Touch,
     /// Knows the value and may change it: authority has left the server.
     Write,
@@ -38,12 +40,14 @@ impl Kind {
         self == Kind::Write || self == need
     }
 
-    /// Whether two clients may hold `self` and `other` on the same field at the same time, if that is not a black box.
+    /// Whether two clients may hold `self` and `other` on the same field at the same time, if that
+    /// is not a black box.
     pub fn agrees_with(self, other: Kind) -> bool {
         matches!((self, other), (Kind::Read, Kind::Read) | (Kind::Touch, Kind::Touch))
     }
 
-    /// What holding both amounts to. `Read` and `Touch` on one field agree with nobody else's lease, so together they are `Write`.
+    /// What holding both amounts to. `Read` and `Touch` on one field agree with nobody else's
+    /// lease, so together they are `Write`.
     pub fn and(self, other: Kind) -> Kind {
         if self == other { self } else { Kind::Write }
     }
@@ -66,7 +70,8 @@ impl Kind {
         }
     }
 
-    /// What another holder of `self` may keep when this much is asked for: all of it exactly if the two agree.
+    /// What another holder of `self` may keep when this much is asked for: all of it exactly if the
+    /// two agree.
     pub(crate) fn beside(self, asked: Kind) -> Option<Kind> {
         self.within((asked != Kind::Write).then_some(asked))
     }
@@ -87,8 +92,9 @@ impl fmt::Display for Kind {
 /// The order is the key order in which requests queue (no deadlock among requests).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Field {
-    /// Mode, owner, group, flags, link count, change time, birth time, access time, inode number. One field
-    /// (departs from Farsite §5.1: because POSIX ties each of them to ctime, and `stat` reads them all).
+    /// Mode, owner, group, flags, link count, change time, birth time, access time, inode number.
+    /// One field (departs from Farsite §5.1: because POSIX ties each of them to ctime, and `stat`
+    /// reads them all).
     Attributes,
     /// Size, modification time, version, and the tree of extents.
     Content,
@@ -98,12 +104,14 @@ pub enum Field {
     Disposition,
     /// Where the file is linked: one (directory, label) for a directory, a set for anything else.
     Parent,
-    /// Whether somebody has the file open: the black box over OR of "this client has a handle" (BlackBox §4.3).
+    /// Whether somebody has the file open: the black box over OR of "this client has a handle"
+    /// (BlackBox §4.3).
     Handles,
-    /// Whether somebody has the file open in this mode: a black box over OR likewise (BlackBox §4.4).
+    /// Whether somebody has the file open in this mode: a black box over OR likewise (BlackBox
+    /// §4.4).
     Mode(Mode),
-    /// The chain of identifiers up to the root; directories only, between servers only (Farsite §4.3). A client never
-    /// holds it: an operation that wants it is shipped.
+    /// The chain of identifiers up to the root; directories only, between servers only (Farsite
+    /// §4.3). A client never holds it: an operation that wants it is shipped.
     Path,
     /// What one label is bound to; the label is a *fold* (see `namespace::fold`).
     Child(Label),
@@ -113,7 +121,8 @@ pub enum Field {
     Xattr(Label),
     /// All extended attributes but those that the lease excludes: the same construction.
     Xattrs,
-    /// Which ranges of the file are locked, by fcntl and by flock (docs/internals/leases.md, "Locks of ranges"). Last, so that rows written before it existed read as they did.
+    /// Which ranges of the file are locked, by fcntl and by flock (docs/internals/leases.md, "Locks
+    /// of ranges"). Last, so that rows written before it existed read as they did.
     Locks,
 }
 
@@ -134,12 +143,14 @@ impl Field {
         Field::Mode(Mode::ExcludeDelete),
     ];
 
-    /// Whether each client has a value of its own of it, and sees what the others' come to (BlackBox §4.2).
+    /// Whether each client has a value of its own of it, and sees what the others' come to
+    /// (BlackBox §4.2).
     pub fn is_black_box(&self) -> bool {
         matches!(self, Field::Handles | Field::Mode(_))
     }
 
-    /// Whether leases on the two can be about the same thing: the same field, or one label (attribute) and all of them.
+    /// Whether leases on the two can be about the same thing: the same field, or one label
+    /// (attribute) and all of them.
     pub fn overlaps(&self, other: &Field) -> bool {
         self == other
             || matches!(
@@ -191,8 +202,9 @@ impl Lease {
     }
 }
 
-/// A lease let go, wholly or down to `keep`. For one label (or attribute) of an infinite lease, `field` is that `Child` (`Xattr`)
-/// field: the holder keeps the infinite lease and now excludes the label.
+/// A lease let go, wholly or down to `keep`. For one label (or attribute) of an infinite lease,
+/// `field` is that `Child` (`Xattr`) field: the holder keeps the infinite lease and now excludes
+/// the label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Released {
     /// The file.

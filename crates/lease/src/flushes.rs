@@ -10,8 +10,9 @@ type Flush = (SessionId, FileId, Field);
 
 /// Which holders were asked to flush which field for which report.
 ///
-/// Each report has flushes of its own: what a holder flushed before the report was asked for is not what the field is now. Those that came stay
-/// noted until the report is answered, since the holder keeps its lease and would be asked again and again.
+/// Each report has flushes of its own: what a holder flushed before the report was asked for is not
+/// what the field is now. Those that came stay noted until the report is answered, since the holder
+/// keeps its lease and would be asked again and again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flushes {
     /// The number given last.
@@ -23,7 +24,8 @@ pub struct Flushes {
 }
 
 impl Flushes {
-    /// The number under which `holder` is to be asked to flush `field` for `report`; nothing if it was asked already.
+    /// The number under which `holder` is to be asked to flush `field` for `report`; nothing if it
+    /// was asked already.
     pub fn flush(
         &mut self,
         now: Time,

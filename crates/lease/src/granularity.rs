@@ -6,22 +6,26 @@ use crate::{Field, Holdings, InTheWay, Kind, Lease, SessionId, Violation};
 use ident::FileId;
 use std::collections::BTreeMap;
 
-/// What leases are about, and so what is in whose way. All but [`Granularity::Fields`] are controls: coarser leases, to measure what the finer
-/// ones save (Farsite §8.3.3, §8.3.4). Whatever a coarser one allows, the finer ones allow too.
+/// What leases are about, and so what is in whose way. All but [`Granularity::Fields`] are
+/// controls: coarser leases, to measure what the finer ones save (Farsite §8.3.3, §8.3.4). Whatever
+/// a coarser one allows, the finer ones allow too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Granularity {
-    /// One field of one file (Farsite §5.1), and of a black box what each client needs of it (§5.2).
+    /// One field of one file (Farsite §5.1), and of a black box what each client needs of it
+    /// (§5.2).
     #[default]
     Fields,
-    /// Fields, but one writer or many readers also of each black box: "we replace each disjunctive lease with a single-writer/multiple-reader
-    /// lease" (Farsite §8.3.4).
+    /// Fields, but one writer or many readers also of each black box: "we replace each disjunctive
+    /// lease with a single-writer/multiple-reader lease" (Farsite §8.3.4).
     SingleWriter,
-    /// All of a file at once, for one writer or many readers: "we replace file-field leases with a single lease per file" (Farsite §8.3.3).
+    /// All of a file at once, for one writer or many readers: "we replace file-field leases with a
+    /// single lease per file" (Farsite §8.3.3).
     Files,
 }
 
 impl Granularity {
-    /// [`Holdings::in_the_way`] with leases of this granularity. With [`Granularity::Files`] the needs must be [`Granularity::rounded`].
+    /// [`Holdings::in_the_way`] with leases of this granularity. With [`Granularity::Files`] the
+    /// needs must be [`Granularity::rounded`].
     pub fn in_the_way(
         self,
         holdings: &Holdings,
@@ -42,8 +46,9 @@ impl Granularity {
         in_the_way.collect()
     }
 
-    /// The needs as leases of this granularity: all fields of each file, to write if anything of it is to be changed, else to read. Labels and
-    /// attributes that are needed by name are named beside that, so that their values are told.
+    /// The needs as leases of this granularity: all fields of each file, to write if anything of it
+    /// is to be changed, else to read. Labels and attributes that are needed by name are named
+    /// beside that, so that their values are told.
     pub fn rounded(self, needs: Vec<Lease>) -> Vec<Lease> {
         if self != Granularity::Files {
             return needs;
@@ -66,7 +71,8 @@ impl Granularity {
         rounded
     }
 
-    /// Whether `holdings` are such as leases of this granularity come to, beside what [`Holdings::check`] says.
+    /// Whether `holdings` are such as leases of this granularity come to, beside what
+    /// [`Holdings::check`] says.
     pub fn check(self, holdings: &Holdings) -> Result<(), Violation> {
         let concerned = |field: &Field| match self {
             Granularity::Fields => false,

@@ -7,12 +7,14 @@ use std::fmt;
 
 /// Everything that one session holds on one file, the same at the server and at the client.
 ///
-/// For labels (and attributes) it is a function from each label to what is held of it: one value for all of them, which is the
-/// infinite child lease of Farsite §5.1, and finitely many exceptions. A label that is excluded is an exception of which
-/// nothing is held; without an infinite lease, each label that is leased is one. A label's own lease that says what
-/// the infinite one says anyway is no exception: it is absorbed.
+/// For labels (and attributes) it is a function from each label to what is held of it: one value
+/// for all of them, which is the infinite child lease of Farsite §5.1, and finitely many
+/// exceptions. A label that is excluded is an exception of which nothing is held; without an
+/// infinite lease, each label that is leased is one. A label's own lease that says what the
+/// infinite one says anyway is no exception: it is absorbed.
 ///
-/// Two bits for each field, and the exceptions on the heap if there are any: who holds everything, or no label by name, needs 16 bytes.
+/// Two bits for each field, and the exceptions on the heap if there are any: who holds everything,
+/// or no label by name, needs 16 bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Held {
     /// Two bits for each of `slots`.
@@ -28,7 +30,8 @@ struct Exceptions {
     xattrs: BTreeMap<Label, Option<Kind>>,
 }
 
-/// The fields that have a place of their own in `Held::kinds` before the black boxes, which have one each; locks come behind those.
+/// The fields that have a place of their own in `Held::kinds` before the black boxes, which have
+/// one each; locks come behind those.
 const PLAIN: [Field; 7] = [
     Field::Attributes,
     Field::Content,
@@ -99,7 +102,8 @@ impl Place<'_> {
     }
 }
 
-/// As `Held::kinds` has them. `Write` is both of the others' bits, so adding leases is "or" and letting go is "and".
+/// As `Held::kinds` has them. `Write` is both of the others' bits, so adding leases is "or" and
+/// letting go is "and".
 fn bits(kind: Option<Kind>) -> u32 {
     match kind {
         None => 0,
@@ -118,7 +122,8 @@ fn let_go(held: Option<Kind>, keep: Option<Kind>) -> Option<Kind> {
 }
 
 impl Held {
-    /// Everything in `Write`, as the creator of a file holds it: all fields but the path, and both infinite leases without exclusions.
+    /// Everything in `Write`, as the creator of a file holds it: all fields but the path, and both
+    /// infinite leases without exclusions.
     pub const fn whole() -> Held {
         Held { kinds: EVERYTHING, exceptions: None }
     }
@@ -133,8 +138,8 @@ impl Held {
         self.kinds == 0 && self.exceptions.is_none()
     }
 
-    /// What is held of `field`. Of one label: by its own lease, or by the infinite one unless that excludes it. Of `Children` (`Xattrs`): the kind of the
-    /// infinite lease, whatever it excludes.
+    /// What is held of `field`. Of one label: by its own lease, or by the infinite one unless that
+    /// excludes it. Of `Children` (`Xattrs`): the kind of the infinite lease, whatever it excludes.
     pub fn kind(&self, field: &Field) -> Option<Kind> {
         match Place::of(field) {
             Place::Plain(slot) => self.slot(slot),
@@ -144,7 +149,8 @@ impl Held {
         }
     }
 
-    /// Whether what is held is enough for `kind` on `field`. For `Children` (`Xattrs`): on every single label, none excluded.
+    /// Whether what is held is enough for `kind` on `field`. For `Children` (`Xattrs`): on every
+    /// single label, none excluded.
     pub fn covers(&self, field: &Field, kind: Kind) -> bool {
         let enough = |held: Option<Kind>| held.is_some_and(|held| held.covers(kind));
         match Place::of(field) {
@@ -155,7 +161,8 @@ impl Held {
         }
     }
 
-    /// Holds `kind` on `field` as well. On `Children` (`Xattrs`), without exclusions. Nothing can be held on `Path`.
+    /// Holds `kind` on `field` as well. On `Children` (`Xattrs`), without exclusions. Nothing can
+    /// be held on `Path`.
     pub fn add(&mut self, field: Field, kind: Kind) {
         match Place::of(&field) {
             Place::Plain(slot) => self.set_slot(slot, add(self.slot(slot), kind)),
@@ -165,8 +172,8 @@ impl Held {
         }
     }
 
-    /// Holds the infinite lease `field`, which is `Children` or `Xattrs`, on all labels but `excluded`; of those it holds what it held before. On any other field, nothing is
-    /// excluded.
+    /// Holds the infinite lease `field`, which is `Children` or `Xattrs`, on all labels but
+    /// `excluded`; of those it holds what it held before. On any other field, nothing is excluded.
     pub fn add_infinite(&mut self, field: Field, kind: Kind, excluded: impl IntoIterator<Item = Label>) {
         let Place::All(family) = Place::of(&field) else {
             return self.add(field, kind);
@@ -187,8 +194,9 @@ impl Held {
         self.set_all(family, add(before, kind));
     }
 
-    /// Lets go of `field` down to `keep`. Of one label while the infinite lease is held: that excludes it then. Of `Children` (`Xattrs`): of the infinite lease; what is
-    /// held of labels by leases of their own stays. A `keep` that does not exist on the field keeps nothing.
+    /// Lets go of `field` down to `keep`. Of one label while the infinite lease is held: that
+    /// excludes it then. Of `Children` (`Xattrs`): of the infinite lease; what is held of labels by
+    /// leases of their own stays. A `keep` that does not exist on the field keeps nothing.
     pub fn release(&mut self, field: &Field, keep: Option<Kind>) {
         let keep = keep.filter(|keep| field.admits(*keep));
         match Place::of(field) {
@@ -199,7 +207,8 @@ impl Held {
         }
     }
 
-    /// Every lease: fields, infinite leases, then labels and attributes with leases of their own. Together with what is excluded it says everything.
+    /// Every lease: fields, infinite leases, then labels and attributes with leases of their own.
+    /// Together with what is excluded it says everything.
     pub fn iter(&self) -> impl Iterator<Item = (Field, Kind)> + '_ {
         let slots = slots().filter_map(|field| self.kind(&field).map(|kind| (field, kind)));
         let named = |family, field: fn(Label) -> Field| {
@@ -209,7 +218,8 @@ impl Held {
         slots.chain(named(Family::Labels, Field::Child)).chain(named(Family::Xattrs, Field::Xattr))
     }
 
-    /// The labels of which more is held than the infinite child lease gives. All others that are named are [`Held::excluded`].
+    /// The labels of which more is held than the infinite child lease gives. All others that are
+    /// named are [`Held::excluded`].
     pub fn named(&self) -> impl Iterator<Item = &Label> {
         let all = self.slot(Family::Labels.slot());
         let exceptions = self.exceptions(Family::Labels).into_iter().flatten();
@@ -226,7 +236,8 @@ impl Held {
         self.excluded_from(Family::Xattrs)
     }
 
-    /// What another session's leases are to a request for `kind` on `field`: each lease in the way, and what it may stay as.
+    /// What another session's leases are to a request for `kind` on `field`: each lease in the way,
+    /// and what it may stay as.
     pub(crate) fn against(&self, field: &Field, kind: Kind, mut in_the_way: impl FnMut(Field, Option<Kind>)) {
         let mut check = |field: &dyn Fn() -> Field, held: Option<Kind>| {
             let keep = held.and_then(|held| held.beside(kind));

@@ -8,16 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Who holds what of one file. Usually that is one session, which needs no allocation.
 ///
-/// The table does what it is told: whether a lease may be granted is what [`Holdings::in_the_way`] says. [`Holdings::check`] finds out
-/// afterwards.
+/// The table does what it is told: whether a lease may be granted is what [`Holdings::in_the_way`]
+/// says. [`Holdings::check`] finds out afterwards.
 ///
-/// Of the black-box fields it is known beside who holds which of their two leases whose own value is stuck TRUE: whoever returned `SelfWrite` with that
-/// value. All others are stuck at FALSE or hold `SelfWrite`.
+/// Of the black-box fields it is known beside who holds which of their two leases whose own value
+/// is stuck TRUE: whoever returned `SelfWrite` with that value. All others are stuck at FALSE or
+/// hold `SelfWrite`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Holdings {
     /// By session, ascending; none holds nothing.
     holders: SmallVec<[(SessionId, Held); 1]>,
-    /// Who has the file open and cannot change that, ascending, and in which ways; nobody holds `SelfWrite` of what it is stuck at.
+    /// Who has the file open and cannot change that, ascending, and in which ways; nobody holds
+    /// `SelfWrite` of what it is stuck at.
     stuck: SmallVec<[(SessionId, Open); 1]>,
 }
 
@@ -45,7 +47,8 @@ pub enum Violation {
         /// The other.
         second: (SessionId, Kind),
     },
-    /// What is held of a black box goes ill with the clients' values, or with what else is held of it.
+    /// What is held of a black box goes ill with the clients' values, or with what else is held of
+    /// it.
     #[error("{field}: {broken}")]
     BlackBox {
         /// Which.
@@ -105,8 +108,8 @@ impl Holdings {
         !self.stuck_at(session).is_closed()
     }
 
-    /// What is known of the black box `field`: put together from who holds what and who is stuck, in time that grows with the
-    /// clients that hold anything of the file.
+    /// What is known of the black box `field`: put together from who holds what and who is stuck,
+    /// in time that grows with the clients that hold anything of the file.
     pub fn black_box(&self, field: &Field) -> BlackBox<Or> {
         let own = |session: SessionId, kind: Option<Kind>| match kind {
             Some(kind) if SubLease::SelfWrite.is_in(kind) => Own::Writing,
@@ -127,9 +130,11 @@ impl Holdings {
         self.holders.iter().map(|(session, held)| (*session, held))
     }
 
-    /// Exactly what others must let go before `session` can be granted `kind` on `field`, in the order of sessions. A writer is asked down to
-    /// what goes with `kind`; the holder of an infinite lease, asked for one label, for that label only. One who asks for all labels is in conflict with others'
-    /// infinite leases and with their single labels. Of a black box: what procedures E and F recall (BlackBox §4.8, §4.9).
+    /// Exactly what others must let go before `session` can be granted `kind` on `field`, in the
+    /// order of sessions. A writer is asked down to what goes with `kind`; the holder of an
+    /// infinite lease, asked for one label, for that label only. One who asks for all labels is in
+    /// conflict with others' infinite leases and with their single labels. Of a black box: what
+    /// procedures E and F recall (BlackBox §4.8, §4.9).
     pub fn in_the_way(&self, session: SessionId, field: &Field, kind: Kind) -> Vec<InTheWay> {
         if field.is_black_box() {
             let mut black_box = self.black_box(field);
@@ -153,7 +158,8 @@ impl Holdings {
         all
     }
 
-    /// What everybody's values of the black box `field` come to, for the server itself: or what must be let go before that is known.
+    /// What everybody's values of the black box `field` come to, for the server itself: or what
+    /// must be let go before that is known.
     pub fn anybody(&self, field: &Field) -> Result<bool, Vec<InTheWay>> {
         match self.black_box(field).ask_everyone(Policy::FARSITE, 0) {
             Answer::Held(value) | Answer::Granted(value) => Ok(value),
@@ -161,7 +167,8 @@ impl Holdings {
         }
     }
 
-    /// `session` is over and no longer stuck: unless somebody sees that it was, who has to let go of that first.
+    /// `session` is over and no longer stuck: unless somebody sees that it was, who has to let go
+    /// of that first.
     pub fn leave(&mut self, session: SessionId) -> Result<(), Vec<InTheWay>> {
         let mut seen = Vec::new();
         for field in self.stuck_at(session).fields() {
@@ -173,8 +180,9 @@ impl Holdings {
         if seen.is_empty() { Ok(()) } else { Err(seen) }
     }
 
-    /// The labels (attributes) that an infinite lease `field` for `session` has to exclude, so that nobody need let go of anything.
-    /// Nothing if excluding does not help: another infinite lease is in the way.
+    /// The labels (attributes) that an infinite lease `field` for `session` has to exclude, so that
+    /// nobody need let go of anything. Nothing if excluding does not help: another infinite lease
+    /// is in the way.
     pub fn excluded_for(&self, session: SessionId, field: &Field, kind: Kind) -> Option<Vec<Label>> {
         let mut labels = BTreeSet::new();
         for in_the_way in self.in_the_way(session, field, kind) {
@@ -186,7 +194,8 @@ impl Holdings {
         Some(labels.into_iter().collect())
     }
 
-    /// `session` holds `kind` on `field` from now on, if that is an infinite lease, without `excluded`.
+    /// `session` holds `kind` on `field` from now on, if that is an infinite lease, without
+    /// `excluded`.
     pub fn grant(
         &mut self,
         session: SessionId,
@@ -206,7 +215,8 @@ impl Holdings {
         self.stuck.retain(|(stuck, _)| *stuck != session);
     }
 
-    /// `session` has let go of the black-box lease on `field` down to `keep`. If `SelfWrite` went with that, its own value is `value`.
+    /// `session` has let go of the black-box lease on `field` down to `keep`. If `SelfWrite` went
+    /// with that, its own value is `value`.
     pub fn return_black_box(&mut self, session: SessionId, field: &Field, keep: Option<Kind>, value: bool) {
         let wrote = self.covers(session, field, Kind::Touch);
         self.release(session, field, keep);
@@ -222,7 +232,8 @@ impl Holdings {
         }
     }
 
-    /// `session` holds nothing any more. What it is stuck at stays until it may [`Holdings::leave`].
+    /// `session` holds nothing any more. What it is stuck at stays until it may
+    /// [`Holdings::leave`].
     pub fn end(&mut self, session: SessionId) {
         self.retain(|holder| holder != session);
     }
@@ -232,8 +243,9 @@ impl Holdings {
         self.holders.retain(|(session, _)| stays(*session));
     }
 
-    /// Whether every rule of leases holds: what different sessions hold agrees, label by label and in all that they do not name; and leases
-    /// are of kinds that exist; and what is seen of black boxes is fixed.
+    /// Whether every rule of leases holds: what different sessions hold agrees, label by label and
+    /// in all that they do not name; and leases are of kinds that exist; and what is seen of black
+    /// boxes is fixed.
     pub fn check(&self) -> Result<(), Violation> {
         for (at, (session, held)) in self.holders.iter().enumerate() {
             if let Some((field, kind)) = held.iter().find(|(field, kind)| !field.admits(*kind)) {

@@ -7,10 +7,11 @@ use std::fmt;
 /// The longest label, in bytes (NAME_MAX of every system that we serve).
 pub const LABEL_BYTES_MAX: usize = 255;
 
-/// A child's name in its directory, or the name of an extended attribute: bytes, not text, 1 to 255 of them.
+/// A child's name in its directory, or the name of an extended attribute: bytes, not text, 1 to 255
+/// of them.
 ///
-/// Both are names *inside one file* and each is leased on its own, so they share one type. Up to 24 bytes need no
-/// allocation.
+/// Both are names *inside one file* and each is leased on its own, so they share one type. Up to 24
+/// bytes need no allocation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "LabelBytes", into = "LabelBytes")]
 pub struct Label(SmallVec<[u8; 24]>);

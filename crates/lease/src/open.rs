@@ -1,10 +1,12 @@
-//! How files are open: the seven black boxes of each (BlackBox §4.3, §4.4), and sets of their Booleans.
+//! How files are open: the seven black boxes of each (BlackBox §4.3, §4.4), and sets of their
+//! Booleans.
 
 use crate::Field;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a handle lets its user do, or keeps everyone else from (BlackBox §4.4; Windows says the latter inversely, as what is shared).
+/// What a handle lets its user do, or keeps everyone else from (BlackBox §4.4; Windows says the
+/// latter inversely, as what is shared).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// Reads content.
@@ -45,7 +47,8 @@ impl Mode {
         Mode::ExcludeDelete,
     ];
 
-    /// The one mode of any other handle that this one cannot stand beside: `AccessX` and `ExcludeX` (BlackBox §4.4).
+    /// The one mode of any other handle that this one cannot stand beside: `AccessX` and `ExcludeX`
+    /// (BlackBox §4.4).
     pub fn against(self) -> Mode {
         match self {
             Mode::AccessRead => Mode::ExcludeRead,
@@ -58,7 +61,8 @@ impl Mode {
     }
 }
 
-/// How a file is open, to one handle or to many: at all, and in which modes. One Boolean for each of [`Field::BLACK_BOXES`].
+/// How a file is open, to one handle or to many: at all, and in which modes. One Boolean for each
+/// of [`Field::BLACK_BOXES`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Open(u8);
@@ -145,7 +149,8 @@ impl fmt::Debug for Open {
     }
 }
 
-/// What a client knows of how *others* have a file open: where it holds `OtherRead`, what their values come to, and nothing of any one of them.
+/// What a client knows of how *others* have a file open: where it holds `OtherRead`, what their
+/// values come to, and nothing of any one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Others {
     known: Open,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Leases that one request may want. An operation rests on some twenty fields of up to five files; the rest is room for
-/// the pages of a listing. A request costs a few hundred bytes for each.
+/// Leases that one request may want. An operation rests on some twenty fields of up to five files;
+/// the rest is room for the pages of a listing. A request costs a few hundred bytes for each.
 pub const WANTS_MAX: usize = 256;
 
 /// Requests of one session that may wait at a time: more than a kernel has under way on one mount.
@@ -24,7 +24,8 @@ pub enum RequestKind {
     Lease,
     /// The same, for the server to act under. What the client itself holds may be in its way.
     Ship,
-    /// The values as they are now. It waits for flushes, not for leases: nobody is before it, and it is in nobody's way.
+    /// The values as they are now. It waits for flushes, not for leases: nobody is before it, and
+    /// it is in nobody's way.
     Report,
 }
 
@@ -43,8 +44,9 @@ pub struct Request {
 
 /// All requests that wait, and what was asked of holders for them.
 ///
-/// A request holds nothing while it waits, what is in its way is recalled whoever holds it, and holders let go whatever they wait for themselves. So
-/// requests wait for one another in the order of arrival only: nothing waits in a circle, the first is never overtaken on any of its fields,
+/// A request holds nothing while it waits, what is in its way is recalled whoever holds it, and
+/// holders let go whatever they wait for themselves. So requests wait for one another in the order
+/// of arrival only: nothing waits in a circle, the first is never overtaken on any of its fields,
 /// and each is the first one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Saved", into = "Saved")]
@@ -122,8 +124,10 @@ impl Queue {
         self.take(arrival)
     }
 
-    /// Whether another session that came earlier waits for what goes ill with any of this request's wants: first come, first
-    /// served. Of its own session's requests those are before it that the server does: given what they need, the session would let go of that for them, and ask again, for ever.
+    /// Whether another session that came earlier waits for what goes ill with any of this request's
+    /// wants: first come, first served. Of its own session's requests those are before it that the
+    /// server does: given what they need, the session would let go of that for them, and ask again,
+    /// for ever.
     pub fn blocked_by_earlier(&self, arrival: Arrival) -> bool {
         self.requests.get(&arrival).filter(|request| request.what != RequestKind::Report).is_some_and(
             |request| {
@@ -140,13 +144,14 @@ impl Queue {
         )
     }
 
-    /// Whether another session waits for what goes ill with `lease`: if so, `session` should not be given it without need.
+    /// Whether another session waits for what goes ill with `lease`: if so, `session` should not be
+    /// given it without need.
     pub fn is_wanted_by_others(&self, session: SessionId, lease: &Lease) -> bool {
         self.conflicts(lease).any(|(_, it)| it.session != session)
     }
 
-    /// Who waits for leases on anything of `file`, in the order of arrival: to be tried again when something of it was let go, and when
-    /// one of them is done.
+    /// Who waits for leases on anything of `file`, in the order of arrival: to be tried again when
+    /// something of it was let go, and when one of them is done.
     pub fn waiting_on(&self, file: &FileId) -> BTreeSet<Arrival> {
         let fields = self.wanted.get(file);
         fields.into_iter().flat_map(BTreeMap::values).flat_map(|wanted| wanted.keys().copied()).collect()
@@ -162,7 +167,8 @@ impl Queue {
         self.requests.iter().map(|(arrival, request)| (*arrival, request))
     }
 
-    /// `session` is over: its requests go, and its answers are waited for no more. Gives those to be tried again, in the order of arrival.
+    /// `session` is over: its requests go, and its answers are waited for no more. Gives those to
+    /// be tried again, in the order of arrival.
     pub fn end(&mut self, session: SessionId) -> BTreeSet<Arrival> {
         let mut files = self.recalls.end(session);
         let its: Vec<Arrival> = self.of_session(session).collect();
@@ -213,8 +219,8 @@ impl Queue {
         Some(request)
     }
 
-    /// All waiting wants that `lease` could not be held beside. On a black-box field that depends on what those before will come to, so nothing is
-    /// granted there past the first.
+    /// All waiting wants that `lease` could not be held beside. On a black-box field that depends
+    /// on what those before will come to, so nothing is granted there past the first.
     fn conflicts(&self, lease: &Lease) -> impl Iterator<Item = (Arrival, Wanted)> {
         let (kind, in_line) = (lease.kind, lease.field.is_black_box());
         let fields =
@@ -226,7 +232,8 @@ impl Queue {
     }
 }
 
-/// The entries whose fields overlap `field`. In the order of fields all labels stand together, right before all of them at once.
+/// The entries whose fields overlap `field`. In the order of fields all labels stand together,
+/// right before all of them at once.
 fn overlapping<'a, T>(
     fields: &'a BTreeMap<Field, T>,
     field: &Field,

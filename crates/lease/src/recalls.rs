@@ -5,10 +5,11 @@ use ident::FileId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who was told to let go of what and has not answered: so that nobody is told twice, and a new leader knows what to say once more.
+/// Who was told to let go of what and has not answered: so that nobody is told twice, and a new
+/// leader knows what to say once more.
 ///
-/// A recall is answered by a release of the same field down to what may be kept, even of what is no longer held: what is owed an answer is the only thing that may be let go
-/// without being held.
+/// A recall is answered by a release of the same field down to what may be kept, even of what is no
+/// longer held: what is owed an answer is the only thing that may be let go without being held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recalls(BTreeMap<FileId, BTreeMap<(SessionId, Field), Recall>>);
 
@@ -23,8 +24,9 @@ struct Recall {
 }
 
 impl Recalls {
-    /// Notes that `session` has to let go of `field` down to `keep`, and gives what it is to be told; nothing if it was told already. Who was told to
-    /// let go down to something else before is told to let go of both.
+    /// Notes that `session` has to let go of `field` down to `keep`, and gives what it is to be
+    /// told; nothing if it was told already. Who was told to let go down to something else before
+    /// is told to let go of both.
     pub fn recall(
         &mut self,
         now: Time,
@@ -51,7 +53,8 @@ impl Recalls {
         Some(Released { file: file.clone(), field: field.clone(), keep })
     }
 
-    /// `session` has let go of `field` down to `keep`. If that answers a recall: since when it had been told.
+    /// `session` has let go of `field` down to `keep`. If that answers a recall: since when it had
+    /// been told.
     pub fn let_go(
         &mut self,
         session: SessionId,
@@ -73,8 +76,9 @@ impl Recalls {
         self.0.get(file).is_some_and(|of_file| of_file.contains_key(&(session, field.clone())))
     }
 
-    /// `session` is granted `kind` on the black box `field`, one of whose two leases may be recalled meanwhile: this one is not, any more. (Of a shared value the answer that is
-    /// owed takes back what is granted before it comes.)
+    /// `session` is granted `kind` on the black box `field`, one of whose two leases may be
+    /// recalled meanwhile: this one is not, any more. (Of a shared value the answer that is owed
+    /// takes back what is granted before it comes.)
     pub fn granted(&mut self, session: SessionId, file: &FileId, field: &Field, kind: Kind) {
         let of_file = self.0.get_mut(file).filter(|_| field.is_black_box());
         if let Some(recall) = of_file.and_then(|of_file| of_file.get_mut(&(session, field.clone()))) {
@@ -87,7 +91,8 @@ impl Recalls {
         self.0.remove(file);
     }
 
-    /// `session` is over. Gives the files that something of its was recalled on: who waits for them can be tried again.
+    /// `session` is over. Gives the files that something of its was recalled on: who waits for them
+    /// can be tried again.
     pub fn end(&mut self, session: SessionId) -> Vec<FileId> {
         let mut files = Vec::new();
         self.0.retain(|file, of_file| {
@@ -108,7 +113,8 @@ impl Recalls {
         })
     }
 
-    /// What was recalled of `file` and not answered: from whom, of which field, what may be kept, and since when.
+    /// What was recalled of `file` and not answered: from whom, of which field, what may be kept,
+    /// and since when.
     pub fn unanswered_of(
         &self,
         file: &FileId,
@@ -127,7 +133,8 @@ impl Recalls {
         owed
     }
 
-    /// A leader begins, and tells everybody again: what nobody could hear before counts for nothing.
+    /// A leader begins, and tells everybody again: what nobody could hear before counts for
+    /// nothing.
     pub fn tell_again(&mut self, now: Time) {
         self.0.values_mut().flat_map(BTreeMap::values_mut).for_each(|recall| recall.told = now);
     }

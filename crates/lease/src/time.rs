@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since an arbitrary zero, never going backwards at one place. On a server it comes with the log entry; on a client
-/// from the clock that runs during suspend. Not comparable between machines.
+/// Milliseconds since an arbitrary zero, never going backwards at one place. On a server it comes
+/// with the log entry; on a client from the clock that runs during suspend. Not comparable between
+/// machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Time(pub u64);
 

@@ -1,4 +1,5 @@
-//! Coarser leases: who is in whose way, what a need is rounded to, and whether what is held is what they come to.
+//! Coarser leases: who is in whose way, what a need is rounded to, and whether what is held is what
+//! they come to.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +24,8 @@ fn held(holdings: &[(SessionId, Field, Kind)]) -> Holdings {
     all
 }
 
-/// What B may keep of what it `has` of its handles when A asks for `asked`; `None` if nothing is in the way.
+/// What B may keep of what it `has` of its handles when A asks for `asked`; `None` if nothing is in
+/// the way.
 fn kept(granularity: Granularity, has: Kind, asked: Kind) -> Option<Option<Kind>> {
     let holdings = held(&[(B, Field::Handles, has)]);
     let in_the_way = granularity.in_the_way(&holdings, A, &Field::Handles, asked);
@@ -100,7 +102,8 @@ fn a_need_is_rounded_to_the_file() {
     assert!(holdings.held(A).unwrap().is_whole());
 }
 
-/// Once nobody is in the way of what a need is rounded to, nobody else has anything left, or only readers are.
+/// Once nobody is in the way of what a need is rounded to, nobody else has anything left, or only
+/// readers are.
 #[test]
 fn nobody_is_beside_a_writer_of_a_file() {
     for (asked, left) in [(Write, None), (Read, Some(Read))] {

@@ -1,4 +1,5 @@
-//! The table of who holds what: every pair that can meet, and random histories against the rule itself.
+//! The table of who holds what: every pair that can meet, and random histories against the rule
+//! itself.
 
 use lease::{Field, Held, Holdings, InTheWay, Kind, Label, Mode, Open, SessionId, Violation};
 use proptest::prelude::*;
@@ -169,7 +170,8 @@ fn the_row_of_a_file_just_made_is_five_bytes() {
     let row = postcard::to_stdvec(&holdings).unwrap();
     assert_eq!(row.len(), 5, "one holder; two bytes of session; everything; nobody is stuck");
     assert_eq!(postcard::from_bytes::<Holdings>(&row).unwrap(), holdings);
-    // Holders twice, out of order, of nothing; stuck at nothing, at what there is not, at what one may change.
+    // Holders twice, out of order, of nothing; stuck at nothing, at what there is not, at what one
+    // may change.
     for row in [
         &[2, 5, 0, 5, 0, 0][..],
         &[2, 5, 0, 4, 0, 0],
@@ -220,7 +222,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every single thing that the steps lease; the last label and attribute stand for all that are never named.
+/// Every single thing that the steps lease; the last label and attribute stand for all that are
+/// never named.
 fn atoms() -> Vec<Field> {
     let names = ["a", "b", "rest"];
     let named = names.into_iter().flat_map(|name| [child(name), xattr(name)]);

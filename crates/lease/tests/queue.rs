@@ -234,7 +234,8 @@ fn the_end_of_a_session_says_who_is_to_be_tried_again() {
     assert_eq!(queue.recalls.unanswered().count() + queue.flushes.unanswered().count(), 0);
 }
 
-/// A server reduced to its table and its queue, and clients reduced to answering recalls when they get to it.
+/// A server reduced to its table and its queue, and clients reduced to answering recalls when they
+/// get to it.
 #[derive(Default)]
 struct World {
     files: BTreeMap<FileId, Holdings>,
@@ -407,7 +408,8 @@ proptest! {
             world.apply(step);
             world.check();
         }
-        // Holders answer, in whatever order; nobody asks any more. Everything that waited is granted, each once.
+        // Holders answer, in whatever order; nobody asks any more. Everything that waited is
+        // granted, each once.
         let waiting: Vec<Arrival> = world.queue.iter().map(|(arrival, _)| arrival).collect();
         for session in (1..4).cycle().take(1000).map(SessionId) {
             world.apply(Step::Answer(session));

@@ -12,8 +12,10 @@ pub enum Authority {
     /// Have another key certify machines from now on. Nobody has had it but the servers that there
     /// are.
     ///
-    /// For when a server's disk was stolen or copied. Removing a server does so by itself. Machines that are up have new certificates at once, others when they are up again; earlier ones are
-    /// refused then. Invitations from before are void. A machine that was away while the key was renewed sixteen times joins anew.
+    /// For when a server's disk was stolen or copied. Removing a server does so by itself. Machines
+    /// that are up have new certificates at once, others when they are up again; earlier ones are
+    /// refused then. Invitations from before are void. A machine that was away while the key was
+    /// renewed sixteen times joins anew.
     Renew(Renew),
 }
 

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 pub struct Backup {
     /// Where backups are kept. Made if it does not exist.
     dir: PathBuf,
-    /// Afterwards remove all backups but the latest N, and what only they have. One that you have renamed stays.
+    /// Afterwards remove all backups but the latest N, and what only they have. One that you have
+    /// renamed stays.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
     /// The data directory of a server on this machine.
@@ -53,7 +54,8 @@ pub struct Restore {
     /// Which backup; the latest if absent.
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
-    /// Keep the content in an S3-compatible store, s3://BUCKET/PREFIX, and not in that directory: see leasehold up.
+    /// Keep the content in an S3-compatible store, s3://BUCKET/PREFIX, and not in that directory:
+    /// see leasehold up.
     #[arg(long, value_name = "URL")]
     content: Option<node::Location>,
     /// Do without content that is missing or damaged in the backup. With --file, files that are not

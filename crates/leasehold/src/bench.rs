@@ -17,24 +17,27 @@ use std::time::Duration;
 pub enum Bench {
     /// One machine, alone: the mount, a null FUSE file system, and the disk, in turns.
     ///
-    /// Needs root, to drop the kernel's caches. Figures are only comparable within one run. Exits with 1 if a bar is missed.
+    /// Needs root, to drop the kernel's caches. Figures are only comparable within one run. Exits
+    /// with 1 if a bar is missed.
     Local(Local),
     /// The Farsite paper's experiments on leases, in one thread. Beside its figures stands what is
     /// measured here.
     ///
-    /// Real clients and a real server on a simulated network; leases are counted, with coarser leases beside as controls. Needs no root, no network and no
-    /// disk. The same seed gives the same figures, everywhere. Exits with 1 if a bar is missed.
+    /// Real clients and a real server on a simulated network; leases are counted, with coarser
+    /// leases beside as controls. Needs no root, no network and no disk. The same seed gives the
+    /// same figures, everywhere. Exits with 1 if a bar is missed.
     Paper(Paper),
     /// Several machines, each a process on this one: what sharing a file system costs them.
     ///
-    /// Needs no root. Work in a private directory of a remote server is compared with one machine alone, the rest with the same calls on null FUSE file systems;
-    /// messages, recalls and log flushes are the server's counts, renewals included. Every read is checked. Figures are only comparable within one run.
-    /// Exits with 1 if a bar is missed.
+    /// Needs no root. Work in a private directory of a remote server is compared with one machine
+    /// alone, the rest with the same calls on null FUSE file systems; messages, recalls and log
+    /// flushes are the server's counts, renewals included. Every read is checked. Figures are only
+    /// comparable within one run. Exits with 1 if a bar is missed.
     Shared(Shared),
     /// A share server alone, beside what its disk does in the same run.
     ///
-    /// Durable shares, renewals, lookups, the scrub, and what a large store takes. Needs no root. Figures are only comparable within one run. Exits with 1 if a
-    /// bar is missed.
+    /// Durable shares, renewals, lookups, the scrub, and what a large store takes. Needs no root.
+    /// Figures are only comparable within one run. Exits with 1 if a bar is missed.
     Shares(Shares),
     /// A machine of `paper --processes`: what it is to do comes on standard input.
     #[command(hide = true)]
@@ -59,8 +62,8 @@ pub struct Local {
     /// A directory on the disk to compare with.
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
-    /// Only these parts: names and attributes; the same cold, with memory and store; long transfers; small random synced writes; many files without
-    /// a mount.
+    /// Only these parts: names and attributes; the same cold, with memory and store; long
+    /// transfers; small random synced writes; many files without a mount.
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(Section::ALL, Section::name))]
     only: Vec<Section>,
     /// Files in the work on names.
@@ -89,8 +92,9 @@ pub struct Shared {
     /// A directory on the disk whose flushes are to count.
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
-    /// Only these parts: work on names in a directory of one's own; the same with 5 ms of delay to the server, either way; two machines that make files in one
-    /// directory; a small file that goes from one to another; that save files as editors do; that open one file.
+    /// Only these parts: work on names in a directory of one's own; the same with 5 ms of delay to
+    /// the server, either way; two machines that make files in one directory; a small file that
+    /// goes from one to another; that save files as editors do; that open one file.
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(shared::Section::ALL, shared::Section::name))]
     only: Vec<shared::Section>,
     /// Files in the work on names.
@@ -110,8 +114,9 @@ pub struct Shares {
     /// A directory on the disk that is to keep the shares.
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
-    /// Only these parts: storing small shares, and finding them again without a database; reading all against its digest; the database of a large store; memory with
-    /// that of a very large one, which takes minutes and 5 GB.
+    /// Only these parts: storing small shares, and finding them again without a database; reading
+    /// all against its digest; the database of a large store; memory with that of a very large one,
+    /// which takes minutes and 5 GB.
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(shares::Section::ALL, shares::Section::name))]
     only: Vec<shares::Section>,
     /// Shares in the database of the large store.
@@ -128,14 +133,16 @@ pub struct Shares {
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Paper {
-    /// Only these experiments: two clients that edit two files in one directory (Farsite §8.3.3); twelve that open one file (§8.3.4).
+    /// Only these experiments: two clients that edit two files in one directory (Farsite §8.3.3);
+    /// twelve that open one file (§8.3.4).
     #[arg(long, value_name = "EXPERIMENTS", value_delimiter = ',', value_parser = named(Experiment::ALL, Experiment::name))]
     only: Vec<Experiment>,
     /// Which client does something next, and which message arrives.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// On processes instead: a server, and clients that join it and talk to it over mutual TLS on this host, below $TMPDIR. Without the controls: coarser leases are
-    /// a rule that only the simulated server can be given.
+    /// On processes instead: a server, and clients that join it and talk to it over mutual TLS on
+    /// this host, below $TMPDIR. Without the controls: coarser leases are a rule that only the
+    /// simulated server can be given.
     #[arg(long)]
     processes: bool,
 }

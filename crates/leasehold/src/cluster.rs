@@ -29,7 +29,8 @@ pub struct Invite {
     /// Hours until the token expires.
     #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = arguments::hours)]
     hours: f64,
-    /// Where the machine is to call this one (again for more); the addresses of this machine if there is none.
+    /// Where the machine is to call this one (again for more); the addresses of this machine if
+    /// there is none.
     #[arg(long = "address", value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     addresses: Vec<String>,
 }

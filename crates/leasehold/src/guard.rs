@@ -1,7 +1,8 @@
 //! A process beside the one that mounts, to end its mount's connection should it be killed.
 //!
-//! A thread that tells the kernel of something recalled may have to wait in the kernel for a page whose request waits for this very process. Killed then, the process stays, and with it
-//! the connection, which nobody serves any more: whoever uses the mount hangs, and the next `up` too.
+//! A thread that tells the kernel of something recalled may have to wait in the kernel for a page
+//! whose request waits for this very process. Killed then, the process stays, and with it the
+//! connection, which nobody serves any more: whoever uses the mount hangs, and the next `up` too.
 
 use crate::Failure;
 use crate::answer::Answer;
@@ -60,7 +61,8 @@ impl Stand {
         Ok(Answer::nothing())
     }
 
-    /// Its main thread has ended; others may hang in the kernel, and then the process is still there.
+    /// Its main thread has ended; others may hang in the kernel, and then the process is still
+    /// there.
     fn is_killed(&self) -> bool {
         let is_parent =
             getppid().map(Pid::as_raw_nonzero).is_some_and(|pid| pid.get() as u32 == self.process);

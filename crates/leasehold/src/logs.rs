@@ -4,7 +4,8 @@ use clap::ValueEnum;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// Our own crates, for a level that is said without a name. The rest is other people's, which only tells what goes wrong.
+/// Our own crates, for a level that is said without a name. The rest is other people's, which only
+/// tells what goes wrong.
 const OURS: [&str; 7] = ["leasehold", "node", "fuse", "client", "directory", "content", "shares"];
 /// openraft reports elections as errors, and fuser an unmount by somebody else.
 const OTHERS: &str = "warn,openraft=error,fuser=error";
@@ -30,7 +31,8 @@ pub fn begin(format: Format, simulated: bool) {
     }
 }
 
-/// What is told: as RUST_LOG says, whose levels alone are about this program and not about the libraries in it.
+/// What is told: as RUST_LOG says, whose levels alone are about this program and not about the
+/// libraries in it.
 fn filter(said: Option<&str>, simulated: bool) -> EnvFilter {
     let usual = if simulated { "warn,openraft=off" } else { OTHERS };
     let said = said.map(str::trim).filter(|said| !said.is_empty());

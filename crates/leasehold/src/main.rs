@@ -43,7 +43,8 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, max_term_width = 100, arg_required_else_help = true)]
 struct Arguments {
-    /// How what happens is told on standard error. RUST_LOG=info tells more of it, RUST_LOG=debug all.
+    /// How what happens is told on standard error. RUST_LOG=info tells more of it, RUST_LOG=debug
+    /// all.
     #[arg(long, global = true, value_enum, default_value_t = logs::Format::Text, value_name = "FORMAT")]
     log_format: logs::Format,
     /// Answer in JSON: one value on standard output. Whatever else is told goes to standard error.
@@ -55,10 +56,11 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Bring this machine up: its server, its shares, its mount. Makes a new file system on the first run.
+    /// Bring this machine up: its server, its shares, its mount. Makes a new file system on the
+    /// first run.
     ///
-    /// Runs in the foreground until Ctrl-C or SIGTERM, then unmounts and makes everything durable. After a crash just run it
-    /// again: a dead mount is replaced, and what was fsynced is there.
+    /// Runs in the foreground until Ctrl-C or SIGTERM, then unmounts and makes everything durable.
+    /// After a crash just run it again: a dead mount is replaced, and what was fsynced is there.
     #[command(alias = "start")]
     Up(up::Up),
     /// Mount the file system on a machine that has joined, or that joins with a token first.
@@ -73,7 +75,8 @@ enum Command {
     Umount(service::Umount),
     /// Print a token with which another machine can join, once.
     ///
-    /// Whoever has the token can join: pass it on as you would a password. It says where this machine is and how to know it for certain.
+    /// Whoever has the token can join: pass it on as you would a password. It says where this
+    /// machine is and how to know it for certain.
     Invite(cluster::Invite),
     /// Become a machine of the cluster that a token is of. Then: leasehold up, or leasehold mount.
     Join(cluster::Join),
@@ -86,7 +89,8 @@ enum Command {
     Invitations(cluster::Invitations),
     /// The machines of the cluster: what they may do, how they stand.
     Machines(cluster::Machines),
-    /// Remove a machine from the cluster. Its leases end, and its certificate is refused from now on.
+    /// Remove a machine from the cluster. Its leases end, and its certificate is refused from now
+    /// on.
     Expel(cluster::Expel),
     /// Which machines hold the directory and the content. With more than one, the death of any is a
     /// pause.
@@ -114,8 +118,8 @@ enum Command {
     Top(top::Top),
     /// Check everything: the tree, all content against its hashes, the leases of shares.
     ///
-    /// Asks the running machine if there is one, and reads the data directory itself otherwise. Exits with 0 when nothing is wrong, with
-    /// 1 when something is.
+    /// Asks the running machine if there is one, and reads the data directory itself otherwise.
+    /// Exits with 0 when nothing is wrong, with 1 when something is.
     Fsck(check::Check),
     /// Have the running server read all its content and metadata, and repair what is damaged.
     ///
@@ -127,22 +131,29 @@ enum Command {
     Shares(shares::Shares),
     /// Have this server delete now what nothing needs any more, and say what keeps the rest.
     ///
-    /// It does so by itself, too. Nothing goes that a file refers to or anybody has leased, nor what was let go less than a day ago otherwise than by deleting its file.
+    /// It does so by itself, too. Nothing goes that a file refers to or anybody has leased, nor
+    /// what was let go less than a day ago otherwise than by deleting its file.
     Gc(shares::Collect),
-    /// Make a backup of the whole file system as it is now, while it is used. What a backup there has already is not copied again.
+    /// Make a backup of the whole file system as it is now, while it is used. What a backup there
+    /// has already is not copied again.
     ///
-    /// On any server, whether it is up or not. What other machines have written within the last five seconds and not synced may not be in it. Keep it as secret as the data
-    /// directory: it has the keys of the cluster, and those of all files. Exits with 1 if some content could not be had.
+    /// On any server, whether it is up or not. What other machines have written within the last
+    /// five seconds and not synced may not be in it. Keep it as secret as the data directory: it
+    /// has the keys of the cluster, and those of all files. Exits with 1 if some content could not
+    /// be had.
     Backup(backup::Backup),
-    /// Make the data directory of a cluster's only server out of a backup. Or, with --file, one file
-    /// or directory.
+    /// Make the data directory of a cluster's only server out of a backup. Or, with --file, one
+    /// file or directory.
     ///
-    /// Machines that were in the cluster then go on with it, if it is where their server was. Servers that were beside it are to be removed and added again, with data directories of
-    /// their own; they must not be up meanwhile. Whoever joined since joins again, whoever was expelled since is to be expelled again.
+    /// Machines that were in the cluster then go on with it, if it is where their server was.
+    /// Servers that were beside it are to be removed and added again, with data directories of
+    /// their own; they must not be up meanwhile. Whoever joined since joins again, whoever was
+    /// expelled since is to be expelled again.
     ///
-    /// --file PATH --to DEST writes a file, or a directory with all below, as ordinary files: with modes,
-    /// times, links, holes, extended attributes and access lists. Owner and group are restored by root; for
-    /// others, set-id bits of other users go. Exits with 1 if files were left out (--incomplete).
+    /// --file PATH --to DEST writes a file, or a directory with all below, as ordinary files: with
+    /// modes, times, links, holes, extended attributes and access lists. Owner and group are
+    /// restored by root; for others, set-id bits of other users go. Exits with 1 if files were left
+    /// out (--incomplete).
     Restore(backup::Restore),
     /// Run machines in one thread on simulated disks and networks, checked against a model.
     ///

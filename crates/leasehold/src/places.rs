@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Mounts that are told of.
 const MOUNTS_TOLD: usize = 3;
 
-/// The data directory: `$LEASEHOLD_DATA`, `$XDG_DATA_HOME/leasehold`, or `~/.local/share/leasehold`.
+/// The data directory: `$LEASEHOLD_DATA`, `$XDG_DATA_HOME/leasehold`, or
+/// `~/.local/share/leasehold`.
 pub fn data() -> Result<PathBuf, Failure> {
     let said = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     match (said("LEASEHOLD_DATA"), said("XDG_DATA_HOME")) {

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Policy {
-    /// Set how many copies or fragments of a file's content are kept. For a directory, this is about
-    /// files that are made in it from now on.
+    /// Set how many copies or fragments of a file's content are kept. For a directory, this is
+    /// about files that are made in it from now on.
     ///
     /// Content that is stored already stays as it is until it is written again. Only the owner may
     /// set a policy.
@@ -33,8 +33,9 @@ pub enum Policy {
 pub struct Set {
     /// The file or directory, below a mount.
     path: PathBuf,
-    /// copies=N: so many servers have all of it. code=K+M: it is cut into K fragments with M more made of these, each at a server of its own; any K of them are enough. usual: three
-    /// copies, or as many as there are servers.
+    /// copies=N: so many servers have all of it. code=K+M: it is cut into K fragments with M more
+    /// made of these, each at a server of its own; any K of them are enough. usual: three copies,
+    /// or as many as there are servers.
     #[arg(value_parser = policy)]
     policy: Spread,
     /// Set the policy of everything below the directory, too.

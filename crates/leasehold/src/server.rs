@@ -16,9 +16,11 @@ const SILENT_MS: u64 = 2_000;
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Server {
-    /// Make a machine of the cluster a server. It must be up. Returns when it has learnt all that there was when it was asked.
+    /// Make a machine of the cluster a server. It must be up. Returns when it has learnt all that
+    /// there was when it was asked.
     ///
-    /// With three servers any one may die, with five any two. Of an even number one only follows: it has everything, and does not vote.
+    /// With three servers any one may die, with five any two. Of an even number one only follows:
+    /// it has everything, and does not vote.
     Add(Named),
     /// Make a server an ordinary machine again. Drain it first, if it lives: leasehold drain.
     Remove(Departing),

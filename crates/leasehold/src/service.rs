@@ -1,6 +1,8 @@
-//! A machine in the background: `up --background`, `down`, `umount`, and what a service manager is told.
+//! A machine in the background: `up --background`, `down`, `umount`, and what a service manager is
+//! told.
 //!
-//! Whoever started a machine hears when it is mounted the way systemd does (sd_notify): a datagram to the socket that `NOTIFY_SOCKET` names.
+//! Whoever started a machine hears when it is mounted the way systemd does (sd_notify): a datagram
+//! to the socket that `NOTIFY_SOCKET` names.
 
 use crate::answer::Answer;
 use crate::progress::step;
@@ -52,14 +54,16 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// No terminal's end is this process's: it belongs to nobody's session. For one that `begin` has started.
+/// No terminal's end is this process's: it belongs to nobody's session. For one that `begin` has
+/// started.
 pub fn detach() {
     if let Err(error) = setsid() {
         tracing::debug!(%error, "this process stays in the session that it was started in");
     }
 }
 
-/// Starts this very command once more, in the background, and waits until that is mounted or has ended.
+/// Starts this very command once more, in the background, and waits until that is mounted or has
+/// ended.
 pub fn begin(data: &Path) -> Result<Answer, Failure> {
     let ear = Ear::open()?;
     let log = open_log(data)?;

@@ -18,22 +18,24 @@ use std::path::{Path, PathBuf};
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Shares {
-    /// How the stores of all servers stand. That is what is stored, damaged, or waits to be deleted,
-    /// and what goes on in the background.
+    /// How the stores of all servers stand. That is what is stored, damaged, or waits to be
+    /// deleted, and what goes on in the background.
     Status(Asking),
     /// What each account has leased at this server, and what it may.
     Usage(Asking),
     /// Who has leased a share at this server, or each share of a path.
     Leases {
-        /// A share (32 hexadecimal digits), or a file or directory by its path from the root of the file system.
+        /// A share (32 hexadecimal digits), or a file or directory by its path from the root of the
+        /// file system.
         which: String,
         #[command(flatten)]
         asking: Asking,
     },
     /// Write shares with their leases into a file, for another server to take in.
     ///
-    /// What is in it is as encrypted as it is here. The machine need not be up: then only what its own store has is exported, all of it or by the names of shares. Exits with 1 if
-    /// some shares could not be had.
+    /// What is in it is as encrypted as it is here. The machine need not be up: then only what its
+    /// own store has is exported, all of it or by the names of shares. Exits with 1 if some shares
+    /// could not be had.
     Export {
         /// The file. There must be none yet.
         file: PathBuf,
@@ -42,7 +44,8 @@ pub enum Shares {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Take in shares that were exported. They are kept for 60 days, and for whoever had leased them.
+    /// Take in shares that were exported. They are kept for 60 days, and for whoever had leased
+    /// them.
     ///
     /// Exits with 1 if some could not be taken in.
     Import {
@@ -51,8 +54,8 @@ pub enum Shares {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Look for shares that this server does not know, and for known ones that are gone. That is for
-    /// after files were put into its store, or restored.
+    /// Look for shares that this server does not know, and for known ones that are gone. That is
+    /// for after files were put into its store, or restored.
     Discover(Asking),
     /// Accounts of keys: programs that may store shares of their own at this server.
     #[command(subcommand)]
@@ -111,8 +114,8 @@ pub enum Account {
     },
     /// All accounts at this server.
     List(Asking),
-    /// End the leases of an account that it has not renewed for some time. A program that renews what
-    /// it wants to keep has the rest go so.
+    /// End the leases of an account that it has not renewed for some time. A program that renews
+    /// what it wants to keep has the rest go so.
     Sweep {
         /// Its name, or its key.
         account: String,

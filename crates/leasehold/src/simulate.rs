@@ -17,14 +17,17 @@ pub struct Simulate {
     /// Calls of each run.
     #[arg(long, value_name = "M", default_value_t = 500)]
     steps: u64,
-    /// Machines that share the file system. Each seed is run twice then: a building, with links, clocks, crashes and histories; and an office, where it is handles and
-    /// deletions that are looked at.
+    /// Machines that share the file system. Each seed is run twice then: a building, with links,
+    /// clocks, crashes and histories; and an office, where it is handles and deletions that are
+    /// looked at.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     machines: u64,
-    /// Servers of the building: one, or a group that elects a leader. The seed chooses one or three if this is not said.
+    /// Servers of the building: one, or a group that elects a leader. The seed chooses one or three
+    /// if this is not said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7))]
     servers: Option<u64>,
-    /// The servers of the building run the code that ships, with openraft, on simulated disks: three of them or five. Otherwise they run what Raft promises, which is faster.
+    /// The servers of the building run the code that ships, with openraft, on simulated disks:
+    /// three of them or five. Otherwise they run what Raft promises, which is faster.
     #[arg(long, requires = "machines")]
     raft: bool,
 }

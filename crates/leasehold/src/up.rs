@@ -33,8 +33,8 @@ pub struct Up {
     /// Where the file system appears. Made if it does not exist.
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// Where other machines can call this one, if it has the server. Port 4470 of all its addresses if that is free; only machines that were
-    /// invited get further than the handshake.
+    /// Where other machines can call this one, if it has the server. Port 4470 of all its addresses
+    /// if that is free; only machines that were invited get further than the handshake.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = arguments::listen_at)]
     listen: Option<SocketAddr>,
     /// Where a server is now, host name and port (again for more), if all servers have moved from
@@ -42,15 +42,19 @@ pub struct Up {
     /// two servers do not find each other, tell either of them.
     #[arg(long, value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     at: Vec<String>,
-    /// Keep this server's content in an S3-compatible store, s3://BUCKET/PREFIX, and not on this machine. Said once, before it has any;
-    /// endpoint and keys are in the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) at every start.
+    /// Keep this server's content in an S3-compatible store, s3://BUCKET/PREFIX, and not on this
+    /// machine. Said once, before it has any; endpoint and keys are in the environment
+    /// (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) at every start.
     #[arg(long, value_name = "URL")]
     content: Option<node::Location>,
-    /// When leases of keys' accounts at this server expire: when they say (age), so many days after they were renewed last, whatever they say (after=DAYS), or if that was before a time
-    /// (before=SECONDS since 1970 UTC). Never by themselves if absent. What the cluster's own files refer to expires by no setting.
+    /// When leases of keys' accounts at this server expire: when they say (age), so many days after
+    /// they were renewed last, whatever they say (after=DAYS), or if that was before a time
+    /// (before=SECONDS since 1970 UTC). Never by themselves if absent. What the cluster's own files
+    /// refer to expires by no setting.
     #[arg(long, value_name = "age|after=DAYS|before=SECONDS", value_parser = expiry)]
     expire_leases: Option<Expiry>,
-    /// Let set-user-id programs and device files on the mount count for nothing, as where the mount is not root's: for whoever does not trust the root of each machine that may make some.
+    /// Let set-user-id programs and device files on the mount count for nothing, as where the mount
+    /// is not root's: for whoever does not trust the root of each machine that may make some.
     #[arg(long)]
     nosuid: bool,
     /// Let other users of this machine see the mount, as root's mounts do. Needs root, or
@@ -60,7 +64,8 @@ pub struct Up {
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
-    /// Make backups in this directory, as long as the machine is up and has a server: see leasehold backup.
+    /// Make backups in this directory, as long as the machine is up and has a server: see leasehold
+    /// backup.
     #[arg(long, value_name = "DIR")]
     backup: Option<PathBuf>,
     /// Hours from one backup to the next.
@@ -70,7 +75,8 @@ pub struct Up {
     /// older program can then be installed again.
     #[arg(long, value_name = "N", value_parser = version)]
     hold_version: Option<Version>,
-    /// Go on though this server's state is older than what it had acknowledged, or than what the other servers know: its disk was put back from a copy, and there is nothing better. All
+    /// Go on though this server's state is older than what it had acknowledged, or than what the
+    /// other servers know: its disk was put back from a copy, and there is nothing better. All
     /// sessions of an only server end, and what was acknowledged since is not there.
     #[arg(long)]
     accept_older_state: bool,
@@ -84,7 +90,8 @@ pub struct Up {
 /// Where a machine runs.
 #[derive(Debug, Args)]
 struct Place {
-    /// Return once it is mounted, and go on in the background until leasehold down. What it tells goes to leasehold.log in the data directory.
+    /// Return once it is mounted, and go on in the background until leasehold down. What it tells
+    /// goes to leasehold.log in the data directory.
     #[arg(long)]
     background: bool,
     /// Serve metrics for Prometheus at this port of this machine alone, or at this address and
@@ -306,7 +313,8 @@ fn serve(
     guard: Option<Guard>,
     mut signals: Signals,
 ) -> Result<(), Failure> {
-    // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to do either.
+    // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to
+    // do either.
     let (mounted, handle) = (Arc::clone(mount), signals.handle());
     std::thread::spawn(move || {
         if let Err(error) = mounted.wait() {
@@ -346,7 +354,8 @@ fn start_failed(error: MachineError, data: &Path) -> Failure {
     error.into()
 }
 
-/// Until it is mounted there is nothing to end in order: what is on disk is whole at any time. So the first signal ends the process.
+/// Until it is mounted there is nothing to end in order: what is on disk is whole at any time. So
+/// the first signal ends the process.
 struct Starting {
     ended: Arc<AtomicBool>,
     handle: signal_hook::iterator::Handle,
@@ -376,7 +385,8 @@ impl Starting {
     }
 }
 
-/// An error if the data directory would be on the mount, or is on another machine's: that waits for itself.
+/// An error if the data directory would be on the mount, or is on another machine's: that waits for
+/// itself.
 fn are_apart(data: &Path, dir: &Path) -> Result<(), Failure> {
     let data = std::path::absolute(data)?;
     let there = data.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or(data);

@@ -1,14 +1,16 @@
 //! POSIX access control lists (POSIX.1e draft 17, as Linux has them).
 //!
-//! They are stored as the extended attributes [`ACCESS`] and [`DEFAULT`], in the kernel's own format, all little-endian: a version
-//! (u32, 2), then for each entry its tag (u16), permissions (u16) and user or group (u32, all ones where the tag needs none).
+//! They are stored as the extended attributes [`ACCESS`] and [`DEFAULT`], in the kernel's own
+//! format, all little-endian: a version (u32, 2), then for each entry its tag (u16), permissions
+//! (u16) and user or group (u32, all ones where the tag needs none).
 
 use crate::{Attributes, Cred};
 use lease::Label;
 use smallvec::SmallVec;
 use std::sync::LazyLock;
 
-/// Name of the list that says who may access the file. Stored only if it says more than the mode's bits do.
+/// Name of the list that says who may access the file. Stored only if it says more than the mode's
+/// bits do.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// Name of the list that new files in a directory begin with.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -39,7 +41,8 @@ const OTHER: u16 = 0x20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotAnAcl;
 
-/// A valid list: entries in the order owner, users, group, groups, mask, others, with a mask if any user or group is named.
+/// A valid list: entries in the order owner, users, group, groups, mask, others, with a mask if any
+/// user or group is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl(SmallVec<[Entry; 6]>);
 
@@ -105,7 +108,8 @@ impl Acl {
         least == OTHER << 1
     }
 
-    /// Whether `cred` may do all of `wanted` (bits 4, 2, 1) to a file of this owner and group: Linux' `posix_acl_permission`.
+    /// Whether `cred` may do all of `wanted` (bits 4, 2, 1) to a file of this owner and group:
+    /// Linux' `posix_acl_permission`.
     pub(crate) fn permits(&self, attributes: &Attributes, cred: &Cred, wanted: u16) -> bool {
         let mask = self.find(MASK).map_or(7, |entry| entry.perm);
         let mut in_a_group = false;
@@ -130,7 +134,8 @@ impl Acl {
         false
     }
 
-    /// The nine permission bits that stand for it: those of the group are the mask's, if it has one.
+    /// The nine permission bits that stand for it: those of the group are the mask's, if it has
+    /// one.
     pub(crate) fn mode_bits(&self) -> u16 {
         let perm = |tag| self.find(tag).map_or(0, |entry| entry.perm);
         let group = self.find(MASK).map_or_else(|| perm(GROUP_OBJ), |entry| entry.perm);
@@ -155,8 +160,9 @@ impl Acl {
         }
     }
 
-    /// Makes a directory's default list the access list of a file created in it with `mode`, and returns the mode that the file gets:
-    /// each takes from the other what it does not grant (POSIX.1e 23.3.4).
+    /// Makes a directory's default list the access list of a file created in it with `mode`, and
+    /// returns the mode that the file gets: each takes from the other what it does not grant
+    /// (POSIX.1e 23.3.4).
     pub(crate) fn inherit(&mut self, mode: u16) -> u16 {
         let class = self.group_class();
         let mut granted = 0;

@@ -30,7 +30,8 @@ impl Timestamp {
         }
     }
 
-    /// When something changes at `time` that changed last at this: later in any case, though the clock of who changes it may be behind.
+    /// When something changes at `time` that changed last at this: later in any case, though the
+    /// clock of who changes it may be behind.
     pub fn moved(self, time: Timestamp) -> Timestamp {
         time.max(self.next())
     }
@@ -72,7 +73,8 @@ pub struct Attributes {
     pub ino: u64,
     /// Device number of a device file.
     pub rdev: u32,
-    /// When attributes last changed; shown is the latest of this, [`ContentHead::ctime`] and [`Times::ctime`].
+    /// When attributes last changed; shown is the latest of this, [`ContentHead::ctime`] and
+    /// [`Times::ctime`].
     pub ctime: Timestamp,
     /// When the file was made.
     pub btime: Timestamp,
@@ -81,15 +83,18 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// The mode that a chown by `cred` leaves, whether or not the owner really changes (Linux since 2.2.13): no program runs as its new owner by its old owner's
-    /// wish. Set-gid without execution by the group is no program (that once meant mandatory locking), and stays for members (Linux' `setattr_should_drop_sgid`).
+    /// The mode that a chown by `cred` leaves, whether or not the owner really changes (Linux since 2.2.13):
+    /// no program runs as its new owner by its old owner's wish. Set-gid without execution by the
+    /// group is no program (that once meant mandatory locking), and stays for members (Linux'
+    /// `setattr_should_drop_sgid`).
     pub fn mode_after_chown(&self, cred: &Cred) -> u16 {
         let no_program = self.mode & GROUP_EXECUTE == 0;
         let kept = if no_program && cred.may_set_gid(self.gid) { SET_GID } else { 0 };
         self.mode & !(SET_UID | SET_GID) | self.mode & kept
     }
 
-    /// The mode that a write or a truncation by `cred` leaves: what is in a program then is somebody else's.
+    /// The mode that a write or a truncation by `cred` leaves: what is in a program then is
+    /// somebody else's.
     pub fn mode_after_write(&self, cred: &Cred) -> u16 {
         let keeps = self.kind != FileKind::Regular || cred.has(Capability::Fsetid);
         if keeps { self.mode } else { self.mode_after_chown(cred) }
@@ -120,8 +125,8 @@ pub struct Times {
     pub mtime: Timestamp,
     /// The same, but not settable.
     pub ctime: Timestamp,
-    /// Raised by each explicit utimes. A touch need not name it: explicit times want the field in write, so every touch decided under a
-    /// lease stands before them in its client's log.
+    /// Raised by each explicit utimes. A touch need not name it: explicit times want the field in
+    /// write, so every touch decided under a lease stands before them in its client's log.
     pub generation: u64,
 }
 
@@ -141,7 +146,8 @@ pub struct Entry {
     pub kind: FileKind,
     /// Its inode number, for the same reason.
     pub ino: u64,
-    /// Place in the directory's order: given when linked, below 2^63, at least 1, never reused in this directory.
+    /// Place in the directory's order: given when linked, below 2^63, at least 1, never reused in
+    /// this directory.
     pub position: u64,
 }
 
@@ -154,7 +160,8 @@ pub struct Link {
     pub label: Label,
 }
 
-/// Deletion is pending: the file loses this link, and goes with it if that is its last, when nobody has it open any more (BlackBox §3.3).
+/// Deletion is pending: the file loses this link, and goes with it if that is its last, when nobody
+/// has it open any more (BlackBox §3.3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disposition {
     /// The link that it was opened by.
@@ -169,11 +176,13 @@ pub type Links = SmallVec<[Link; 1]>;
 /// Who asks, as the machine asserts it: all that a decision may depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cred {
-    /// User; 0 has every capability. A root without some is refused by the kernel, which checks first.
+    /// User; 0 has every capability. A root without some is refused by the kernel, which checks
+    /// first.
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
-    /// Supplementary groups, as far as the decision needs them (a front door adds them only after a refusal).
+    /// Supplementary groups, as far as the decision needs them (a front door adds them only after a
+    /// refusal).
     pub groups: SmallVec<[u32; 2]>,
     /// What a user who is not root may all the same; likewise.
     pub capabilities: Capabilities,
@@ -190,7 +199,8 @@ impl Cred {
         self.uid == 0 || self.capabilities.has(capability)
     }
 
-    /// Whether a set-gid bit for `gid` is the asker's to set and to keep (Linux' `in_group_or_capable`).
+    /// Whether a set-gid bit for `gid` is the asker's to set and to keep (Linux'
+    /// `in_group_or_capable`).
     pub fn may_set_gid(&self, gid: u32) -> bool {
         self.in_group(gid) || self.has(Capability::Fsetid)
     }

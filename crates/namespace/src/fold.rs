@@ -3,14 +3,17 @@
 use lease::{LABEL_BYTES_MAX, Label};
 use smallvec::SmallVec;
 
-/// The label that the lease on `label` names: simple case folding (Unicode 16.0.0, statuses C and S) of valid UTF-8, the label itself
-/// otherwise. Lookups that ignore case and exact ones so lease the same thing.
+/// The label that the lease on `label` names: simple case folding (Unicode 16.0.0, statuses C and
+/// S) of valid UTF-8, the label itself otherwise. Lookups that ignore case and exact ones so lease
+/// the same thing.
 ///
-/// Folding can lengthen: U+023A has 2 bytes, its fold 3. A label whose fold would be no label any more, having more than 255
-/// bytes, is its own fold. That depends on the label alone, and makes nothing equal that is not: folding is idempotent, so a label that folding changes
-/// is not the fold of any other. It only means that such a label is found by its exact case.
+/// Folding can lengthen: U+023A has 2 bytes, its fold 3. A label whose fold would be no label any
+/// more, having more than 255 bytes, is its own fold. That depends on the label alone, and makes
+/// nothing equal that is not: folding is idempotent, so a label that folding changes is not the
+/// fold of any other. It only means that such a label is found by its exact case.
 ///
-/// Pinned: the table is part of the rules ([`crate::Rules`]), since a lease recorded under one fold must be found under it.
+/// Pinned: the table is part of the rules ([`crate::Rules`]), since a lease recorded under one fold
+/// must be found under it.
 pub fn fold(label: &Label) -> Label {
     let bytes = label.as_bytes();
     if bytes.is_ascii() {

@@ -1,4 +1,5 @@
-//! Three-valued knowledge: leases do not convey values, they convey knowledge of values (Farsite §6).
+//! Three-valued knowledge: leases do not convey values, they convey knowledge of values (Farsite
+//! §6).
 
 use crate::{Attributes, ContentHead, Disposition, Entry, FileKind, Links, Locks, Times};
 use ident::FileId;
@@ -33,9 +34,10 @@ impl<T> Known<T> {
     }
 }
 
-/// What a decision may rest on. Each question names the kind of lease that the answer must rest on: `Write` where the
-/// operation will change the field. An implementation answers `Unknown` rather than guess; more leases may turn
-/// `Unknown` into another answer and change nothing else, which makes [`crate::decide()`] monotone.
+/// What a decision may rest on. Each question names the kind of lease that the answer must rest on:
+/// `Write` where the operation will change the field. An implementation answers `Unknown` rather
+/// than guess; more leases may turn `Unknown` into another answer and change nothing else, which
+/// makes [`crate::decide()`] monotone.
 pub trait Knowledge {
     /// The attributes of `file`.
     fn attributes(&self, file: &FileId, kind: Kind) -> Known<Attributes>;
@@ -49,7 +51,8 @@ pub trait Knowledge {
     }
     /// The head of its content.
     fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead>;
-    /// A symbolic link's target, or sealed inline content; empty if there is none (leased with the content).
+    /// A symbolic link's target, or sealed inline content; empty if there is none (leased with the
+    /// content).
     fn inline(&self, file: &FileId) -> Known<Vec<u8>>;
     /// A directory's times.
     fn times(&self, dir: &FileId, kind: Kind) -> Known<Times>;
@@ -67,11 +70,14 @@ pub trait Knowledge {
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>>;
     /// What of it is locked, as the asker may know it.
     fn locks(&self, file: &FileId, kind: Kind) -> Known<Arc<Locks>>;
-    /// What the values of everybody *else* in the black box `field` come to: whether others have `file` open, or open in a mode (rests on
-    /// `OtherRead`, [`Kind::Read`] of the field; BlackBox §4.3, §4.4).
+    /// What the values of everybody *else* in the black box `field` come to: whether others have
+    /// `file` open, or open in a mode (rests on `OtherRead`, [`Kind::Read`] of the field; BlackBox
+    /// §4.3, §4.4).
     fn others(&self, file: &FileId, field: &lease::Field) -> Known<bool>;
-    /// Whether `ancestor` is `dir` or above it. Only a server knows (from its path leases or its own state).
+    /// Whether `ancestor` is `dir` or above it. Only a server knows (from its path leases or its
+    /// own state).
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool>;
-    /// May the field be touched or changed without asking for its value? (`Times`/`Touch`, `Parent`/`Write`.)
+    /// May the field be touched or changed without asking for its value? (`Times`/`Touch`,
+    /// `Parent`/`Write`.)
     fn holds(&self, file: &FileId, field: &lease::Field, kind: Kind) -> bool;
 }

@@ -1,14 +1,19 @@
-//! Locks of byte ranges: POSIX' (`fcntl`) and BSD's (`flock`), in tables that have one form for each thing they can say.
+//! Locks of byte ranges: POSIX' (`fcntl`) and BSD's (`flock`), in tables that have one form for
+//! each thing they can say.
 //!
-//! The server's table names each lock's session. A machine is shown its own owners, and all other machines as one: that a range is locked elsewhere and how is what `fcntl(F_GETLK)`
-//! needs, and by whom is nobody's business (Farsite §6: a lease conveys knowledge, and no more of it than was asked for).
+//! The server's table names each lock's session. A machine is shown its own owners, and all other
+//! machines as one: that a range is locked elsewhere and how is what `fcntl(F_GETLK)` needs, and by
+//! whom is nobody's business (Farsite §6: a lease conveys knowledge, and no more of it than was
+//! asked for).
 
 use serde::{Deserialize, Serialize};
 
-/// Locks of one file, at most: its record is read and written whole. What is beyond that is refused with [`crate::Error::TooManyLocks`].
+/// Locks of one file, at most: its record is read and written whole. What is beyond that is refused
+/// with [`crate::Error::TooManyLocks`].
 pub const LOCKS_MAX: usize = 4096;
 
-/// The two sorts of locks, which know nothing of each other (Linux, flock(2): "flock() and fcntl() locks do not interact").
+/// The two sorts of locks, which know nothing of each other (Linux, flock(2): "flock() and fcntl()
+/// locks do not interact").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockSpace {
     /// By ranges; a process owns them, or an open file (F_OFD_SETLK).
@@ -100,7 +105,8 @@ pub struct LockChange {
     pub kind: Option<LockKind>,
 }
 
-/// All locks of a file, by holders `H`: sorted, of one holder without overlap, and in as few pieces as they can be said in.
+/// All locks of a file, by holders `H`: sorted, of one holder without overlap, and in as few pieces
+/// as they can be said in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Lock<H>>", bound(deserialize = "H: Ord + Deserialize<'de>"))]
 pub struct LockTable<H>(Vec<Lock<H>>);
@@ -170,7 +176,8 @@ impl<H: Ord> LockTable<H> {
         self.0.iter().filter(conflicts).min_by_key(|lock| lock.range.first)
     }
 
-    /// Whether `holder` has all of `range` locked exactly so (or nothing of it locked): then [`LockTable::set`] changes nothing.
+    /// Whether `holder` has all of `range` locked exactly so (or nothing of it locked): then
+    /// [`LockTable::set`] changes nothing.
     pub fn has(&self, space: LockSpace, holder: &H, range: LockRange, kind: Option<LockKind>) -> bool {
         let its = self.of(space, holder);
         match kind {
@@ -179,7 +186,8 @@ impl<H: Ord> LockTable<H> {
         }
     }
 
-    /// `holder` has `range` locked so from now on, or not at all, whatever it had locked of it before (POSIX fcntl: locks are split, merged, raised and lowered).
+    /// `holder` has `range` locked so from now on, or not at all, whatever it had locked of it
+    /// before (POSIX fcntl: locks are split, merged, raised and lowered).
     pub fn set(&mut self, space: LockSpace, holder: &H, range: LockRange, kind: Option<LockKind>, pid: u32)
     where
         H: Clone,
@@ -216,7 +224,8 @@ impl<H: Ord> LockTable<H> {
         (from, to)
     }
 
-    /// Whether two holders have what only one can have. Sorted by ranges, each lock need only be compared with what reaches into it.
+    /// Whether two holders have what only one can have. Sorted by ranges, each lock need only be
+    /// compared with what reaches into it.
     fn conflicts_within(&self) -> bool {
         let mut sorted: Vec<&Lock<H>> = self.0.iter().collect();
         sorted.sort_unstable_by_key(|lock| (lock.space, lock.range));
@@ -280,7 +289,8 @@ pub struct Conflict {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locks {
     table: LockTable<Holder>,
-    /// How many locks of others do not show, as they are one with others' beside them: all count towards [`LOCKS_MAX`].
+    /// How many locks of others do not show, as they are one with others' beside them: all count
+    /// towards [`LOCKS_MAX`].
     merged: u32,
 }
 
@@ -338,8 +348,9 @@ impl Locks {
         self.table.iter().filter(conflicts).map(|lock| lock.holder)
     }
 
-    /// What this machine has changed since `before`, as changes that each may be decided after the others: whoever has other locks now first loses all that it had, so on the
-    /// way nothing is locked that is not locked at either end, and there are never more locks than at one of them.
+    /// What this machine has changed since `before`, as changes that each may be decided after the
+    /// others: whoever has other locks now first loses all that it had, so on the way nothing is
+    /// locked that is not locked at either end, and there are never more locks than at one of them.
     pub fn changes_since(&self, before: &Locks) -> Vec<LockChange> {
         let owner = |lock: &Lock<Holder>| match lock.holder {
             Holder::Here(owner) => Some((lock.space, owner)),

@@ -1,7 +1,8 @@
 //! What users ask for, in the form in which clients log it and servers replay it.
 //!
-//! An operation holds everything that its decision needs beside knowledge: who asks, when, and the numbers drawn from the client's
-//! reservations. So deciding it again elsewhere can only give the same result.
+//! An operation holds everything that its decision needs beside knowledge: who asks, when, and the
+//! numbers drawn from the client's reservations. So deciding it again elsewhere can only give the
+//! same result.
 
 use crate::{Cred, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, ShareId, Timestamp};
 use bytes::Bytes;
@@ -21,7 +22,8 @@ pub struct NewFile {
     pub kind: FileKind,
     /// Wanted permission bits.
     pub mode: u16,
-    /// Bits that `mode` loses unless the directory has a default ACL, which takes the umask's place (POSIX.1e).
+    /// Bits that `mode` loses unless the directory has a default ACL, which takes the umask's place
+    /// (POSIX.1e).
     pub umask: u16,
     /// For devices.
     pub rdev: u32,
@@ -30,7 +32,8 @@ pub struct NewFile {
     pub target: Vec<u8>,
 }
 
-/// The character device 0 that a rename leaves in the old place: with it an overlay says that nothing is there.
+/// The character device 0 that a rename leaves in the old place: with it an overlay says that
+/// nothing is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Whiteout {
     /// That of its identifier in the directory which it stands in, and its position there.
@@ -50,7 +53,8 @@ impl Whiteout {
 /// How a rename treats the target label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameMode {
-    /// POSIX: replace what is there if kinds allow (the four-file case that Farsite §4.2 leaves out).
+    /// POSIX: replace what is there if kinds allow (the four-file case that Farsite §4.2 leaves
+    /// out).
     Replace,
     /// Windows, and RENAME_NOREPLACE: fail on an existing target.
     NoReplace,
@@ -80,7 +84,8 @@ pub struct AttributeChange {
     pub atime: Option<SetTime>,
     /// Modification time (of content, or of a directory's entries).
     pub mtime: Option<SetTime>,
-    /// It is a chown that names neither owner nor group. That costs set-id bits, too (Linux' `chown_common`).
+    /// It is a chown that names neither owner nor group. That costs set-id bits, too (Linux'
+    /// `chown_common`).
     pub keeps_owner: bool,
 }
 
@@ -102,20 +107,23 @@ pub enum XattrMode {
     Replace,
 }
 
-/// A stored piece of content: bytes `offset..offset + length` of the file. `B` is what ciphertext is in that is here: bytes of a row, for who only wants to know where extents are.
+/// A stored piece of content: bytes `offset..offset + length` of the file. `B` is what ciphertext
+/// is in that is here: bytes of a row, for who only wants to know where extents are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent<B = Bytes> {
     /// Place in the file, bytes.
     pub offset: u64,
     /// How many bytes of the file it gives: at most what the piece holds from `skip` on.
     pub length: u32,
-    /// Bytes of the opened piece to skip (what overwriting left of it need not begin at its beginning).
+    /// Bytes of the opened piece to skip (what overwriting left of it need not begin at its
+    /// beginning).
     pub skip: u32,
     /// The sealed piece.
     pub piece: Piece<B>,
 }
 
-/// A sealed (encrypted) run of bytes: the unit that is hashed, sealed and read whole. `B` as of an [`Extent`].
+/// A sealed (encrypted) run of bytes: the unit that is hashed, sealed and read whole. `B` as of an
+/// [`Extent`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece<B = Bytes> {
     /// Bytes of plain content in it (its ciphertext is 16 longer, the authentication tag).
@@ -155,16 +163,19 @@ impl<B> Place<B> {
 /// What a publication does to content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContentChange {
-    /// The whole content, at most [`crate::INLINE_BYTES_MAX`], is what this holds; extents, if any, go.
+    /// The whole content, at most [`crate::INLINE_BYTES_MAX`], is what this holds; extents, if any,
+    /// go.
     Inline {
-        /// Nonce and ciphertext, [`crate::INLINE_SEAL_BYTES`] longer than the content; empty, if that is.
+        /// Nonce and ciphertext, [`crate::INLINE_SEAL_BYTES`] longer than the content; empty, if
+        /// that is.
         #[serde(with = "serde_bytes")]
         sealed: Vec<u8>,
         /// The file's key, the first time that it needs one.
         key: Option<[u8; 32]>,
     },
-    /// Content beyond `truncate_to` goes first (when the file was cut shorter in between); then each range in `punch` becomes a
-    /// hole; then each extent replaces whatever its range had. Inline content, if any, goes: who publishes has carried it over.
+    /// Content beyond `truncate_to` goes first (when the file was cut shorter in between); then
+    /// each range in `punch` becomes a hole; then each extent replaces whatever its range had.
+    /// Inline content, if any, goes: who publishes has carried it over.
     Extents {
         /// Smallest size that the file had since the last publication, if it ever shrank.
         truncate_to: Option<u64>,
@@ -189,8 +200,9 @@ pub enum Operation {
     Stat { file: FileId },
     /// May `cred` read, write, execute (bits 4, 2, 1)?
     Access { file: FileId, mask: u8, cred: Cred },
-    /// May `cred`, with these permissions, have one more handle: `open` beside `own`, which is what this client has? A question: the handle itself is a
-    /// change of own values of black boxes, which no server keeps.
+    /// May `cred`, with these permissions, have one more handle: `open` beside `own`, which is what
+    /// this client has? A question: the handle itself is a change of own values of black boxes,
+    /// which no server keeps.
     Open { file: FileId, mask: u8, open: Open, own: Open, cred: Cred },
     /// Target of a symbolic link.
     ReadLink { file: FileId },
@@ -206,10 +218,12 @@ pub enum Operation {
     Create { dir: FileId, label: Label, position: u64, new: NewFile, cred: Cred, time: Timestamp },
     /// A further label for a file that is not a directory.
     Link { file: FileId, dir: FileId, label: Label, position: u64, cred: Cred, time: Timestamp },
-    /// unlink, or rmdir when `directory`. `open`: this client has handles on the file, so it stays until they are closed.
+    /// unlink, or rmdir when `directory`. `open`: this client has handles on the file, so it stays
+    /// until they are closed.
     Unlink { dir: FileId, label: Label, directory: bool, open: bool, cred: Cred, time: Timestamp },
-    /// Rename. `position` is the moved entry's new place in `to_dir`, unless something is replaced there (or exchanged): a label
-    /// that is there throughout stays where it is, so that no listing misses it. `open` as in `Unlink`, of a replaced file.
+    /// Rename. `position` is the moved entry's new place in `to_dir`, unless something is replaced
+    /// there (or exchanged): a label that is there throughout stays where it is, so that no listing
+    /// misses it. `open` as in `Unlink`, of a replaced file.
     Rename {
         from_dir: FileId,
         from: Label,
@@ -236,8 +250,8 @@ pub enum Operation {
     },
     /// removexattr.
     RemoveXattr { file: FileId, name: Label, cred: Cred, time: Timestamp },
-    /// New content, under the content's write lease. Whether the user might write was decided when the file was opened
-    /// (POSIX checks then, and only then), so what counts here is the lease.
+    /// New content, under the content's write lease. Whether the user might write was decided when
+    /// the file was opened (POSIX checks then, and only then), so what counts here is the lease.
     Publish {
         file: FileId,
         version: u64,
@@ -246,13 +260,15 @@ pub enum Operation {
         ctime: Timestamp,
         change: ContentChange,
     },
-    /// The file was read at `time`. What has read it may, so only the lease counts, and one to read attributes is enough: many move an
-    /// access time, none is recalled for it.
+    /// The file was read at `time`. What has read it may, so only the lease counts, and one to read
+    /// attributes is enough: many move an access time, none is recalled for it.
     Accessed { file: FileId, time: Timestamp },
-    /// From now on `link` goes with the last handle of `file` that anybody has, or none does after all (Windows' deletion disposition, BlackBox §3.3). `own` is what this
-    /// client has open, the right to delete among it.
+    /// From now on `link` goes with the last handle of `file` that anybody has, or none does after
+    /// all (Windows' deletion disposition, BlackBox §3.3). `own` is what this client has open, the
+    /// right to delete among it.
     SetDisposition { file: FileId, link: Option<Link>, own: Open, cred: Cred, time: Timestamp },
-    /// The last handle of a file was closed that has no links, or whose disposition is set. Who set it had the permission.
+    /// The last handle of a file was closed that has no links, or whose disposition is set. Who set
+    /// it had the permission.
     Dispose { file: FileId, time: Timestamp },
     /// Locks a range of bytes or unlocks it. Needs a handle and no other permission.
     Lock { file: FileId, change: LockChange },

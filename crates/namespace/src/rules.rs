@@ -1,14 +1,17 @@
 //! The versions of the rules.
 
-/// A version of the rules: [`crate::decide()`], [`crate::fold()`], and how effects are carried out. Each update names the version that decided it, and is decided
-/// again by the same; whatever changes an answer is a new version.
+/// A version of the rules: [`crate::decide()`], [`crate::fold()`], and how effects are carried out.
+/// Each update names the version that decided it, and is decided again by the same; whatever
+/// changes an answer is a new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Rules {
     /// The oldest that this program knows.
     Two = 2,
-    /// The time of the last status change moves with every change ([`crate::Timestamp::moved`]). Before, one by a machine whose clock was behind left it as it was, so
-    /// who compares these times (incremental backups do) did not see the change. And there are policies ([`crate::POLICY`]).
+    /// The time of the last status change moves with every change ([`crate::Timestamp::moved`]).
+    /// Before, one by a machine whose clock was behind left it as it was, so who compares these
+    /// times (incremental backups do) did not see the change. And there are policies
+    /// ([`crate::POLICY`]).
     Three = 3,
 }
 

@@ -8,13 +8,14 @@ use std::str::FromStr;
 
 /// At most so many copies, data fragments, or parity fragments: each is said in four bits.
 const COUNT_MAX: u8 = 15;
-/// What the names have behind their random bytes that say more than that: no other name has it, but for one in 2^48.
+/// What the names have behind their random bytes that say more than that: no other name has it, but
+/// for one in 2^48.
 const MARK: &[u8; 6] = b"spread";
 const SPREAD: usize = 14;
 const FRAGMENT: usize = 15;
 
-/// Name of a share: 128 random bits. Where the policy is another than usual it is 64 of these, a mark, a byte that says how the share is spread, and one that says which fragment
-/// this is.
+/// Name of a share: 128 random bits. Where the policy is another than usual it is 64 of these, a
+/// mark, a byte that says how the share is spread, and one that says which fragment this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShareId(pub [u8; 16]);
 
@@ -26,7 +27,8 @@ impl fmt::Display for ShareId {
 }
 
 impl ShareId {
-    /// A name with the same random bits that says so: for who has stored nothing under it yet. One that says nothing is spread as usual.
+    /// A name with the same random bits that says so: for who has stored nothing under it yet. One
+    /// that says nothing is spread as usual.
     pub fn spread_as(mut self, spread: Spread) -> ShareId {
         if spread != Spread::Usual {
             self.0[SPREAD - MARK.len()..SPREAD].copy_from_slice(MARK);

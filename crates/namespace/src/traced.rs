@@ -6,8 +6,8 @@ use lease::{Field, Kind, Label, Lease};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Knowledge that records what it is asked. A server decides on its state in this wrapper: when the verdict is
-/// [`crate::Verdict::Done`], what was recorded is the proof, and so what to grant.
+/// Knowledge that records what it is asked. A server decides on its state in this wrapper: when the
+/// verdict is [`crate::Verdict::Done`], what was recorded is the proof, and so what to grant.
 pub struct Traced<'a, K: ?Sized> {
     knowledge: &'a K,
     asked: RefCell<Vec<Lease>>,

@@ -8,7 +8,8 @@ use lease::{Label, Lease};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// Why an operation is refused: answers of the file system, not faults. A front door turns them into errno or NTSTATUS:
+/// Why an operation is refused: answers of the file system, not faults. A front door turns them
+/// into errno or NTSTATUS:
 ///
 /// | answer | errno | NTSTATUS |
 /// | --- | --- | --- |
@@ -36,7 +37,8 @@ use smallvec::SmallVec;
 /// | `Deadlock` | EDEADLK | POSSIBLE_DEADLOCK |
 /// | `Interrupted` | EINTR | CANCELLED |
 ///
-/// `Stale` for a [`crate::Operation::Publish`] says that the file is gone, and so that nothing was lost.
+/// `Stale` for a [`crate::Operation::Publish`] says that the file is gone, and so that nothing was
+/// lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum Error {
     /// No such label (ENOENT).
@@ -69,7 +71,8 @@ pub enum Error {
     /// The file itself is gone (ESTALE).
     #[error("stale file")]
     Stale,
-    /// Another handle on the file does not go with the modes wanted (EBUSY, as Linux' SMB client has it; BlackBox §4.4).
+    /// Another handle on the file does not go with the modes wanted (EBUSY, as Linux' SMB client
+    /// has it; BlackBox §4.4).
     #[error("open elsewhere, and not shared")]
     SharingViolation,
     /// The file goes with its last handle, and gets no more (ENOENT, likewise; BlackBox §3.3).
@@ -90,7 +93,8 @@ pub enum Error {
     /// The file's content cannot be had, or fails its hash (EIO).
     #[error("content is missing or damaged")]
     Damaged,
-    /// This machine lost the lease that the call rested on, or the file system is shutting down (EIO).
+    /// This machine lost the lease that the call rested on, or the file system is shutting down
+    /// (EIO).
     #[error("cut off from the servers")]
     CutOff,
     /// This machine may only read (EROFS).
@@ -140,7 +144,8 @@ pub struct Stat {
     pub mtime: Timestamp,
 }
 
-/// One change to one field. Applying the effects of a decision in order is all that executing it means, on either side.
+/// One change to one field. Applying the effects of a decision in order is all that executing it
+/// means, on either side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// A file comes into being (its other fields are empty; effects that follow fill them).
@@ -168,13 +173,16 @@ pub enum Effect {
     Times { dir: FileId, times: Times },
     /// The extended attribute becomes this, or goes.
     Xattr { file: FileId, name: Label, value: Option<Vec<u8>> },
-    /// The content's head becomes this and its extents change so. With [`ContentChange::Extents`] `head.occupied` is still the old one: a head does
-    /// not tell what there was, so whoever carries this out adds the lengths of extents that rows gain, and subtracts those that they lose and the length of
-    /// inline content that goes. With the other changes it is right as it stands.
+    /// The content's head becomes this and its extents change so. With [`ContentChange::Extents`]
+    /// `head.occupied` is still the old one: a head does not tell what there was, so whoever
+    /// carries this out adds the lengths of extents that rows gain, and subtracts those that they
+    /// lose and the length of inline content that goes. With the other changes it is right as it
+    /// stands.
     Content { file: FileId, head: ContentHead, change: ContentChange },
     /// Deletion is pending from now on, or not any more.
     Disposition { file: FileId, disposition: Option<Disposition> },
-    /// The last link went, and somebody may have it open: it stays, without a name, until nobody has.
+    /// The last link went, and somebody may have it open: it stays, without a name, until nobody
+    /// has.
     Orphan { file: FileId },
     /// The file is no more: all its rows go, and its shares' leases with them.
     Death { file: FileId },
@@ -206,7 +214,8 @@ pub enum Verdict {
         /// One counterexample: knowing these fields is enough to know the refusal.
         evidence: Vec<Lease>,
     },
-    /// These leases are wanted to say more (at least the first that is missing; a server, which knows all, finds the rest).
+    /// These leases are wanted to say more (at least the first that is missing; a server, which
+    /// knows all, finds the rest).
     Unknown {
         /// In the order in which they were missed.
         wants: Vec<Lease>,

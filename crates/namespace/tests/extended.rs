@@ -221,7 +221,8 @@ fn a_list_decides_for_all_but_owner_and_root() {
     set_acl(&mut both, ACCESS, "1:7 4:1 8@50:2 16:7 32:0", "d", "1:10").unwrap();
     assert_eq!(both.run_text("6:10,50 lookup d/new"), Err(Error::NotFound));
     assert_eq!(both.run_text("6:10,50 create 644 0 d/new"), Err(Error::AccessDenied));
-    // As in Linux, where the group's bits (the mask) are all zero the list is not looked at, and "others" is what is left.
+    // As in Linux, where the group's bits (the mask) are all zero the list is not looked at, and
+    // "others" is what is left.
     s.run_text("1:10 chmod 705 d").unwrap();
     assert!(matches!(s.run_text("5:5 lookup d/f"), Ok(Answer::Entry(_))));
 }
@@ -264,7 +265,8 @@ fn share(at: u32) -> Place {
     Place::Share { share: ShareId([7; 16]), at }
 }
 
-/// Version, size and change of a publication to a file that is at version 4, has size 100 and no key.
+/// Version, size and change of a publication to a file that is at version 4, has size 100 and no
+/// key.
 #[test]
 fn publications() {
     let put = |truncate_to, put, key| ContentChange::Extents { truncate_to, punch: vec![], put, key };

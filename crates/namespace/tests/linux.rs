@@ -1,4 +1,5 @@
-//! Users with groups and capabilities get what they get on ext4: `linux/table.txt`, which `linux/record.py` has recorded there.
+//! Users with groups and capabilities get what they get on ext4: `linux/table.txt`, which
+//! `linux/record.py` has recorded there.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 

@@ -102,7 +102,8 @@ proptest! {
                 table.change(&session, &change);
                 naive.set(session, &change);
                 prop_assert_eq!(seen.has(&change), before == table);
-                // Whoever has the lease changes what it sees, the server what there is: the two stay in step.
+                // Whoever has the lease changes what it sees, the server what there is: the two
+                // stay in step.
                 let mut seen = seen;
                 seen.change(&change);
                 prop_assert_eq!(seen, table.seen_by(&session));
@@ -113,7 +114,8 @@ proptest! {
         }
     }
 
-    /// What is written down when a lease goes brings the server to where the machine is, and each step of it may be decided.
+    /// What is written down when a lease goes brings the server to where the machine is, and each
+    /// step of it may be decided.
     #[test]
     fn changes_in_between_can_be_left_out(before in changes(), after in changes()) {
         let mut table = LockTable::default();

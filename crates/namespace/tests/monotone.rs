@@ -1,4 +1,5 @@
-//! With more knowledge an answer other than `Unknown` stays the same; and what is wanted, once granted, decides.
+//! With more knowledge an answer other than `Unknown` stays the same; and what is wanted, once
+//! granted, decides.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -28,7 +29,8 @@ fn some_leases(choices: &mut Choices<'_>, trace: &[Lease]) -> Vec<Lease> {
 fn check_monotone(rules: Rules, tree: &Tree, operation: &Operation, choices: &mut Choices<'_>) {
     let (full, trace) = decide_traced(rules, tree, operation);
     let mut leases = some_leases(choices, &trace);
-    // Each round grants what was wanted, as a server would that did not find out the rest by itself.
+    // Each round grants what was wanted, as a server would that did not find out the rest by
+    // itself.
     for _ in 0..=trace.len() {
         match decide(rules, operation, &Seen { tree, leases: &leases }) {
             Verdict::Unknown { wants } => {

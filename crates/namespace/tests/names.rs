@@ -1,4 +1,5 @@
-//! link, unlink, rmdir and rename, as rows: every combination of kinds, and what becomes of the files.
+//! link, unlink, rmdir and rename, as rows: every combination of kinds, and what becomes of the
+//! files.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -135,7 +136,8 @@ fn exchange() {
     );
 }
 
-/// What an overlay hides is marked by the character device 0, in the same step that moves the file away.
+/// What an overlay hides is marked by the character device 0, in the same step that moves the file
+/// away.
 #[test]
 fn a_rename_leaves_a_whiteout() {
     rows(
@@ -149,7 +151,8 @@ fn a_rename_leaves_a_whiteout() {
     );
 }
 
-/// Whoever lists meanwhile ends at what was there when the listing began, and must not miss a name that always is.
+/// Whoever lists meanwhile ends at what was there when the listing began, and must not miss a name
+/// that always is.
 #[test]
 fn a_label_that_is_there_throughout_keeps_its_position() {
     let position = |s: &mut Situation, path: &str| match s.run_text(&format!("0:0 lookup {path}")) {
@@ -268,7 +271,8 @@ fn an_orphan_is_disposed_of_and_linked_nowhere() {
     }
 }
 
-/// Whether a file dies or is orphaned depends on what the client says of itself and knows of the others.
+/// Whether a file dies or is orphaned depends on what the client says of itself and knows of the
+/// others.
 #[test]
 fn death_needs_to_know_that_nobody_else_has_it_open() {
     let mut s = Situation::new(KINDS);

@@ -1,4 +1,5 @@
-//! Windows' handles: who may open what, and what becomes of a file that is to be deleted (BlackBox §3.3, §4.4).
+//! Windows' handles: who may open what, and what becomes of a file that is to be deleted (BlackBox
+//! §3.3, §4.4).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 

@@ -73,7 +73,8 @@ fn only_root_makes_devices() {
     );
 }
 
-/// May one take `file` out: everybody may write the directory, so only the sticky bit says no, and with another error.
+/// May one take `file` out: everybody may write the directory, so only the sticky bit says no, and
+/// with another error.
 #[test]
 fn sticky_directories() {
     rows(

@@ -1,4 +1,5 @@
-//! How new a state this machine's share server has acted on. An empty state refers to nothing, and an older one not to what was stored since: neither is authority to let go of anything.
+//! How new a state this machine's share server has acted on. An empty state refers to nothing, and
+//! an older one not to what was stored since: neither is authority to let go of anything.
 //!
 //! ```text
 //! shares/acted-for    the number of the latest session that had begun in a state by which something was let go
@@ -37,7 +38,8 @@ impl Acted {
         }
     }
 
-    /// Whether the state was found to be no older than what was acted on: before that, and if it is, nothing is let go.
+    /// Whether the state was found to be no older than what was acted on: before that, and if it
+    /// is, nothing is let go.
     pub(crate) fn trusts(&self) -> bool {
         self.trusts.load(SeqCst)
     }

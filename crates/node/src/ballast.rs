@@ -1,7 +1,9 @@
-//! Room that a machine keeps for its start: on a disk that others have filled it comes up all the same, so that its users can delete.
+//! Room that a machine keeps for its start: on a disk that others have filled it comes up all the
+//! same, so that its users can delete.
 //!
-//! What a start writes is little (its number, the lease database's shared memory and log), but there is no mount to delete anything by if there is no room for it. So the
-//! file is given up first, and set aside again once the machine is up, as much of it as there is room for by then.
+//! What a start writes is little (its number, the lease database's shared memory and log), but
+//! there is no mount to delete anything by if there is no room for it. So the file is given up
+//! first, and set aside again once the machine is up, as much of it as there is room for by then.
 
 use os::private;
 use std::fs;

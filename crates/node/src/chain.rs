@@ -1,4 +1,5 @@
-//! A file of frames, of which each has a hash that covers the one before it: none can be changed, left out or moved, and what is cut off is seen if the last frame says that it is the last.
+//! A file of frames, of which each has a hash that covers the one before it: none can be changed,
+//! left out or moved, and what is cut off is seen if the last frame says that it is the last.
 //!
 //! ```text
 //! file     magic (8) · format (u32 LE) · frames

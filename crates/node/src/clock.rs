@@ -5,7 +5,8 @@ use lease::Time;
 use namespace::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Both clocks, read together: leases count in the one that runs during suspend, files are stamped with the other.
+/// Both clocks, read together: leases count in the one that runs during suspend, files are stamped
+/// with the other.
 pub fn now() -> Now {
     let wall = clock_gettime(ClockId::Realtime);
     let nanos = u32::try_from(wall.tv_nsec).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! The cluster as people see it: inviting, listing and expelling machines, and who holds leases on a file.
+//! The cluster as people see it: inviting, listing and expelling machines, and who holds leases on
+//! a file.
 
 use crate::net::{Listener, Token, fingerprint};
 use crate::server::Server;
@@ -264,7 +265,8 @@ pub(crate) fn reachable_at(listens: SocketAddr) -> Vec<String> {
     addresses.into_iter().map(|(_, ip)| SocketAddr::new(ip, listens.port()).to_string()).collect()
 }
 
-/// Whether this is a bridge to which no device belongs, as of containers and virtual machines here: nobody else gets to its address, and other machines may have a network of their own there.
+/// Whether this is a bridge to which no device belongs, as of containers and virtual machines here:
+/// nobody else gets to its address, and other machines may have a network of their own there.
 /// `interfaces` is where Linux says that.
 fn ends_here(interfaces: &Path, name: &str) -> bool {
     let Ok(mut ports) = std::fs::read_dir(interfaces.join(name).join("brif")) else { return false };

@@ -1,6 +1,7 @@
 //! The control socket: how `leasehold status` and `leasehold fsck` ask a running machine.
 //!
-//! One request a connection, a line of JSON; answers are lines of JSON, progress first. Who may connect: see `control_socket`.
+//! One request a connection, a line of JSON; answers are lines of JSON, progress first. Who may
+//! connect: see `control_socket`.
 
 use crate::backup::{self, BackupOrder, BackupReport};
 use crate::cluster::{FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport};
@@ -203,7 +204,8 @@ impl Request {
         }
     }
 
-    /// It is about this machine, or about what is on its disk: for who is on this machine, and for nobody else. The rest is about the whole cluster.
+    /// It is about this machine, or about what is on its disk: for who is on this machine, and for
+    /// nobody else. The rest is about the whole cluster.
     fn is_local(&self) -> bool {
         match self {
             Request::Status
@@ -227,7 +229,8 @@ impl Request {
     }
 }
 
-/// Who is to be asked instead of this server: what is about the whole cluster only the leader can say.
+/// Who is to be asked instead of this server: what is about the whole cluster only the leader can
+/// say.
 fn leader_to_ask(membership: &Membership, request: &Request) -> Option<String> {
     let follows = membership.server().is_some_and(|server| !server.group().leads());
     (follows && !request.is_local()).then(|| membership.link_status().map(|status| status.server)).flatten()
@@ -369,7 +372,8 @@ pub fn shares<T: DeserializeOwned>(
 }
 
 /// Writes shares and paths (`which`; all shares if there are none) of the server on `data` with
-/// their leases into `file`: through the running machine, or out of the store of one that is not up.
+/// their leases into `file`: through the running machine, or out of the store of one that is not
+/// up.
 pub fn export_shares(
     data: &Path,
     file: &Path,
@@ -383,7 +387,8 @@ pub fn export_shares(
     }
 }
 
-/// Exports shares from the store in `data`, of a machine that is not up: whatever became of its server, or of the others.
+/// Exports shares from the store in `data`, of a machine that is not up: whatever became of its
+/// server, or of the others.
 fn export_stopped(
     data: &Path,
     file: &Path,
@@ -438,7 +443,8 @@ pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
     ask_running(data, &Request::Servers, &mut |_| {})
 }
 
-/// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there was when it was asked.
+/// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there
+/// was when it was asked.
 pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
     ask_running(data, &Request::AddServer(who.to_owned()), progress)
 }
@@ -462,7 +468,8 @@ pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<Au
     ask_running(data, &Request::RenewAuthority, progress)
 }
 
-/// Makes a backup of what the server on `data` has: through the running machine, or by bringing one up without a mount for as long as it takes.
+/// Makes a backup of what the server on `data` has: through the running machine, or by bringing one
+/// up without a mount for as long as it takes.
 pub fn back_up(
     data: &Path,
     order: &BackupOrder,
@@ -477,7 +484,8 @@ pub fn back_up(
     report.map_err(|error| AskError::Failed(in_words(&error)))
 }
 
-/// Checks everything on `data`: through the running machine, or by bringing one up without a mount for as long as it takes.
+/// Checks everything on `data`: through the running machine, or by bringing one up without a mount
+/// for as long as it takes.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
     if let Some(report) = ask(data, &Request::Fsck, progress)? {
         return Ok(report);

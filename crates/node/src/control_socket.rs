@@ -1,4 +1,5 @@
-//! The control socket as a file: whose it is, and who may call. Its guard is its own mode, whatever the umask and the directory's mode, and whom the kernel says is calling.
+//! The control socket as a file: whose it is, and who may call. Its guard is its own mode, whatever
+//! the umask and the directory's mode, and whom the kernel says is calling.
 
 use rustix::fs::{Mode, fchmod};
 use rustix::net::sockopt::socket_peercred;
@@ -51,7 +52,8 @@ fn may_ask(caller: Uid, owner: Uid) -> bool {
     caller.is_root() || caller == owner
 }
 
-/// Socket addresses hold 107 bytes, and data directories may be deeper: go through a descriptor of the directory.
+/// Socket addresses hold 107 bytes, and data directories may be deeper: go through a descriptor of
+/// the directory.
 fn at(socket: &Path) -> Result<(File, PathBuf)> {
     let dir = File::open(socket.parent().unwrap_or(Path::new(".")))?;
     let name = socket.file_name().unwrap_or_default();

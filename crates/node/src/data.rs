@@ -145,7 +145,8 @@ pub enum DataError {
 /// So many of its starts a directory tells apart from those of its copies.
 const REMEMBERED: usize = 8;
 
-/// Who a machine is, and what its directory has been given: what of that is missing was lost, and is never taken for a first start.
+/// Who a machine is, and what its directory has been given: what of that is missing was lost, and
+/// is never taken for a first start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Its number in the cluster.
@@ -282,7 +283,8 @@ pub(crate) struct Cluster {
     /// It was a server, has lost what that had, and is to be one again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
-    /// Where its server listens, if nobody says otherwise: the others look for it there when all have been down.
+    /// Where its server listens, if nobody says otherwise: the others look for it there when all
+    /// have been down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listens: Option<SocketAddr>,
     /// What this machine is called.
@@ -362,7 +364,8 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Takes hold of `path`, making it if it does not exist; counts a start. `purpose` is what others are told who find it taken.
+    /// Takes hold of `path`, making it if it does not exist; counts a start. `purpose` is what
+    /// others are told who find it taken.
     pub fn take(path: &Path, purpose: &str) -> Result<DataDir, DataError> {
         private::make_dir(path).map_err(io("make", path))?;
         if path.join(RESTORING).exists() {
@@ -412,8 +415,8 @@ impl DataDir {
         Ok(Joining { path: path.to_path_buf(), _lock: lock(path, "leasehold join")? })
     }
 
-    /// Takes hold of `path` to make it a data directory out of a backup: there must be nothing yet, but for what a restore has left that was cut short. Until it is
-    /// finished it is nobody's.
+    /// Takes hold of `path` to make it a data directory out of a backup: there must be nothing yet,
+    /// but for what a restore has left that was cut short. Until it is finished it is nobody's.
     pub(crate) fn begin_restore(path: &Path) -> Result<BegunRestore, DataError> {
         private::make_dir(path).map_err(io("make", path))?;
         let mark = path.join(RESTORING);
@@ -435,7 +438,8 @@ impl DataDir {
         Ok(BegunRestore { path: path.to_path_buf(), _lock: lock })
     }
 
-    /// Takes hold of `path`, a machine's that is not up, for as long as the file is open: to look at what is there, which is no start.
+    /// Takes hold of `path`, a machine's that is not up, for as long as the file is open: to look
+    /// at what is there, which is no start.
     pub(crate) fn hold(path: &Path, purpose: &str) -> Result<File, DataError> {
         if path.join(RESTORING).exists() {
             return Err(DataError::Restoring { dir: path.to_path_buf() });
@@ -501,7 +505,8 @@ fn has_format(path: &Path) -> bool {
     path.join("format").exists() || path.join(COPIES).join("format").exists()
 }
 
-/// Whether the directory, which has no format, was a machine's that has been started: the format is there before it counts a start.
+/// Whether the directory, which has no format, was a machine's that has been started: the format is
+/// there before it counts a start.
 fn was_started(path: &Path) -> Result<bool, DataError> {
     Ok(STARTED.iter().any(|name| path.join(name).exists())
         && (path.join(COPIES).exists() || read_file(path, "machine.json")?.is_some()))
@@ -551,7 +556,8 @@ fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
     Ok(file)
 }
 
-/// Reads all small files of the data directory `dir`, which puts right what is damaged and has a sound copy.
+/// Reads all small files of the data directory `dir`, which puts right what is damaged and has a
+/// sound copy.
 pub(crate) fn read_small(dir: &Path) -> Result<(), DataError> {
     format_in(dir)?;
     SMALL.iter().try_for_each(|name| read_file(dir, name).map(drop))
@@ -565,7 +571,8 @@ fn keep_format(path: &Path) -> Result<(), DataError> {
     replace_plain(path, "format", text.as_bytes())
 }
 
-/// The format of the directory `path`. No bit that flips makes another version of ours of it, and no later version leaves the copy as it was.
+/// The format of the directory `path`. No bit that flips makes another version of ours of it, and
+/// no later version leaves the copy as it was.
 fn format_in(path: &Path) -> Result<u32, DataError> {
     let read = |file: &Path| {
         let bytes = fs::read(file).map_err(io("read", file))?;

@@ -1,7 +1,8 @@
-//! Carries out what the client puts out, and brings it what comes of it: the part of a machine that its threads share.
+//! Carries out what the client puts out, and brings it what comes of it: the part of a machine that
+//! its threads share.
 //!
-//! Lock order: the client before the server's state. [`Upstream::send`] never blocks and deliveries hold no lock of the server's, so
-//! neither order can close a circle.
+//! Lock order: the client before the server's state. [`Upstream::send`] never blocks and deliveries
+//! hold no lock of the server's, so neither order can close a circle.
 
 use crate::clock;
 use crate::copies::Copies;
@@ -38,13 +39,16 @@ const WAITS_FIRST: Duration = Duration::from_secs(2);
 const WAITS_AGAIN: Duration = Duration::from_secs(30);
 /// How long a start may take until the session is open.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a read is tried whose content was not where it was said to be: what was overwritten meanwhile by another machine is gone, once this one has let go of it.
+/// How often a read is tried whose content was not where it was said to be: what was overwritten
+/// meanwhile by another machine is gone, once this one has let go of it.
 const READS_MAX: u8 = 3;
 /// How often the client is looked after.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a session is renewed in which there is only the rest of an earlier start's log to apply.
+/// How often a session is renewed in which there is only the rest of an earlier start's log to
+/// apply.
 const RENEWAL: Duration = Duration::from_secs(5);
-/// How long an orderly end waits for a server that cannot be reached, and for one that does not get on; what is left then is kept.
+/// How long an orderly end waits for a server that cannot be reached, and for one that does not get
+/// on; what is left then is kept.
 const AWAY: Duration = Duration::from_secs(5);
 const STUCK: Duration = Duration::from_secs(20);
 
@@ -53,7 +57,8 @@ pub(crate) struct Engine {
     hosted: Mutex<Hosted>,
     /// Signalled when the session opens and when the client has nothing left to get out.
     changed: Condvar,
-    /// The way to the server: here, as long as it is the only one; there from when it is another, or there are several.
+    /// The way to the server: here, as long as it is the only one; there from when it is another,
+    /// or there are several.
     here: OnceLock<Upstream>,
     there: OnceLock<Upstream>,
     copies: OnceLock<Copies>,
@@ -89,12 +94,14 @@ struct Hosted {
     receipt: Option<Receipt>,
     /// What the latest connection is in. Its beginning may still be on its way.
     welcomed: Option<SessionId>,
-    /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
+    /// What the client is in: the one whose beginning it has heard. Only that can go on over the
+    /// next connection.
     session: Option<SessionId>,
     open: bool,
     /// What is to be stored and is not yet, by number.
     unstored: BTreeMap<u64, Upload>,
-    /// What is stored, and whose publication the server may not have: should the session end, nobody else keeps it.
+    /// What is stored, and whose publication the server may not have: should the session end,
+    /// nobody else keeps it.
     unsettled: FxHashMap<ShareId, Upload>,
     /// What the last end has left, until the server has it. The client begins after that.
     goes_on: Option<GoesOn>,
@@ -118,7 +125,8 @@ struct GoesOn {
 pub(crate) enum Ended {
     /// The server has everything.
     Clean,
-    /// What is left of `count` changes is kept under this number; whether the next start goes on with it.
+    /// What is left of `count` changes is kept under this number; whether the next start goes on
+    /// with it.
     Kept { number: u64, count: usize, goes_on: bool },
     /// What is left could not be kept.
     Lost { count: usize, why: crate::data::DataError },
@@ -134,7 +142,8 @@ pub(crate) struct Greeting {
 }
 
 impl Hosted {
-    /// A server that has less of this client's log than it had acknowledged has forgotten it: for this client its session is over, and nothing that it says next rests on what it had.
+    /// A server that has less of this client's log than it had acknowledged has forgotten it: for
+    /// this client its session is over, and nothing that it says next rests on what it had.
     fn unless_forgotten(&self, message: ToClient) -> ToClient {
         match message {
             ToClient::Resumed { through, .. } if through < self.client.acknowledged() => {
@@ -148,7 +157,8 @@ impl Hosted {
     }
 }
 
-/// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`], [`Engine::revoke`].
+/// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`],
+/// [`Engine::revoke`].
 pub(crate) struct Queues {
     pub uploads: Receiver<Upload>,
     pub chores: Receiver<Chore>,
@@ -186,7 +196,8 @@ struct After {
 }
 
 impl Engine {
-    /// Of the machine `identity`, which starts now so. The way to the server comes by [`Engine::connect`].
+    /// Of the machine `identity`, which starts now so. The way to the server comes by
+    /// [`Engine::connect`].
     pub(crate) fn new(
         seed: [u8; 32],
         identity: (MachineId, Start),
@@ -239,13 +250,15 @@ impl Engine {
         let _ = self.me.set(Arc::downgrade(self));
     }
 
-    /// The way to the server: before any thread is started that needs it, and once more if that changes from this machine to another.
+    /// The way to the server: before any thread is started that needs it, and once more if that
+    /// changes from this machine to another.
     pub(crate) fn connect(&self, upstream: Upstream) {
         let way = if matches!(upstream, Upstream::There(_)) { &self.there } else { &self.here };
         let _ = way.set(upstream);
     }
 
-    /// Threads end when they next look. Front doors hold the machine; it does not hold them any longer.
+    /// Threads end when they next look. Front doors hold the machine; it does not hold them any
+    /// longer.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.caches.write().clear();
@@ -294,7 +307,8 @@ impl Engine {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         if let Some(goes_on) = &hosted.goes_on {
-            // The session counts as its start did; the process that calls is of this one, and no copy's.
+            // The session counts as its start did; the process that calls is of this one, and no
+            // copy's.
             let Whose { machine, incarnation, session } = goes_on.unsent.whose;
             let start = Start { incarnation, ..hosted.identity.1.clone() };
             return Greeting { machine, start, session: Some(session), receipt: hosted.receipt };
@@ -324,7 +338,8 @@ impl Engine {
         Some(start.incarnation)
     }
 
-    /// Waits for the session, unless the server refuses it. One that is elsewhere may be away for as long as it likes: `waits` is called now and then.
+    /// Waits for the session, unless the server refuses it. One that is elsewhere may be away for
+    /// as long as it likes: `waits` is called now and then.
     pub(crate) fn wait_until_open(&self, waits: &mut dyn FnMut()) -> Result<(), MachineError> {
         let mut deadline = Instant::now() + START_TIMEOUT;
         let mut say = Instant::now() + WAITS_FIRST;
@@ -354,12 +369,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The server does not take this machine (any more): it has been expelled. Nothing it knows counts, and nobody is to wait for it.
+    /// The server does not take this machine (any more): it has been expelled. Nothing it knows
+    /// counts, and nobody is to wait for it.
     pub(crate) fn refused(&self) {
         if self.refused.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The session is over, whether the connection lasted long enough to say so or not: what could not be applied is salvaged.
+        // The session is over, whether the connection lasted long enough to say so or not: what
+        // could not be applied is salvaged.
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         if let Some(goes_on) = hosted.goes_on.take() {
@@ -509,7 +526,8 @@ impl Engine {
         }
     }
 
-    /// Does what must not hold the lock. `may_block`: this thread may wait for the disk (a front door's own).
+    /// Does what must not hold the lock. `may_block`: this thread may wait for the disk (a front
+    /// door's own).
     fn finish(&self, mut after: After, may_block: bool) {
         while !after.queries.is_empty() {
             let queries = std::mem::take(&mut after.queries);
@@ -570,7 +588,8 @@ impl Engine {
         }
     }
 
-    /// Takes back from below what is recalled, until the machine stops. By several threads: what the kernel is slow to let go of holds up no other recall.
+    /// Takes back from below what is recalled, until the machine stops. By several threads: what
+    /// the kernel is slow to let go of holds up no other recall.
     pub(crate) fn revoke(&self, yields: &Mutex<Receiver<Yield>>) {
         while !self.is_stopping() {
             let next = yields.lock().recv_timeout(STOP_LOOK);
@@ -581,7 +600,8 @@ impl Engine {
         }
     }
 
-    /// Trap: who asks from here on is answered under no lease that is let go here, and has nothing taken back: that would make the kernel disregard what it is just being told.
+    /// Trap: who asks from here on is answered under no lease that is let go here, and has nothing
+    /// taken back: that would make the kernel disregard what it is just being told.
     fn yielded<'a>(&self, number: u64, again: Vec<Seal<'a>>) -> Vec<Recheck<'a>> {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
@@ -755,7 +775,8 @@ impl Engine {
         self.finish(after, true);
     }
 
-    /// Gets everything out until `deadline`, as long as that gets on; whether the server has it all.
+    /// Gets everything out until `deadline`, as long as that gets on; whether the server has it
+    /// all.
     pub(crate) fn close_client(&self, deadline: Instant) -> bool {
         let (mut progress, mut moved, mut heard) = ((0, 0), Instant::now(), Instant::now());
         loop {
@@ -790,7 +811,8 @@ impl Engine {
         }
     }
 
-    /// Keeps what the server may not have, and reads it back. Nothing is done by the client any more.
+    /// Keeps what the server may not have, and reads it back. Nothing is done by the client any
+    /// more.
     pub(crate) fn keep_what_is_left(&self) -> Ended {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
@@ -798,7 +820,8 @@ impl Engine {
         let mut items = hosted.client.unapplied();
         hosted.fill_in(&mut items);
         let mut keeping = self.salvage.begin();
-        // What is under way to the share servers, or waits for that, becomes publications: an upload may bring the next.
+        // What is under way to the share servers, or waits for that, becomes publications: an
+        // upload may bring the next.
         loop {
             let mut out = Vec::new();
             let clean = hosted.client.close(clock::now(), &mut out);

@@ -27,8 +27,9 @@ struct Wanted {
     hosts: std::vec::IntoIter<MachineId>,
 }
 
-/// All of a share, which is kept in fragments, of as many of them as it takes: the nearest, and each checked against its digest. Asks every host once at most for each fragment, and waits
-/// for each no longer than `patience`.
+/// All of a share, which is kept in fragments, of as many of them as it takes: the nearest, and
+/// each checked against its digest. Asks every host once at most for each fragment, and waits for
+/// each no longer than `patience`.
 pub(crate) fn put_together(
     peers: &Peers,
     here: Option<&ShareHost>,

@@ -1,7 +1,9 @@
-//! Checking everything: the server's state, each piece of content against its hash, the leases of shares.
+//! Checking everything: the server's state, each piece of content against its hash, the leases of
+//! shares.
 //!
-//! A file system in use changes while it is checked. The server's state is checked as of one moment; what is found wrong beyond it is looked
-//! at once more, and only what is wrong both times is told.
+//! A file system in use changes while it is checked. The server's state is checked as of one
+//! moment; what is found wrong beyond it is looked at once more, and only what is wrong both times
+//! is told.
 
 use crate::figures::size;
 use crate::repair::whole;
@@ -118,7 +120,8 @@ pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&str)) -> FsckReport
     report
 }
 
-/// One look: faults of the server's state, and suspects among shares. With `only`, content of no other shares is read.
+/// One look: faults of the server's state, and suspects among shares. With `only`, content of no
+/// other shares is read.
 fn look(
     server: &Server,
     only: Option<&BTreeSet<ShareId>>,
@@ -154,7 +157,8 @@ struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// What is wrong with what is kept `here` of a share. Of fragments the host of the first puts the share together, and looks at its pieces.
+    /// What is wrong with what is kept `here` of a share. Of fragments the host of the first puts
+    /// the share together, and looks at its pieces.
     fn fault(
         &mut self,
         share: &ShareId,
@@ -209,7 +213,8 @@ impl Content<'_> {
     }
 }
 
-/// A referenced share is leased by the server's account; or by the machine's, while its adoption is under way.
+/// A referenced share is leased by the server's account; or by the machine's, while its adoption is
+/// under way.
 fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
     match server.shares().server().leases_of(&share) {
         Ok(leases) if leases.iter().any(|lease| lease.account == server.shares().group) => None,
@@ -220,8 +225,9 @@ fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
 
 /// Shares that are kept although nothing refers to them.
 fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
-    // What the share server found without knowing whose it is, it keeps for a while; what keys have leased is none of the file system's; and what a session has uploaded it may publish yet,
-    // or else it goes with the session.
+    // What the share server found without knowing whose it is, it keeps for a while; what keys have
+    // leased is none of the file system's; and what a session has uploaded it may publish yet, or
+    // else it goes with the session.
     let accounts = server.shares().server().accounts().unwrap_or_default();
     let may_publish =
         |(machine, session)| server.group().query(|directory, _| !directory.is_over(machine, session));

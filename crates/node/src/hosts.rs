@@ -13,7 +13,8 @@ pub(crate) struct Host {
     pub machine: MachineId,
     /// Where it listens.
     pub addresses: Vec<String>,
-    /// What it is to keep, in proportion to what others are: how large its disk is. 0, if it is drained or gone for too long.
+    /// What it is to keep, in proportion to what others are: how large its disk is. 0, if it is
+    /// drained or gone for too long.
     pub weight: u32,
 }
 
@@ -38,7 +39,8 @@ pub(crate) struct HostList {
 pub(crate) struct Hosts(RwLock<Arc<HostList>>);
 
 impl Hosts {
-    /// From now on there are these. A share counts as stored that as many as `needed` have, if the others cannot be reached.
+    /// From now on there are these. A share counts as stored that as many as `needed` have, if the
+    /// others cannot be reached.
     pub(crate) fn set(&self, mut hosts: Vec<Host>, needed: usize) {
         hosts.sort_by_key(|host| host.machine);
         hosts.dedup_by_key(|host| host.machine);
@@ -56,7 +58,8 @@ impl Hosts {
 }
 
 impl HostList {
-    /// Another number than before for each list that this machine was told. Of two equal lists one may be older: what was placed by one in between is elsewhere.
+    /// Another number than before for each list that this machine was told. Of two equal lists one
+    /// may be older: what was placed by one in between is elsewhere.
     pub(crate) fn change(&self) -> u64 {
         self.change
     }
@@ -76,13 +79,15 @@ impl HostList {
         self.needed.min(self.copies_of(spread)).max(1)
     }
 
-    /// How many hosts may be lost at once with all that they keep: as many as the directory survives, as far as the policy goes.
+    /// How many hosts may be lost at once with all that they keep: as many as the directory
+    /// survives, as far as the policy goes.
     fn losses(&self, parity: u8) -> usize {
         let keepers = self.hosts.iter().filter(|host| host.keeps()).count();
         self.needed.min(keepers).saturating_sub(1).min(parity.into())
     }
 
-    /// Whether a share of which `kept` says who has each fragment is there, whichever hosts are lost of those that may be.
+    /// Whether a share of which `kept` says who has each fragment is there, whichever hosts are
+    /// lost of those that may be.
     pub(crate) fn survives(&self, (data, parity): (u8, u8), kept: &[&[MachineId]]) -> bool {
         let hosts: BTreeSet<MachineId> = kept.iter().flat_map(|kept| kept.iter().copied()).collect();
         let hosts: Vec<MachineId> = hosts.into_iter().collect();
@@ -94,8 +99,8 @@ impl HostList {
         matches!(self.hosts.as_slice(), [only] if only.machine == machine)
     }
 
-    /// How many hosts are to have what is kept under the name of `share`. Of a fragment one, unless so few hosts keep several fragments each that too many could go with
-    /// those that may be lost.
+    /// How many hosts are to have what is kept under the name of `share`. Of a fragment one, unless
+    /// so few hosts keep several fragments each that too many could go with those that may be lost.
     pub(crate) fn copies(&self, share: &ShareId) -> usize {
         self.copies_of(share.spread())
     }
@@ -115,7 +120,8 @@ impl HostList {
         keepers.min(wanted)
     }
 
-    /// The hosts that may keep `share`, in order: the first [`HostList::copies`] are to, the next take their places. Hosts of other fragments of the same share come last.
+    /// The hosts that may keep `share`, in order: the first [`HostList::copies`] are to, the next
+    /// take their places. Hosts of other fragments of the same share come last.
     pub(crate) fn keeping(&self, share: &ShareId) -> Vec<MachineId> {
         let mut keeping = self.order(share, |host| host.keeps());
         if let Some(number) = share.number() {
@@ -142,7 +148,8 @@ impl HostList {
         content::place_fragments(whole, count, &hosts).into_iter().map(MachineId).collect()
     }
 
-    /// The hosts at which `share` may be: where it is to be, where it may have gone instead, and where it may still be.
+    /// The hosts at which `share` may be: where it is to be, where it may have gone instead, and
+    /// where it may still be.
     pub(crate) fn having(&self, share: &ShareId) -> Vec<MachineId> {
         let mut having = self.keeping(share);
         having.extend(self.order(share, |host| !host.keeps()));
@@ -271,7 +278,8 @@ mod tests {
             assert_eq!((keeping.len(), keeping.first()), (5, Some(host)));
             assert!(keeping[1..3].iter().all(|machine| !placed.contains(machine)));
         }
-        // With fewer hosts than fragments some keep several; and each fragment is kept twice where one host that goes would else take too many.
+        // With fewer hosts than fragments some keep several; and each fragment is kept twice where
+        // one host that goes would else take too many.
         let wide = share.spread_as(Spread::Code { data: 4, parity: 2 });
         let copies =
             |hosts: &HostList, share: &ShareId| share.kept_as().map(|kept| hosts.placed(&kept).len()).max();
@@ -294,7 +302,8 @@ mod tests {
         assert!(!lone.now().survives((2, 1), &[&[a], &[], &[]]));
     }
 
-    /// Who only compared places would not look for what an earlier list has put elsewhere in the meantime.
+    /// Who only compared places would not look for what an earlier list has put elsewhere in the
+    /// meantime.
     #[test]
     fn a_list_that_comes_again_is_a_change_and_one_that_stays_is_none() {
         let (hosts, host) =

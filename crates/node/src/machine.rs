@@ -26,7 +26,8 @@ use wire::{MachineId, ToClient, Versions};
 
 /// Uploads are sealed and stored by so many threads: one seals while the other waits for the disk.
 const UPLOAD_THREADS: usize = 2;
-/// What is recalled is taken back from below by so many threads: each waits for the kernel, which may be slow to let go.
+/// What is recalled is taken back from below by so many threads: each waits for the kernel, which
+/// may be slow to let go.
 const YIELD_THREADS: usize = 4;
 /// Reads over the network wait for it; so many do at once.
 const REMOTE_READ_THREADS: usize = 4;
@@ -157,9 +158,11 @@ pub struct MachineSettings {
     pub shares: ShareSettings,
     /// What its program is to know: for who may want to go back to an older one.
     pub knows: Versions,
-    /// Its server's state is known to be older than what it had acknowledged, and is gone on with: all sessions end.
+    /// Its server's state is known to be older than what it had acknowledged, and is gone on with:
+    /// all sessions end.
     pub accepts_older: bool,
-    /// Whether its server, when it leads, raises the cluster's version once it can. Not while it is only looked at.
+    /// Whether its server, when it leads, raises the cluster's version once it can. Not while it is
+    /// only looked at.
     pub raises: bool,
 }
 
@@ -171,7 +174,8 @@ impl Default for MachineSettings {
     }
 }
 
-/// The machine of a data directory. Dropping it ends the process's hold as a crash would; [`Machine::stop`] does it in order.
+/// The machine of a data directory. Dropping it ends the process's hold as a crash would;
+/// [`Machine::stop`] does it in order.
 pub struct Machine {
     engine: Arc<Engine>,
     membership: Arc<Membership>,
@@ -181,7 +185,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster, unless the machine has joined one.
+    /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster,
+    /// unless the machine has joined one.
     pub fn start(dir: &Path, purpose: &str, settings: MachineSettings) -> Result<Machine, MachineError> {
         let data = DataDir::take(dir, purpose)?;
         let machine = MachineId(data.identity().machine);
@@ -261,8 +266,9 @@ impl Machine {
         let _ = self.membership.mounted_on().set(dir.to_path_buf());
     }
 
-    /// From now on every message of the server's is shown to `tap`, in the order of arrival and before the client takes it: for who counts leases. It must not
-    /// block. There is one at most, the first.
+    /// From now on every message of the server's is shown to `tap`, in the order of arrival and
+    /// before the client takes it: for who counts leases. It must not block. There is one at most,
+    /// the first.
     pub fn tap(&self, tap: impl Fn(&ToClient) + Send + Sync + 'static) {
         self.engine.tap(Box::new(tap));
     }
@@ -307,12 +313,14 @@ impl Machine {
         self.membership.server()
     }
 
-    /// The mount is about to go: what the kernel still writes is taken, even if the server cannot be reached any more.
+    /// The mount is about to go: what the kernel still writes is taken, even if the server cannot
+    /// be reached any more.
     pub fn begin_ending(&self) {
         self.engine.begin_ending();
     }
 
-    /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors must be closed before. What the server cannot be given is kept here.
+    /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors
+    /// must be closed before. What the server cannot be given is kept here.
     pub fn stop(mut self) -> Result<(), MachineError> {
         let deadline = Instant::now() + STOP_TIMEOUT;
         let before = self.engine.salvage().tried();

@@ -1,4 +1,5 @@
-//! A machine's part in its cluster: whether it is a server, and how its client reaches the one that leads.
+//! A machine's part in its cluster: whether it is a server, and how its client reaches the one that
+//! leads.
 
 use crate::cluster::reachable_at;
 use crate::control::in_words;
@@ -94,7 +95,8 @@ impl Membership {
         })
     }
 
-    /// Begins as what the data directory says: a cluster of its own, a server among others, or a client only.
+    /// Begins as what the data directory says: a cluster of its own, a server among others, or a
+    /// client only.
     pub(crate) fn begin(&self) -> Result<(), MachineError> {
         let _changing = self.changing.lock();
         match Cluster::of(&self.dir)? {
@@ -240,7 +242,8 @@ impl Membership {
             ));
         }
         let receipts = Receipts::new(self.settings.accepts_older);
-        // People may say that it goes on with less: other hosts have copies, and this one's are made anew.
+        // People may say that it goes on with less: other hosts have copies, and this one's are
+        // made anew.
         if !self.settings.accepts_older {
             has_shares(&self.dir, identity)?;
         }
@@ -340,7 +343,8 @@ impl Membership {
         Placed::of(&self.dir)
     }
 
-    /// Listens where it is told to, or where it did before. One server among several has to; the only one may do without.
+    /// Listens where it is told to, or where it did before. One server among several has to; the
+    /// only one may do without.
     fn listen(
         &self,
         serving: &Serving,
@@ -365,7 +369,8 @@ impl Membership {
         last
     }
 
-    /// How the group stands, of which this machine has a member. Once there are several its client calls the leader like any other. On the group's thread.
+    /// How the group stands, of which this machine has a member. Once there are several its client
+    /// calls the leader like any other. On the group's thread.
     fn stands(&self, standing: &Standing) {
         if standing.alone || self.stopping.load(SeqCst) {
             return;
@@ -392,7 +397,8 @@ impl Membership {
             weight: server.weight,
         };
         if !servers.is_empty() {
-            // As many as entries of the log need: whatever loses a share loses the server group, too.
+            // As many as entries of the log need: whatever loses a share loses the server group,
+            // too.
             self.peers.hosts().set(servers.iter().map(host).collect(), voters / 2 + 1);
         }
     }
@@ -432,7 +438,8 @@ impl Membership {
         Ok(())
     }
 
-    /// The server knows that later start of this machine. Whether it counts from there: its directory is an older copy.
+    /// The server knows that later start of this machine. Whether it counts from there: its
+    /// directory is an older copy.
     fn counts_from(&self, incarnation: u64) -> bool {
         let Some(starts) = self.engine.counts_from(incarnation) else { return false };
         let kept = Identity::change(&self.dir, |known| {
@@ -453,7 +460,8 @@ impl Membership {
         true
     }
 
-    /// The leader says which servers there are, and whether this machine is to become one. On the link's thread.
+    /// The leader says which servers there are, and whether this machine is to become one. On the
+    /// link's thread.
     fn hear(&self, servers: Vec<ServerAt>, serve: bool) {
         self.place(&servers);
         let member = self.serving.lock().as_ref().map(|serving| serving.member);
@@ -482,7 +490,8 @@ impl Membership {
         }
     }
 
-    /// Changes what this machine is, on a thread of its own, after all changes that were begun before.
+    /// Changes what this machine is, on a thread of its own, after all changes that were begun
+    /// before.
     fn change(&self, change: impl FnOnce(&Membership) + Send + 'static) {
         let membership = self.me.clone();
         let changing = std::thread::Builder::new().name("part".to_owned()).spawn(move || {
@@ -496,7 +505,8 @@ impl Membership {
         }
     }
 
-    /// Keeps where the servers are, for the next start. The founder needs it only if there are others, should it have lost what it had.
+    /// Keeps where the servers are, for the next start. The founder needs it only if there are
+    /// others, should it have lost what it had.
     fn remember(&self, servers: &[ServerAt], member: Option<u64>) -> Result<(), DataError> {
         let before = match Cluster::of(&self.dir)? {
             Some(_) if member == Some(FOUNDER) && servers.len() == 1 => return Cluster::forget(&self.dir),
@@ -596,7 +606,8 @@ impl Membership {
         }
     }
 
-    /// The server here has lost what it had. One among several is to be a server anew, by another number.
+    /// The server here has lost what it had. One among several is to be a server anew, by another
+    /// number.
     fn lose(&self, why: &str) {
         let Some(mut serving) = self.serving.lock().take() else { return };
         let members = serving.server.group().standing().members;
@@ -612,7 +623,8 @@ impl Membership {
         }
     }
 
-    /// The only server here has an older state than it had once: why that is known. It does not go on, nor start again, unless people say so.
+    /// The only server here has an older state than it had once: why that is known. It does not go
+    /// on, nor start again, unless people say so.
     pub(crate) fn is_older(&self, why: String) {
         self.change(move |membership| {
             if let Err(error) = Identity::change(&membership.dir, |known| known.older = true) {
@@ -622,7 +634,8 @@ impl Membership {
         });
     }
 
-    /// Puts away what the server here had, for people to look at, and notes that it is to be one again.
+    /// Puts away what the server here had, for people to look at, and notes that it is to be one
+    /// again.
     fn quarantine_server(&self, why: &str) -> Result<(), DataError> {
         let mut now = Cluster { member: None, again: true, ..Cluster::of(&self.dir)?.unwrap_or_default() };
         if let (true, Some((link, _))) = (now.addresses.is_empty(), &*self.link.lock()) {
@@ -640,7 +653,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Becomes a server again, once the others can add one. Nothing that was put aside is needed for that, and nothing of it goes.
+    /// Becomes a server again, once the others can add one. Nothing that was put aside is needed
+    /// for that, and nothing of it goes.
     fn serve_again(&self) {
         let mut said = String::new();
         while !self.stopping.load(SeqCst) {
@@ -671,7 +685,8 @@ impl Membership {
                 let now = Cluster::of(&self.dir)?.unwrap_or_default();
                 Cluster { again: false, ..now }.keep(&self.dir)?;
             }
-            // By the number that it was given it may not be one any more: another leads, who has not heard of that.
+            // By the number that it was given it may not be one any more: another leads, who has
+            // not heard of that.
             Err(_) => {
                 let begun = self.serving.lock().take();
                 self.engine.copies().set_here(None);
@@ -744,7 +759,8 @@ fn alone(error: MachineError) -> MachineError {
     if error.is_damage() { MachineError::Alone(in_words(&error)) } else { error }
 }
 
-/// Removes what a member of the group had. What share server there was stays: what is in it may be in nobody else's.
+/// Removes what a member of the group had. What share server there was stays: what is in it may be
+/// in nobody else's.
 fn discard(dir: &Path) -> Result<(), DataError> {
     Identity::change(dir, |known| known.serves = None)?;
     remove_server(dir)

@@ -1,4 +1,5 @@
-//! This machine's connections to the share servers of others: one for each host, made when it is first wanted.
+//! This machine's connections to the share servers of others: one for each host, made when it is
+//! first wanted.
 
 use crate::hosts::{HostList, Hosts};
 use crate::net::{Caller, NetThread, Pending, ShareClient, ShareLink};

@@ -7,7 +7,8 @@ use lru::LruCache;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 
-/// Opened pieces kept: what the kernel's page cache does not have is mostly read once, but small reads come in runs.
+/// Opened pieces kept: what the kernel's page cache does not have is mostly read once, but small
+/// reads come in runs.
 const CACHE_BYTES: usize = 32 << 20;
 
 /// Opened pieces by where they are; a share's bytes never change.
@@ -67,7 +68,8 @@ impl Pieces {
             Error::Damaged
         })?;
         let plain = Bytes::from(plain);
-        // A piece that was read whole is in the kernel's cache now; only of parts will more be wanted.
+        // A piece that was read whole is in the kernel's cache now; only of parts will more be
+        // wanted.
         if length < piece_length {
             self.keep((*share, *at), plain.clone());
         }

@@ -1,4 +1,5 @@
-//! Whether the files of this machine's server are those of its last start. What was copied, or put back from elsewhere, has other inode numbers, and other times at which they were made and
+//! Whether the files of this machine's server are those of its last start. What was copied, or put
+//! back from elsewhere, has other inode numbers, and other times at which they were made and
 //! changed, which nobody can set. It may be older than what was promised since.
 //!
 //! ```text

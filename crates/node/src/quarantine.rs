@@ -1,4 +1,5 @@
-//! What servers on this machine had that turned out damaged: put aside for people to look at. Nothing here uses it again or removes it.
+//! What servers on this machine had that turned out damaged: put aside for people to look at.
+//! Nothing here uses it again or removes it.
 //!
 //! ```text
 //! server.damaged-SECONDS/       what was server/ until then, UTC seconds

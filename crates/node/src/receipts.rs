@@ -1,6 +1,8 @@
-//! What machines are told of how far the server has their logs, sealed, so that they can prove it to a server that has forgotten: one whose disk is an older copy.
+//! What machines are told of how far the server has their logs, sealed, so that they can prove it
+//! to a server that has forgotten: one whose disk is an older copy.
 //!
-//! Only servers of the cluster can make a receipt, so no machine can stop a server by one. They are given now and then, since nothing that was acknowledged long ago is missed: what a machine was
+//! Only servers of the cluster can make a receipt, so no machine can stop a server by one. They are
+//! given now and then, since nothing that was acknowledged long ago is missed: what a machine was
 //! told since the last one, it takes back itself when the server knows less ([`crate::engine`]).
 
 use lease::SessionId;
@@ -24,7 +26,8 @@ impl Receipts {
         Receipts { key: Mutex::default(), accepts_older, due: Mutex::default() }
     }
 
-    /// The servers have that secret in common from now on. What rests on an earlier one counts for nothing: who was a server once can make that.
+    /// The servers have that secret in common from now on. What rests on an earlier one counts for
+    /// nothing: who was a server once can make that.
     pub(crate) fn are_by(&self, secret: &[u8]) {
         let key = blake3::derive_key("leasehold receipts of what servers acknowledge", secret);
         *self.key.lock() = Some(key);

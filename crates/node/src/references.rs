@@ -8,16 +8,19 @@ use wire::MachineId;
 
 /// See the module: this machine's replica of the state.
 pub(crate) trait ReferenceIndex: Send + Sync {
-    /// Of the first `limit` shares after `after` those that something refers to, by the names under which hosts keep them; and the last one looked at, unless that was all.
+    /// Of the first `limit` shares after `after` those that something refers to, by the names under
+    /// which hosts keep them; and the last one looked at, unless that was all.
     fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>);
 
     /// Whether something refers to each of these, or to what it is a fragment of.
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool>;
 
-    /// Which machine was the first to refer to each of these, or to what it is a fragment of, as far as that is known: nobody else has uploaded it.
+    /// Which machine was the first to refer to each of these, or to what it is a fragment of, as
+    /// far as that is known: nobody else has uploaded it.
     fn publishers(&self, shares: &[ShareId]) -> Vec<Option<MachineId>>;
 
-    /// Whether each of these sessions, which is to be that machine's, is over: nothing more is published by it, and what was stays in the state.
+    /// Whether each of these sessions, which is to be that machine's, is over: nothing more is
+    /// published by it, and what was stays in the state.
     fn are_over(&self, sessions: &[(MachineId, SessionId)]) -> Vec<bool>;
 
     /// Whether that session has begun, as far as the state here is: a replica may be behind.
@@ -27,8 +30,9 @@ pub(crate) trait ReferenceIndex: Send + Sync {
     /// only to read.
     fn may_upload(&self, machine: MachineId) -> bool;
 
-    /// Whether the state is at least as new as it ever was when this machine acted on it, before a restart too. A replica that has just started may have
-    /// applied less of its log than before, until it has heard what is committed: by such a state nothing may be let go.
+    /// Whether the state is at least as new as it ever was when this machine acted on it, before a
+    /// restart too. A replica that has just started may have applied less of its log than before,
+    /// until it has heard what is committed: by such a state nothing may be let go.
     fn is_current(&self) -> bool;
 
     /// This machine's share server has durably done this work.

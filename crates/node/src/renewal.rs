@@ -1,6 +1,8 @@
-//! Which authority certifies machines, on a server: the first comes from the founder; another when people ask for one, and whenever a machine is no server any more, since it has had the key.
+//! Which authority certifies machines, on a server: the first comes from the founder; another when
+//! people ask for one, and whenever a machine is no server any more, since it has had the key.
 //!
-//! Machines are given certificates as they greet, which those that are up do at once. Once a machine has shown its own, earlier ones count for nothing.
+//! Machines are given certificates as they greet, which those that are up do at once. Once a
+//! machine has shown its own, earlier ones count for nothing.
 
 use crate::net::{Authority, CertificateError, Shown};
 use crate::server::Server;
@@ -50,7 +52,8 @@ impl Server {
         self.group().query(|directory, store| directory.authorities(store))
     }
 
-    /// A certificate for `machine`, whose public key is `key`, as a server if it `serves`; and the authority's.
+    /// A certificate for `machine`, whose public key is `key`, as a server if it `serves`; and the
+    /// authority's.
     pub(crate) fn certify(
         &self,
         machine: MachineId,
@@ -60,7 +63,8 @@ impl Server {
         self.authority()?.certify(machine, key, serves).map_err(|error| error.to_string())
     }
 
-    /// What is said to who shows this certificate, if that is not one to go on with. It is refused only if this server may say so: who leads knows all that others do.
+    /// What is said to who shows this certificate, if that is not one to go on with. It is refused
+    /// only if this server may say so: who leads knows all that others do.
     pub(crate) fn identify(&self, shown: &Shown, may_refuse: bool) -> Option<Welcome> {
         let machine = shown.machine;
         let (latest, known, admitted) = self.group().query(|directory, store| {
@@ -119,7 +123,8 @@ impl Server {
         Ok(())
     }
 
-    /// Sees to it that this server takes calls by the authorities that there are, and, while it leads, that there is one, and that this machine is known.
+    /// Sees to it that this server takes calls by the authorities that there are, and, while it
+    /// leads, that there is one, and that this machine is known.
     pub(crate) fn tend_certificates(&self) {
         if let Err(error) = self.try_to_tend_certificates() {
             tracing::warn!(
@@ -155,7 +160,8 @@ impl Server {
         self.tend_holders(*latest, row.cluster)
     }
 
-    /// Notes who has the latest authority's key, which servers have. Another authority takes its place if a machine has it that is no server any more, however that came about.
+    /// Notes who has the latest authority's key, which servers have. Another authority takes its
+    /// place if a machine has it that is no server any more, however that came about.
     fn tend_holders(&self, latest: u64, cluster: [u8; 32]) -> Result<(), CertificateError> {
         let mut servers: Vec<MachineId> = self.chosen().lock().keys().copied().collect();
         let members = self.group().standing().members;

@@ -1,12 +1,18 @@
-//! Brings what a host has to what it is to have: what the directory's state refers to, and the host's place among the others says.
+//! Brings what a host has to what it is to have: what the directory's state refers to, and the
+//! host's place among the others says.
 //!
-//! One mechanism for a host that is new, was down, has lost some or all of its disk, or is drained. All references are gone through when a host starts, when the
-//! hosts change, and now and then: leases that are due are renewed, and what is to be here and is not is fetched. Then what is here: what nothing refers to is let go;
-//! and so is what others are to keep, once each of them says that it does; and what was uploaded in sessions that are over and is not adopted by then. A host that is the only one does the same, and has nobody to fetch from.
+//! One mechanism for a host that is new, was down, has lost some or all of its disk, or is drained.
+//! All references are gone through when a host starts, when the hosts change, and now and then:
+//! leases that are due are renewed, and what is to be here and is not is fetched. Then what is
+//! here: what nothing refers to is let go; and so is what others are to keep, once each of them
+//! says that it does; and what was uploaded in sessions that are over and is not adopted by then. A
+//! host that is the only one does the same, and has nobody to fetch from.
 //!
-//! The group's leases last for a term (leasedb: the account renews what it wants kept), and a look that has gone through everything by a state no older than any that was
-//! ever acted on says so ([`shares::ShareServer::vouch`]): what ended before it began, nothing refers to. No other leases of the group ever expire, so that a host which was off, was cut
-//! off, or keeps what others copy, loses nothing by the clock.
+//! The group's leases last for a term (leasedb: the account renews what it wants kept), and a look
+//! that has gone through everything by a state no older than any that was ever acted on says so
+//! ([`shares::ShareServer::vouch`]): what ended before it began, nothing refers to. No other leases
+//! of the group ever expire, so that a host which was off, was cut off, or keeps what others copy,
+//! loses nothing by the clock.
 
 use crate::fragments::put_together;
 use crate::hosts::HostList;
@@ -28,13 +34,15 @@ use wire::{MachineId, ShareCall};
 const STEP: usize = 256;
 /// Shares that are fetched together, so that they share the disk's flushes.
 const TOGETHER: usize = 16;
-/// Shares that wait to be fetched, or for other hosts to fetch them, at most: beyond that they are found again.
+/// Shares that wait to be fetched, or for other hosts to fetch them, at most: beyond that they are
+/// found again.
 const WAITING_MAX: usize = 4096;
 /// What is fetched, bytes a second at most: machines have other work.
 const RATE: f64 = (64 << 20) as f64;
 /// How long another host may say nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks through everything, when nothing was amiss, and when more was than is kept in mind.
+/// Between two looks through everything, when nothing was amiss, and when more was than is kept in
+/// mind.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(2));
 /// The same for the only host, which has nothing to make good.
 const AGAIN_ALONE: Duration = Duration::from_secs(24 * 3600);
@@ -84,10 +92,12 @@ pub(crate) struct Standing {
 struct Look {
     hosts: u64,
     begun: Instant,
-    /// When that was by the share server's clock, if the state was current: what is renewed by it is all that is to be.
+    /// When that was by the share server's clock, if the state was current: what is renewed by it
+    /// is all that is to be.
     vouches_for: Option<Seconds>,
     at: At,
-    /// Sessions that were over when it began: what they have published is adopted once all references have been gone through.
+    /// Sessions that were over when it began: what they have published is adopted once all
+    /// references have been gone through.
     over: BTreeSet<(MachineId, SessionId)>,
 }
 
@@ -134,7 +144,8 @@ impl Repair {
         self.changed.notify_all();
     }
 
-    /// Whether what is referred to and here is leased by the group, whatever was cut short by the last end.
+    /// Whether what is referred to and here is leased by the group, whatever was cut short by the
+    /// last end.
     pub(crate) fn has_adopted(&self) -> bool {
         self.state.lock().adopted
     }
@@ -264,7 +275,8 @@ impl Repair {
         let holds = share_host.shares().server().holds(share_host.shares().group, shares)?;
         let me = share_host.peers().me();
         let is_to_be_here = |share: &ShareId| hosts.placed(share).contains(&me);
-        // What is here is leased, also in place of others. What seems not to be may be damaged, and all that there is.
+        // What is here is leased, also in place of others. What seems not to be may be damaged, and
+        // all that there is.
         let unsure = shares.iter().zip(holds).filter(|(share, holds)| match holds {
             Holds::Leased => false,
             Holds::Due | Holds::Unleased => true,
@@ -332,7 +344,8 @@ impl Repair {
     }
 }
 
-/// Lets go of these, which the group keeps here, what it is not to keep; returns those that stay until others have them, or until nobody copies what was there.
+/// Lets go of these, which the group keeps here, what it is not to keep; returns those that stay
+/// until others have them, or until nobody copies what was there.
 fn shed(
     share_host: &ShareHost,
     references: &dyn ReferenceIndex,
@@ -397,7 +410,8 @@ fn kept_by_all(share_host: &ShareHost, hosts: &HostList, shares: &[ShareId]) -> 
     kept
 }
 
-/// Fetches what is to be here of `shares`. Returns how many bytes came, and what is to be here and still is not.
+/// Fetches what is to be here of `shares`. Returns how many bytes came, and what is to be here and
+/// still is not.
 fn fetch(
     share_host: &ShareHost,
     references: &dyn ReferenceIndex,
@@ -418,7 +432,8 @@ fn fetch(
         others
     };
     let mut bytes = 0;
-    // Where others have it, it is copied; of what nobody has, but for fragments of the same share, it is made anew.
+    // Where others have it, it is copied; of what nobody has, but for fragments of the same share,
+    // it is made anew.
     for turn in 0..=hosts.all().len() {
         let asked: Vec<(ShareId, Pending)> = lacking
             .iter()
@@ -472,7 +487,8 @@ fn made_anew(share_host: &ShareHost, hosts: &HostList, fragment: &ShareId) -> Op
     Some((length, NewShare { id, parts: vec![body] }))
 }
 
-/// All of a share: from here, from any other host that has it, or of its fragments. If it is not to be had, what was wrong here.
+/// All of a share: from here, from any other host that has it, or of its fragments. If it is not to
+/// be had, what was wrong here.
 pub(crate) fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, String> {
     let hosts = share_host.peers().hosts().now();
     if let Spread::Code { .. } = share.spread() {

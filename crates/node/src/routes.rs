@@ -9,7 +9,8 @@ use wire::{MachineId, ToClient};
 /// The connection of the machine that the server runs on: a call within the process.
 pub(crate) const HERE: u64 = 0;
 
-/// Messages that may wait for a connection to take them. Whoever is that slow is better off asking again over a new one.
+/// Messages that may wait for a connection to take them. Whoever is that slow is better off asking
+/// again over a new one.
 const QUEUE_MAX: usize = 100_000;
 
 /// What a connection is told.
@@ -43,7 +44,8 @@ struct Wire {
 }
 
 impl Routes {
-    /// A new connection, of `machine` in that start if it is one already: its number, and what it is told.
+    /// A new connection, of `machine` in that start if it is one already: its number, and what it
+    /// is told.
     pub(crate) fn connect(&mut self, of: Option<(MachineId, u64)>) -> (u64, Receiver<Down>) {
         self.last += 1;
         let (down, told) = channel(QUEUE_MAX);
@@ -87,7 +89,8 @@ impl Routes {
         }
     }
 
-    /// Ends all connections: whoever they are of calls again, and is told who leads, and which servers there are.
+    /// Ends all connections: whoever they are of calls again, and is told who leads, and which
+    /// servers there are.
     pub(crate) fn hang_up(&mut self) {
         self.asked.clear();
         self.sessions.clear();

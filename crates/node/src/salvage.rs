@@ -1,11 +1,13 @@
-//! What this machine did and could not get applied: kept with its content until a person decides (ARCHITECTURE, invariant 14).
+//! What this machine did and could not get applied: kept with its content until a person decides
+//! (ARCHITECTURE, invariant 14).
 //!
 //! ```text
 //! salvage/NUMBER/about.json   what it is
 //! salvage/NUMBER/content-K    what was written to a file, at its offsets; between them are holes
 //! ```
 //!
-//! What a machine had left when it ended in order is kept so, too, and beside it what its next start needs to go on with it ([`crate::unsent`]).
+//! What a machine had left when it ended in order is kept so, too, and beside it what its next
+//! start needs to go on with it ([`crate::unsent`]).
 
 use crate::change::{SalvagedChange, digest};
 use crate::data::DataError;
@@ -99,8 +101,8 @@ impl SalvageStore {
         serde_json::from_slice(&bytes).map_err(|error| DataError::Damaged { file, why: error.to_string() })
     }
 
-    /// Writes the content of `number` below `to`, each file by its path; of what is not whole, what was written, as `NAME.partial`. What is there already is
-    /// left alone, and refused.
+    /// Writes the content of `number` below `to`, each file by its path; of what is not whole, what
+    /// was written, as `NAME.partial`. What is there already is left alone, and refused.
     pub fn restore(&self, number: u64, to: &Path) -> Result<Vec<PathBuf>, DataError> {
         let mut restored = Vec::new();
         for item in self.get(number)?.items {
@@ -179,7 +181,8 @@ impl SalvageStore {
         Keeping { number, unsent: made }
     }
 
-    /// Keeps what the machine's end leaves: `items` for people, and what is `left` for the next start. All of it is read back. Its number, and whether a start can go on with it.
+    /// Keeps what the machine's end leaves: `items` for people, and what is `left` for the next
+    /// start. All of it is read back. Its number, and whether a start can go on with it.
     pub(crate) fn finish(
         &self,
         keeping: Keeping,
@@ -213,7 +216,8 @@ impl SalvageStore {
         Ok((number, goes_on))
     }
 
-    /// What a start is to go on with, and the number that it is kept by. Of several it is the last: the sessions of the others are over.
+    /// What a start is to go on with, and the number that it is kept by. Of several it is the last:
+    /// the sessions of the others are over.
     pub(crate) fn unsent(&self) -> Result<Option<(u64, Unsent)>, DataError> {
         let mut all = self.list()?;
         all.retain(|one| one.goes_on);

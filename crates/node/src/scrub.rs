@@ -1,7 +1,10 @@
-//! Reads, slowly and now and then, all that the server on this machine has: a disk damages also what nobody reads.
+//! Reads, slowly and now and then, all that the server on this machine has: a disk damages also
+//! what nobody reads.
 //!
-//! A pass goes through the small files, the rows and the log. What is found is put right as when anybody comes upon it: a bit at once, a whole member by being added anew. The share
-//! server has a pass of its own, through its database and all shares; what that finds damaged is had again from another host ([`crate::repair`]).
+//! A pass goes through the small files, the rows and the log. What is found is put right as when
+//! anybody comes upon it: a bit at once, a whole member by being added anew. The share server has a
+//! pass of its own, through its database and all shares; what that finds damaged is had again from
+//! another host ([`crate::repair`]).
 
 use crate::control::in_words;
 use crate::data::{self, DataError};
@@ -202,7 +205,8 @@ impl Passing<'_> {
         }
     }
 
-    /// So many bytes were read since `begun`: waits as long as that should have taken. Whether to go on.
+    /// So many bytes were read since `begun`: waits as long as that should have taken. Whether to
+    /// go on.
     fn pace(&mut self, bytes: usize, begun: Instant) -> bool {
         self.bytes += bytes as u64;
         self.scrub.state.lock().bytes = Some(self.bytes);

@@ -1,4 +1,5 @@
-//! What a machine that serves has: its member of the group with the directory, its share server, and, while it leads, the connections of all clients.
+//! What a machine that serves has: its member of the group with the directory, its share server,
+//! and, while it leads, the connections of all clients.
 
 use crate::clock;
 use crate::data::DataError;
@@ -43,7 +44,8 @@ pub(crate) struct Server {
     /// The client of this very machine.
     here: OnceLock<Weak<Engine>>,
     waiting: Mutex<Waiting>,
-    /// Machines that are to become servers, and their numbers in the group. The leader's memory: who asked for it asks again.
+    /// Machines that are to become servers, and their numbers in the group. The leader's memory:
+    /// who asked for it asks again.
     chosen: Mutex<BTreeMap<MachineId, u64>>,
     /// What was told last: whether this member leads, and which servers there are.
     told: Mutex<(bool, Vec<ServerAt>)>,
@@ -144,14 +146,16 @@ impl Server {
         Ok(())
     }
 
-    /// Who leads or who the members are may have changed. Clients are told by hanging up: their next greeting finds the leader and all servers.
+    /// Who leads or who the members are may have changed. Clients are told by hanging up: their
+    /// next greeting finds the leader and all servers.
     fn look(&self) {
         // While the group is being opened it cannot be asked; it is looked at afterwards.
         let Some(group) = self.group.get() else { return };
         let standing = group.standing();
         let now = (standing.leads, servers(&standing));
         let before = mem::replace(&mut *self.told.lock(), now.clone());
-        // Only now: a machine that is neither among the servers nor to become one gives up what it has.
+        // Only now: a machine that is neither among the servers nor to become one gives up what it
+        // has.
         let is_member = |member: u64| standing.members.iter().any(|known| known.id == member);
         self.chosen.lock().retain(|_, member| !is_member(*member));
         if before.0 && !now.0 || before.1 != now.1 && !before.1.is_empty() {
@@ -302,7 +306,8 @@ impl Server {
 
     /// What an entry of another leader's comes to here: each replica has shares of its own.
     fn follow(&self, outputs: Vec<Output>) {
-        // What a lone server replays while it starts it has done before, but for what it will be told again when it leads.
+        // What a lone server replays while it starts it has done before, but for what it will be
+        // told again when it leads.
         if self.group.get().is_none() {
             return;
         }
@@ -494,7 +499,8 @@ impl Server {
         }
     }
 
-    /// A new leader tells what is free on its disk before there is anything else: what is on other disks it hears later.
+    /// A new leader tells what is free on its disk before there is anything else: what is on other
+    /// disks it hears later.
     fn measure_at_first(&self) {
         if let Ok(here) = space::measure(&self.dir) {
             let hosts = self.share_host.peers().hosts().now();

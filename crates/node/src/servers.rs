@@ -1,4 +1,5 @@
-//! Servers as people see them: adding, emptying and removing them, and how they stand. On the leader.
+//! Servers as people see them: adding, emptying and removing them, and how they stand. On the
+//! leader.
 
 use crate::cluster::MachineName;
 use crate::server::Server;
@@ -25,7 +26,8 @@ pub struct ServerStanding {
     pub addresses: Vec<String>,
     /// Whether it leads.
     pub leads: bool,
-    /// Whether it votes; otherwise it follows, and votes once there are others with which it makes an odd number.
+    /// Whether it votes; otherwise it follows, and votes once there are others with which it makes
+    /// an odd number.
     pub votes: bool,
     /// Whether it keeps shares, in words.
     pub keeping: String,
@@ -58,7 +60,8 @@ impl Server {
         standing.members.iter().map(report).collect()
     }
 
-    /// Makes the machine `who` (a name or a number) a server. Blocks until it has learnt all that there was when it was asked.
+    /// Makes the machine `who` (a name or a number) a server. Blocks until it has learnt all that
+    /// there was when it was asked.
     pub(crate) fn add_server(
         &self,
         who: &str,
@@ -88,7 +91,8 @@ impl Server {
         self.routes().lock().disconnect(machine);
         progress(&format!("{who} is asked to serve"));
         let (began, mut said) = (Instant::now(), None);
-        // What comes meanwhile it learns as any other: it would always be some entries behind those that work.
+        // What comes meanwhile it learns as any other: it would always be some entries behind those
+        // that work.
         let all = self.group().status().applied;
         loop {
             std::thread::sleep(LOOK);
@@ -131,7 +135,8 @@ impl Server {
         self.chosen().lock().contains_key(&machine) || self.member_on(machine).is_some()
     }
 
-    /// The number in the group by which `machine` may be a server, if it may. One that is a server and asks has lost what its member had.
+    /// The number in the group by which `machine` may be a server, if it may. One that is a server
+    /// and asks has lost what its member had.
     pub(crate) fn number_for(&self, machine: MachineId) -> Option<u64> {
         let chosen = self.chosen().lock().get(&machine).copied();
         chosen.or_else(|| {
@@ -141,7 +146,8 @@ impl Server {
         })
     }
 
-    /// Makes the machine `who` an ordinary one again. Its shares are expected to be elsewhere: see [`Server::drain`].
+    /// Makes the machine `who` an ordinary one again. Its shares are expected to be elsewhere: see
+    /// [`Server::drain`].
     pub(crate) fn remove_server(
         &self,
         who: &str,
@@ -215,7 +221,8 @@ impl Server {
         }
     }
 
-    /// A machine that was chosen is up as the server `member`, at these addresses; or one that is a member is so at others.
+    /// A machine that was chosen is up as the server `member`, at these addresses; or one that is a
+    /// member is so at others.
     pub(crate) fn is_ready(
         &self,
         machine: MachineId,

@@ -1,5 +1,6 @@
-//! What a host does about the shares that it keeps: leases taken and let go as the directory says, what sessions have left behind swept, what other
-//! machines ask answered, and ([`crate::repair`]) what it lacks fetched.
+//! What a host does about the shares that it keeps: leases taken and let go as the directory says,
+//! what sessions have left behind swept, what other machines ask answered, and ([`crate::repair`])
+//! what it lacks fetched.
 
 use crate::acted::Acted;
 use crate::hosts::HostList;
@@ -28,9 +29,11 @@ use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding, Space};
 
 /// Between two attempts at what failed.
 const PAUSE: Duration = Duration::from_millis(500);
-/// What comes within so long is settled together, with as many flushes as for one: nobody waits for it, and who writes now waits for the disk.
+/// What comes within so long is settled together, with as many flushes as for one: nobody waits for
+/// it, and who writes now waits for the disk.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// How often, and how many times, the log is waited for to tell of the beginning of a session that uploads already.
+/// How often, and how many times, the log is waited for to tell of the beginning of a session that
+/// uploads already.
 const BEGINNING: (Duration, u32) = (Duration::from_millis(10), 100);
 /// How long a host may say nothing of how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -45,8 +48,8 @@ pub(crate) struct ShareHost {
     peers: Arc<Peers>,
     repair: Arc<Repair>,
     chores: Sender<Chore>,
-    /// While this is held, nothing is let go that others are said to keep, and nobody is told that it is kept here. So of two hosts that each rely on
-    /// the other one at most lets go.
+    /// While this is held, nothing is let go that others are said to keep, and nobody is told that
+    /// it is kept here. So of two hosts that each rely on the other one at most lets go.
     promises: Mutex<()>,
     /// How many want that nothing is let go ([`Hold`]).
     holds: AtomicUsize,
@@ -54,8 +57,8 @@ pub(crate) struct ShareHost {
     stopping: AtomicBool,
 }
 
-/// While there is one, no share is let go here because nothing refers to it any more: somebody copies what was referred to when it began. What is put off
-/// stays in the directory's rows.
+/// While there is one, no share is let go here because nothing refers to it any more: somebody
+/// copies what was referred to when it began. What is put off stays in the directory's rows.
 pub(crate) struct Hold(Arc<ShareHost>);
 
 impl Drop for Hold {
@@ -67,12 +70,14 @@ impl Drop for Hold {
 /// What [`ShareHost::run`] is to do.
 pub(crate) enum Chore {
     Work(Vec<ShareWork>),
-    /// Uploads of the machine in sessions before this one, or in all of them, that nobody has adopted by now are nobody's.
+    /// Uploads of the machine in sessions before this one, or in all of them, that nobody has
+    /// adopted by now are nobody's.
     Sweep(MachineId, Option<SessionId>),
 }
 
 impl ShareHost {
-    /// Of the share server in `dir`, whose content is at `content` if it has none yet, whose finds are repaired and whose leases count by `clock`; what it puts off is for [`ShareHost::run`].
+    /// Of the share server in `dir`, whose content is at `content` if it has none yet, whose finds
+    /// are repaired and whose leases count by `clock`; what it puts off is for [`ShareHost::run`].
     pub(crate) fn open(
         dir: &Path,
         settings: ShareSettings,
@@ -116,7 +121,9 @@ impl ShareHost {
         self.acted.trusts()
     }
 
-    /// Whether there is a [`Hold`], or the state may be too old to let go of anything by it. What nothing refers to never is referred to again: who decided to let go of it before the hold began may do so after.
+    /// Whether there is a [`Hold`], or the state may be too old to let go of anything by it. What
+    /// nothing refers to never is referred to again: who decided to let go of it before the hold
+    /// began may do so after.
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::SeqCst) > 0 || !self.acted.trusts()
     }
@@ -126,17 +133,20 @@ impl ShareHost {
         self.chore(Chore::Work(work));
     }
 
-    /// A new session of `machine` in the log: what its earlier ones have left behind is swept. As [`ShareHost::work`].
+    /// A new session of `machine` in the log: what its earlier ones have left behind is swept. As
+    /// [`ShareHost::work`].
     pub(crate) fn begin(&self, machine: MachineId, session: SessionId) {
         self.chore(Chore::Sweep(machine, Some(session)));
     }
 
-    /// `machine` was expelled in the log: what it has published stays, what else it has uploaded is swept. As [`ShareHost::work`].
+    /// `machine` was expelled in the log: what it has published stays, what else it has uploaded is
+    /// swept. As [`ShareHost::work`].
     pub(crate) fn expelled(&self, machine: MachineId) {
         self.chore(Chore::Sweep(machine, None));
     }
 
-    /// The directory's state has changed otherwise than by log entries, whose work was told: all of it is compared with what is here.
+    /// The directory's state has changed otherwise than by log entries, whose work was told: all of
+    /// it is compared with what is here.
     pub(crate) fn compare(&self) {
         self.repair.compare();
     }
@@ -146,7 +156,8 @@ impl ShareHost {
         let _ = self.chores.send(chore);
     }
 
-    /// Settles share leases until the machine stops; beside that all that is here is looked through, and what is amiss is repaired.
+    /// Settles share leases until the machine stops; beside that all that is here is looked
+    /// through, and what is amiss is repaired.
     pub(crate) fn run(self: &Arc<Self>, chores: &Receiver<Chore>, references: &Arc<dyn ReferenceIndex>) {
         let mut unsettled: Vec<ShareWork> = Vec::new();
         let mut put_off = Vec::new();
@@ -190,7 +201,8 @@ impl ShareHost {
                 }
                 references.settled(settled);
             }
-            // What is pending may be the adoption of such an upload, and a host may have crashed before it adopted what was in its log.
+            // What is pending may be the adoption of such an upload, and a host may have crashed
+            // before it adopted what was in its log.
             if unsettled.is_empty() && self.repair.has_adopted() && self.trusts_state() {
                 self.shares.confirm_clock();
                 let sweeps = std::mem::take(&mut sweeps);
@@ -205,7 +217,8 @@ impl ShareHost {
         }
     }
 
-    /// What of this work is not as it is to be: shares that are not here, and shares that are here in place of a host that was passed over.
+    /// What of this work is not as it is to be: shares that are not here, and shares that are here
+    /// in place of a host that was passed over.
     fn note(&self, settled: &[ShareWork], missing: &[ShareId]) {
         let missing: BTreeSet<ShareId> = missing.iter().copied().collect();
         let (hosts, me) = (self.peers.hosts().now(), self.peers.me());
@@ -222,7 +235,8 @@ impl ShareHost {
         }
     }
 
-    /// Whose uploads of these are believed, which files refer to. The only host believes all: it has them from before they were published, and there is nobody to have others from.
+    /// Whose uploads of these are believed, which files refer to. The only host believes all: it
+    /// has them from before they were published, and there is nobody to have others from.
     pub(crate) fn publishers(
         &self,
         shares: &[ShareId],
@@ -274,11 +288,13 @@ impl ShareHost {
         taken.into_iter().zip(ids).map(result).collect()
     }
 
-    /// Reads a part of a share. What is damaged or missing is repaired, if there are others to have it from.
+    /// Reads a part of a share. What is damaged or missing is repaired, if there are others to have
+    /// it from.
     pub(crate) fn read(&self, share: ShareId, at: u32, length: u32) -> Result<Vec<u8>, Error> {
         let server = self.shares.server();
         let read = match server.read(&share, at, length) {
-            // There is nobody to have it from. Who asks knows what the bytes are to be, and most of them are.
+            // There is nobody to have it from. Who asks knows what the bytes are to be, and most of
+            // them are.
             Err(ReadError::Damaged { .. }) if self.is_alone() => server.read_unsound(&share, at, length),
             read => read,
         };
@@ -465,7 +481,8 @@ impl ShareHost {
         kept.map(|(share, holds)| leased(holds) && hosts.placed(share).contains(&me)).collect()
     }
 
-    /// Lets go what all hosts have promised to keep that are to have it; not if other hosts are to have it by now.
+    /// Lets go what all hosts have promised to keep that are to have it; not if other hosts are to
+    /// have it by now.
     pub(crate) fn leave(&self, hosts: &HostList, shares: &[ShareId]) -> Result<bool, DatabaseError> {
         let _promises = self.promises.lock();
         if self.peers.hosts().now().fingerprint() != hosts.fingerprint() {
@@ -495,7 +512,8 @@ impl ShareHost {
     }
 }
 
-/// Whether it has, once this host has had the time to hear of it: who begins a session hears of that before the last replica.
+/// Whether it has, once this host has had the time to hear of it: who begins a session hears of
+/// that before the last replica.
 fn has_begun(session: SessionId, references: &dyn ReferenceIndex) -> bool {
     (0..BEGINNING.1).any(|_| {
         let has_begun = references.has_begun(session);

@@ -1,5 +1,5 @@
-//! The share server, and the accounts that use it: one of each session of a machine, for what its client has just uploaded, and the server group's, for
-//! what the files of its regions refer to.
+//! The share server, and the accounts that use it: one of each session of a machine, for what its
+//! client has just uploaded, and the server group's, for what the files of its regions refer to.
 
 use directory::ShareWork;
 use lease::SessionId;
@@ -19,7 +19,8 @@ use wire::MachineId;
 const SESSIONS_MAX: usize = 256;
 /// The account of what files refer to.
 pub(crate) const GROUP: &str = "group-1";
-/// How long an upload or a deletion of the same share is waited for: who repeats a request whose answer was lost may be faster than the first of them.
+/// How long an upload or a deletion of the same share is waited for: who repeats a request whose
+/// answer was lost may be faster than the first of them.
 const BUSY: (Duration, u32) = (Duration::from_millis(50), 100);
 
 /// The share server does not start.
@@ -52,7 +53,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Opens the share server in `dir`, which says what it finds damaged. `clock` tells UTC seconds.
+    /// Opens the share server in `dir`, which says what it finds damaged. `clock` tells UTC
+    /// seconds.
     pub fn open(
         dir: &Path,
         ShareSettings { content, expiry }: ShareSettings,
@@ -76,7 +78,8 @@ impl Shares {
         &self.server
     }
 
-    /// Stores shares for a session of `machine` together. All of them, or each by itself if that fails: one must not fail with another. Blocks.
+    /// Stores shares for a session of `machine` together. All of them, or each by itself if that
+    /// fails: one must not fail with another. Blocks.
     pub fn store(
         &self,
         machine: MachineId,
@@ -138,7 +141,8 @@ impl Shares {
         self.server.store_many(vec![share], account, until)
     }
 
-    /// Takes and lets go leases as the server says; what was published is whose `publishers` says. Once all of it is durable: what was to be leased and is not here, or not sound.
+    /// Takes and lets go leases as the server says; what was published is whose `publishers` says.
+    /// Once all of it is durable: what was to be leased and is not here, or not sound.
     pub fn settle(
         &self,
         work: &[ShareWork],
@@ -158,7 +162,8 @@ impl Shares {
         done.inspect_err(|error| warn(error, "share leases could not be settled; it is tried again")).ok()
     }
 
-    /// The group takes the lease as the uploader's ends, or renews it: at no moment is a referenced share unleased. What only other machines have uploaded than its publisher, if that is known,
+    /// The group takes the lease as the uploader's ends, or renews it: at no moment is a referenced
+    /// share unleased. What only other machines have uploaded than its publisher, if that is known,
     /// is deleted. Returns what is not here, or not sound.
     pub(crate) fn adopt(
         &self,
@@ -199,8 +204,9 @@ impl Shares {
         uploaders.iter().flat_map(of).collect()
     }
 
-    /// The group has leased all that anything refers to, and renews it before any of its leases is over: then no clock decides on any of that, and one that has jumped
-    /// (this machine may just have been off for long) may be believed about the rest.
+    /// The group has leased all that anything refers to, and renews it before any of its leases is
+    /// over: then no clock decides on any of that, and one that has jumped (this machine may just
+    /// have been off for long) may be believed about the rest.
     pub(crate) fn confirm_clock(&self) {
         let confirmed = match self.server.suspended() {
             Ok(Some(Suspended::Clock { .. })) => self.server.confirm_clock(),
@@ -226,7 +232,8 @@ impl Shares {
         }
     }
 
-    /// Lets go what machines had uploaded in sessions that are over, and nobody has adopted. Only when the group has adopted all that these have published.
+    /// Lets go what machines had uploaded in sessions that are over, and nobody has adopted. Only
+    /// when the group has adopted all that these have published.
     pub fn sweep(&self, is_over: impl Fn(MachineId, SessionId) -> bool) {
         for (machine, session) in self.sessions() {
             let account = self.uploaders.lock().get(&machine).and_then(|of| of.get(&session).copied());

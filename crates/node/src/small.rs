@@ -1,5 +1,6 @@
-//! Small files of the data directory: who the machine is, its keys, where the servers are. Each is kept twice, with a checksum behind it, so that what a disk has done to
-//! one is put right from the other.
+//! Small files of the data directory: who the machine is, its keys, where the servers are. Each is
+//! kept twice, with a checksum behind it, so that what a disk has done to one is put right from the
+//! other.
 //!
 //! ```text
 //! NAME, copies/NAME    content │ "\nchecksum " │ 32 hexadecimal digits of its BLAKE3 │ "\n"
@@ -25,7 +26,8 @@ pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), D
     replace_plain(&copies, name, &sealed)
 }
 
-/// The content of a small file; none if there is none. A damaged one is put right, if its copy is sound.
+/// The content of a small file; none if there is none. A damaged one is put right, if its copy is
+/// sound.
 pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, DataError> {
     let (file, copy) = (dir.join(name), dir.join(COPIES).join(name));
     let (first, second) = (Found::at(&file)?, Found::at(&copy)?);

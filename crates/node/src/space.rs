@@ -1,4 +1,5 @@
-//! How much room there is: on this machine, and for content at all servers together, which the leader asks. Disks of different sizes weigh differently, so that they fill alike.
+//! How much room there is: on this machine, and for content at all servers together, which the
+//! leader asks. Disks of different sizes weigh differently, so that they fill alike.
 
 use crate::hosts::HostList;
 use crate::server::Server;
@@ -14,14 +15,17 @@ use wire::{MachineId, Space};
 const SURVEY: Duration = Duration::from_secs(5);
 /// How soon it sees that it is to stop.
 const LOOK: Duration = Duration::from_millis(250);
-/// While the leader's own disk has less than that, it is what there is room for: names and small files are on it, whatever room others have.
+/// While the leader's own disk has less than that, it is what there is room for: names and small
+/// files are on it, whatever room others have.
 const ROWS_BYTES: u64 = 1 << 30;
 
-/// Kept back from what is set aside for users: deleting must always work, and needs room in the log, in the store and in the lease
-/// database until it has freed some; a checkpoint of the store alone may need twice its overlay.
+/// Kept back from what is set aside for users: deleting must always work, and needs room in the
+/// log, in the store and in the lease database until it has freed some; a checkpoint of the store
+/// alone may need twice its overlay.
 const RESERVE_BYTES: u64 = 128 << 20;
 
-/// A change of what is free that the directory is told of: this part of it, at least and at most so many bytes.
+/// A change of what is free that the directory is told of: this part of it, at least and at most so
+/// many bytes.
 const MATTERS: (u64, u64, u64) = (256, 256 << 10, 64 << 20);
 /// And so much later also what has not changed, if more was said to be used up.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -36,7 +40,8 @@ pub fn measure(dir: &Path) -> Result<Space, rustix::io::Errno> {
     Ok(usable(bytes(stat.f_blocks), bytes(stat.f_bfree), bytes(stat.f_bavail)))
 }
 
-/// What users have of a disk with so many bytes, of which so many are free, and so many free for others than root. Neither what is kept for root nor what is kept here is in use.
+/// What users have of a disk with so many bytes, of which so many are free, and so many free for
+/// others than root. Neither what is kept for root nor what is kept here is in use.
 fn usable(total: u64, free: u64, available: u64) -> Space {
     // On a small disk the reserve must not eat everything.
     let reserve = RESERVE_BYTES.min(total / 8);
@@ -48,7 +53,8 @@ fn usable(total: u64, free: u64, available: u64) -> Space {
     Space { total: used.saturating_add(free), free, files: 0, lends }
 }
 
-/// What is free once what sessions have uploaded and not published counts as free: their allowances have it, until they publish it. Counted twice it would keep them from writing.
+/// What is free once what sessions have uploaded and not published counts as free: their allowances
+/// have it, until they publish it. Counted twice it would keep them from writing.
 pub(crate) fn with_unpublished(space: Space, unpublished: u64) -> Space {
     Space { free: space.free.saturating_add(unpublished).min(space.total), ..space }
 }
@@ -61,7 +67,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Whether to tell that so much is `free`, where so much was used up since the last time: if that is another by what matters, or what was used up is not what was missing then.
+    /// Whether to tell that so much is `free`, where so much was used up since the last time: if
+    /// that is another by what matters, or what was used up is not what was missing then.
     pub(crate) fn is_due(&mut self, now: Instant, free: u64, used_up: u64) -> bool {
         let matters = (free / MATTERS.0).clamp(MATTERS.1, MATTERS.2);
         let due = self.last.is_none_or(|(before, at)| {
@@ -130,7 +137,8 @@ impl Server {
     }
 }
 
-/// The weight that a server with so much room is to have, if that is another. A store that does not fill has the average.
+/// The weight that a server with so much room is to have, if that is another. A store that does not
+/// fill has the average.
 fn weighs(keeping: Keeping, room: &Space) -> Option<u32> {
     let before = match keeping {
         Keeping::Keeps => None,
@@ -141,11 +149,13 @@ fn weighs(keeping: Keeping, room: &Space) -> Option<u32> {
         return None;
     }
     let weight = u32::try_from(room.total >> 30).unwrap_or(u32::MAX).max(1);
-    // All that moves for it is worth the while only if the disk is another; pools change a little all the time.
+    // All that moves for it is worth the while only if the disk is another; pools change a little
+    // all the time.
     before.is_none_or(|before| weight.abs_diff(before) > before / 4).then_some(weight)
 }
 
-/// What users have room for at `hosts`, which have said so much of their `rooms`; the leader has `here`, and who has said nothing is taken to have as much.
+/// What users have room for at `hosts`, which have said so much of their `rooms`; the leader has
+/// `here`, and who has said nothing is taken to have as much.
 pub(crate) fn cluster(hosts: &HostList, rooms: &BTreeMap<MachineId, Space>, here: Space) -> Space {
     let keepers = hosts.all().iter().filter(|host| host.keeps());
     let rooms: Vec<Space> = keepers.map(|host| rooms.get(&host.machine).copied().unwrap_or(here)).collect();
@@ -179,7 +189,8 @@ mod tests {
         Space { total: total << 30, free: free << 30, files: 0, lends: 0 }
     }
 
-    /// On ext4 a part of the disk is root's: `df` says nothing of that, as it does not of the disk itself.
+    /// On ext4 a part of the disk is root's: `df` says nothing of that, as it does not of the disk
+    /// itself.
     #[test]
     fn what_is_kept_for_root_is_not_in_use() {
         let gib = |gib: u64| gib << 30;
@@ -212,7 +223,8 @@ mod tests {
         let three = list(&[1, 1, 1], 2);
         let here = gib(100, 50);
         assert_eq!(cluster(&three, &rooms(&[here, gib(80, 30), gib(80, 40)]), here), gib(80, 40));
-        // One that is full, or drained, keeps nobody from writing; with two that are full too few would have a copy.
+        // One that is full, or drained, keeps nobody from writing; with two that are full too few
+        // would have a copy.
         assert_eq!(cluster(&three, &rooms(&[here, gib(80, 0), gib(80, 40)]), here).free, 40 << 30);
         assert_eq!(
             cluster(&list(&[1, 0, 1], 2), &rooms(&[here, gib(80, 9), gib(80, 40)]), here).free,

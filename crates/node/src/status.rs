@@ -285,7 +285,8 @@ impl ServerReport {
     }
 }
 
-/// Where one machine more than others must not die, though there are enough that could stand in for it.
+/// Where one machine more than others must not die, though there are enough that could stand in for
+/// it.
 fn hint(machines: usize, servers: usize) -> Option<String> {
     let says = |servers: &str| {
         format!(

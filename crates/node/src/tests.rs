@@ -38,7 +38,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// All that is in a directory, but for the files of shares and directories in which there are none: those are the share server's own to find.
+/// All that is in a directory, but for the files of shares and directories in which there are none:
+/// those are the share server's own to find.
 fn all_in(dir: &Path, below: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir.join(below)).unwrap().flatten() {
@@ -70,7 +71,8 @@ fn take_away(path: &Path, empty: bool) {
     }
 }
 
-/// Each file and directory of a server is taken away, or emptied; keys and what else is kept twice also with its copy. The machine works with everything that was there, or names what is missing.
+/// Each file and directory of a server is taken away, or emptied; keys and what else is kept twice
+/// also with its copy. The machine works with everything that was there, or names what is missing.
 #[test]
 fn what_is_missing_is_named_or_not_needed() {
     let (live, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -209,7 +211,8 @@ fn no_log_that_ends_too_early_is_believed() {
     assert!(found > 10, "{found} of {tried}");
 }
 
-/// A server whose state was found to be older than what it had acknowledged starts only if people say so; all sessions end then.
+/// A server whose state was found to be older than what it had acknowledged starts only if people
+/// say so; all sessions end then.
 #[test]
 fn an_older_state_is_gone_on_with_if_people_say_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -236,7 +239,8 @@ fn an_older_state_is_gone_on_with_if_people_say_so() {
     machine.stop().unwrap();
 }
 
-/// The share server's files are there, and the state that refers to them is not: a new file system's, put in its place.
+/// The share server's files are there, and the state that refers to them is not: a new file
+/// system's, put in its place.
 #[test]
 fn a_state_that_knows_of_nothing_is_no_reason_to_delete() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -319,7 +323,8 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A server that puts aside what it had serves again in the same process: once, and once more. The one that founded the cluster had its client's way to itself.
+/// A server that puts aside what it had serves again in the same process: once, and once more. The
+/// one that founded the cluster had its client's way to itself.
 #[test]
 fn who_put_its_state_aside_serves_again_without_another_start() {
     let (dirs, machines) = three();

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::ToClient;
 
-/// Since the server was started. Whatever a session says or is told counts, renewals too, and that of this machine's own client; greetings and shares do not.
+/// Since the server was started. Whatever a session says or is told counts, renewals too, and that
+/// of this machine's own client; greetings and shares do not.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     heard: AtomicU64,

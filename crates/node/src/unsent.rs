@@ -1,5 +1,6 @@
-//! What a machine that ended in order had not got applied, as its next start needs it: the rest of its session's log, and the shares that this refers to, sealed. It lies beside what people
-//! are shown of it ([`crate::salvage`]), which it stays if the session is over by then.
+//! What a machine that ended in order had not got applied, as its next start needs it: the rest of
+//! its session's log, and the shares that this refers to, sealed. It lies beside what people are
+//! shown of it ([`crate::salvage`]), which it stays if the session is over by then.
 //!
 //! ```text
 //! salvage/NUMBER/log          a chain of frames: of which session, which shares, the entries, the end

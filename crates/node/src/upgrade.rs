@@ -1,4 +1,5 @@
-//! Raising the cluster's version: by whoever leads, as soon as every server is there and knows the next, and no machine speaks what would be dropped with it.
+//! Raising the cluster's version: by whoever leads, as soon as every server is there and knows the
+//! next, and no machine speaks what would be dropped with it.
 
 use crate::server::Server;
 use directory::Input;
@@ -20,7 +21,8 @@ pub struct VersionReport {
     pub known: u16,
     /// Machines, by name, that may still speak an older one than the cluster's.
     pub older: Vec<String>,
-    /// What keeps the version from being raised, if this server knows a newer one. Of that only the leader knows.
+    /// What keeps the version from being raised, if this server knows a newer one. Of that only the
+    /// leader knows.
     pub waits_for: Vec<String>,
 }
 
@@ -53,7 +55,8 @@ impl Server {
     }
 }
 
-/// The servers that keep the version from becoming `next`, which the leader knows; `speaks` says what each of them speaks with it.
+/// The servers that keep the version from becoming `next`, which the leader knows; `speaks` says
+/// what each of them speaks with it.
 fn keeping(next: Version, standing: &Standing, speaks: impl Fn(u64) -> Option<Version>) -> Vec<String> {
     let keeps = |member: &Member| {
         let there = Some(member.id) == standing.leader || member.heard.is_some_and(|at| at.elapsed() < THERE);
@@ -115,7 +118,8 @@ mod tests {
         assert_eq!(kept(&[0, 1], [Some(4), Some(5), None]), none);
         let older = "knows none after version 3, or is held to it";
         assert_eq!(kept(&[0, 1], [Some(3), Some(3), None]), [0, 1].map(|id| format!("server s{id} {older}")));
-        // Nothing was heard of it since this one began to lead, or for too long: it may come back older.
+        // Nothing was heard of it since this one began to lead, or for too long: it may come back
+        // older.
         assert_eq!(kept(&[0, 1], [Some(4), None, None]), ["server s1 is not there"]);
         assert_eq!(kept(&[0, 1, 2], [Some(4); 3]), ["server s2 is not there"]);
     }

@@ -11,14 +11,16 @@ use wire::{ToClient, ToServer};
 /// See the module.
 #[derive(Clone)]
 pub(crate) enum Upstream {
-    /// This machine serves. Not held by this: a server that has lost what it had is to end as a whole, and give up what it has locked.
+    /// This machine serves. Not held by this: a server that has lost what it had is to end as a
+    /// whole, and give up what it has locked.
     Here(Weak<Server>),
     /// Another one does.
     There(Arc<Link>),
 }
 
 impl Upstream {
-    /// Sends in the session, over the network with the next [`Upstream::push`]. Never blocks. Without a connection it is lost, which the client counts on.
+    /// Sends in the session, over the network with the next [`Upstream::push`]. Never blocks.
+    /// Without a connection it is lost, which the client counts on.
     pub(crate) fn send(&self, session: Option<SessionId>, message: ToServer) {
         match self {
             Upstream::Here(server) => {
@@ -30,7 +32,8 @@ impl Upstream {
         }
     }
 
-    /// What was sent goes on its way, by this thread: encrypting it takes too long for who holds a lock. Never blocks.
+    /// What was sent goes on its way, by this thread: encrypting it takes too long for who holds a
+    /// lock. Never blocks.
     pub(crate) fn push(&self) {
         if let Upstream::There(link) = self {
             link.push();

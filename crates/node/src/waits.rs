@@ -10,7 +10,8 @@ pub(crate) const LONG_MS: u64 = 5_000;
 pub(crate) struct LongWaits(BTreeMap<u64, u64>);
 
 impl LongWaits {
-    /// Of all that has waited for long, what is to be said now. `wait` gives a report's number, and for how long it has waited, ms.
+    /// Of all that has waited for long, what is to be said now. `wait` gives a report's number, and
+    /// for how long it has waited, ms.
     pub(crate) fn due<T>(&mut self, reports: Vec<T>, wait: impl Fn(&T) -> (u64, u64)) -> Vec<T> {
         let before = std::mem::take(&mut self.0);
         let is_due = |report: &T| {

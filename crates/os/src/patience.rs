@@ -1,9 +1,12 @@
-//! Whether a thread that is about to sleep looks out for what may be about to come: one that sleeps on a processor that sleeps wakes up in about the time that a message takes on its way, and an answer on its.
+//! Whether a thread that is about to sleep looks out for what may be about to come: one that sleeps
+//! on a processor that sleeps wakes up in about the time that a message takes on its way, and an
+//! answer on its.
 
 /// At most so many times in a row it does not.
 const VAIN_MAX: u32 = 255;
 
-/// See the module. Whoever looks out takes a processor that others may want; so where it was in vain it is left for a while, and for longer each time.
+/// See the module. Whoever looks out takes a processor that others may want; so where it was in
+/// vain it is left for a while, and for longer each time.
 #[derive(Debug, Default)]
 pub struct Patience {
     /// How many times are left out once it was in vain, and how many of these are still to come.

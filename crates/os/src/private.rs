@@ -1,5 +1,6 @@
-//! What is in a data directory is for its owner's eyes: directories have the mode 0700 and files 0600 from their first byte on, whatever the umask. What is there already with
-//! another mode is mended at each start.
+//! What is in a data directory is for its owner's eyes: directories have the mode 0700 and files
+//! 0600 from their first byte on, whatever the umask. What is there already with another mode is
+//! mended at each start.
 
 use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -28,7 +29,8 @@ pub fn make_one_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY).create(path)
 }
 
-/// Takes from others what they may do with the directory and all that is in it. What belongs to somebody else stays as it is, and is named in the log.
+/// Takes from others what they may do with the directory and all that is in it. What belongs to
+/// somebody else stays as it is, and is named in the log.
 pub fn mend(dir: &Path) -> io::Result<()> {
     // First: from now on nobody else comes in.
     restrict(dir, &fs::metadata(dir)?)?;
@@ -59,7 +61,8 @@ fn mend_below(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Of millions of share files none need be looked at: a directory is mended after all that is in it.
+/// Of millions of share files none need be looked at: a directory is mended after all that is in
+/// it.
 fn is_mended(path: &Path, metadata: &Metadata) -> bool {
     let is_prefix = |path: &Path| {
         let shares = path.parent().and_then(Path::file_name).is_some_and(|name| name == "shares");
@@ -92,7 +95,8 @@ mod tests {
 
     #[test]
     fn nothing_is_made_that_others_can_read() {
-        // Of this process, which nextest starts for this test alone; nothing else here depends on it.
+        // Of this process, which nextest starts for this test alone; nothing else here depends on
+        // it.
         rustix::process::umask(rustix::fs::Mode::empty());
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("a/b");

@@ -1,4 +1,5 @@
-//! What a disk may hold after the power failed: everything flushed, and of the rest whatever chance left.
+//! What a disk may hold after the power failed: everything flushed, and of the rest whatever chance
+//! left.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +15,8 @@ use crate::record::{self, Event, RecordError};
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
-/// One cut: which seed, and the how-manieth of that seed. The same pair gives the same cut of the same record.
+/// One cut: which seed, and the how-manieth of that seed. The same pair gives the same cut of the
+/// same record.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     /// Chooses all cuts of a run.
@@ -38,7 +40,8 @@ pub struct Fate {
     pub notes: BTreeMap<String, Vec<u8>>,
 }
 
-/// The moments at which a cut may fall: from the first note, which says that the disk has been made ready, to the end.
+/// The moments at which a cut may fall: from the first note, which says that the disk has been made
+/// ready, to the end.
 pub fn moments(from: &mut impl Read) -> Result<Range<u64>, RecordError> {
     let (mut events, mut ready) = (0, None);
     while let Some(event) = record::next(from)? {
@@ -73,13 +76,15 @@ pub fn make(from: &mut impl Read, moments: Range<u64>, image: &File, cut: Cut) -
     Ok(Fate { at, pending: pending.len(), kept, torn, notes })
 }
 
-/// Applies writes in any order, each whole, in part, or not at all. Returns how many whole and how many in part.
+/// Applies writes in any order, each whole, in part, or not at all. Returns how many whole and how
+/// many in part.
 fn leave_to_chance(
     rng: &mut ChaCha8Rng,
     pending: &[(u64, Vec<u8>)],
     image: &File,
 ) -> io::Result<(usize, usize)> {
-    // Some cuts lose all, some nearly nothing: half of each alone would rarely lose just the one write that mattered.
+    // Some cuts lose all, some nearly nothing: half of each alone would rarely lose just the one
+    // write that mattered.
     let keep_of_ten = [0, 1, 5, 9][(rng.next_u32() % 4) as usize];
     let tear_of_ten = [0, 3][(rng.next_u32() % 2) as usize];
     let mut order: Vec<usize> = (0..pending.len()).collect();
@@ -112,7 +117,8 @@ mod tests {
 
     const DISK: u64 = 64 * 1024;
 
-    /// Each write is one byte value over a place of its own, every tenth event a flush, every fifth a note.
+    /// Each write is one byte value over a place of its own, every tenth event a flush, every fifth
+    /// a note.
     fn recorded() -> (Vec<u8>, Vec<Event>) {
         let events: Vec<Event> = (0..200u64)
             .map(|n| match n % 10 {

@@ -1,7 +1,8 @@
 //! A disk that forgets: a block layer that drops, tears and reorders what was not synced.
 //!
-//! `powercut record` serves a disk as a file, to be used through a loop device, and records what reaches it;
-//! `powercut cut` makes from that record what the disk may hold after the power failed at some moment.
+//! `powercut record` serves a disk as a file, to be used through a loop device, and records what
+//! reaches it; `powercut cut` makes from that record what the disk may hold after the power failed
+//! at some moment.
 
 mod cut;
 mod record;
@@ -21,7 +22,8 @@ use record::RecordError;
 #[derive(Debug, Parser)]
 #[command(version)]
 enum Command {
-    /// Serve MOUNT/disk and record what reaches it, until MOUNT is unmounted. Other files made in MOUNT hold notes.
+    /// Serve MOUNT/disk and record what reaches it, until MOUNT is unmounted. Other files made in
+    /// MOUNT hold notes.
     Record {
         /// The disk's size.
         #[arg(long, value_name = "MIB")]

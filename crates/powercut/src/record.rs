@@ -14,8 +14,8 @@ pub enum Event {
     },
     /// Everything written before is durable now.
     Flush,
-    /// A program appended to the file of this name beside the disk. Notes survive a cut if they came before it:
-    /// what they promise is what the check demands.
+    /// A program appended to the file of this name beside the disk. Notes survive a cut if they
+    /// came before it: what they promise is what the check demands.
     Note {
         /// The file's name.
         file: String,

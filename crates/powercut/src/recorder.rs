@@ -1,5 +1,6 @@
-//! A FUSE file system of one file, `disk`, that records what is done to it. A loop device makes it a block device;
-//! the loop driver turns the block layer's flushes into fsync. Any other file made here holds notes.
+//! A FUSE file system of one file, `disk`, that records what is done to it. A loop device makes it
+//! a block device; the loop driver turns the block layer's flushes into fsync. Any other file made
+//! here holds notes.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -35,7 +36,8 @@ struct Recorder {
     state: Mutex<State>,
 }
 
-/// Serves the disk at `mount` until it is unmounted, recording to `record`. `backing` holds the disk's present bytes.
+/// Serves the disk at `mount` until it is unmounted, recording to `record`. `backing` holds the
+/// disk's present bytes.
 pub fn serve(disk_size: u64, backing: File, record: File, mount: &Path) -> io::Result<()> {
     backing.set_len(disk_size)?;
     let state = Mutex::new(State { record, notes: Vec::new() });
@@ -199,7 +201,8 @@ impl Filesystem for Recorder {
     }
 
     fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
-        // So that the loop device offers no discard: a discard that a cut may undo would need a record of its own.
+        // So that the loop device offers no discard: a discard that a cut may undo would need a
+        // record of its own.
         reply.error(Errno::EOPNOTSUPP);
     }
 }

@@ -1,6 +1,8 @@
-//! Raised when this server turns out not to have what it once had: a row or a log entry that the disk gives back otherwise, a state that is not that of the others.
+//! Raised when this server turns out not to have what it once had: a row or a log entry that the
+//! disk gives back otherwise, a state that is not that of the others.
 //!
-//! Then nothing of this member may go on, since nobody knows what it has forgotten of what it promised. Whoever raises the alarm does not come back from it.
+//! Then nothing of this member may go on, since nobody knows what it has forgotten of what it
+//! promised. Whoever raises the alarm does not come back from it.
 
 use crate::store::stop;
 use std::error::Error;

@@ -1,4 +1,5 @@
-//! What one log entry holds: a time, and the inputs that came while the entry before it was on its way to the disk.
+//! What one log entry holds: a time, and the inputs that came while the entry before it was on its
+//! way to the disk.
 
 use bytes::Bytes;
 use directory::Input;
@@ -7,17 +8,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 use wire::{Version, Versions};
 
-/// How an encoding begins that is of [`Version::OLDEST`]; those of later ones begin with the version. The time and the digest follow in 8 bytes each, little-endian, then
-/// inputs in postcard until the end.
+/// How an encoding begins that is of [`Version::OLDEST`]; those of later ones begin with the
+/// version. The time and the digest follow in 8 bytes each, little-endian, then inputs in postcard
+/// until the end.
 const OLDEST: u8 = 2;
 
-/// An entry's inputs and the time at which they happen. Encoded once, when proposed; cheap to clone.
+/// An entry's inputs and the time at which they happen. Encoded once, when proposed; cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Batch {
     pub(super) now: Time,
-    /// Of the state that the proposer had come to before ([`directory::Directory::digest`]). Whoever comes to another stops: replicas that differ are worse than one less.
+    /// Of the state that the proposer had come to before ([`directory::Directory::digest`]).
+    /// Whoever comes to another stops: replicas that differ are worse than one less.
     pub(super) digest: u64,
-    /// Or the version that they are of, which this program does not know. Whoever is to apply them stops; until then they are kept and passed on as they are.
+    /// Or the version that they are of, which this program does not know. Whoever is to apply them
+    /// stops; until then they are kept and passed on as they are.
     pub(super) inputs: Result<Arc<Vec<Input>>, Version>,
     encoded: Bytes,
 }

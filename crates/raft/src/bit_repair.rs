@@ -1,14 +1,16 @@
 //! Finds the bit that has flipped in what a disk gave back.
 //!
-//! The positions of all bits that are set, taken together by XOR, change by the position of the bit that flips: that is what a Hamming code keeps. It says
-//! where, and not whether: beside it stands a checksum, by which bytes are known to be wrong, and to be right again.
+//! The positions of all bits that are set, taken together by XOR, change by the position of the bit
+//! that flips: that is what a Hamming code keeps. It says where, and not whether: beside it stands
+//! a checksum, by which bytes are known to be wrong, and to be right again.
 
 /// Words that are taken together: their positions differ in the low bits only.
 const LANES: usize = 32;
 
 /// The XOR of the positions of all set bits.
 pub(crate) fn locator(bytes: &[u8]) -> u32 {
-    // What each lane comes to over all blocks, and the XOR of the numbers of those blocks of which an odd number of bits is set.
+    // What each lane comes to over all blocks, and the XOR of the numbers of those blocks of which
+    // an odd number of bits is set.
     let (mut lanes, mut blocks) = ([0u64; LANES], 0u32);
     let whole = bytes.chunks_exact(8 * LANES);
     let rest = whole.remainder();
@@ -30,7 +32,8 @@ pub(crate) fn locator(bytes: &[u8]) -> u32 {
     word << 6 | bit
 }
 
-/// Flips back the bit that has flipped, if it was one: `known` is the locator of what was written. Only a checksum tells whether that was it.
+/// Flips back the bit that has flipped, if it was one: `known` is the locator of what was written.
+/// Only a checksum tells whether that was it.
 pub(crate) fn flip_back(bytes: &mut [u8], known: u32) {
     let at = locator(bytes) ^ known;
     if let Some(byte) = bytes.get_mut(at as usize / 8) {

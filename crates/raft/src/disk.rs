@@ -1,6 +1,8 @@
-//! The disk under a member of the group, as far as it matters what a crash leaves of what was written: files in directories, and when they are durable.
+//! The disk under a member of the group, as far as it matters what a crash leaves of what was
+//! written: files in directories, and when they are durable.
 //!
-//! A member on a machine has [`Local`]; a simulated one has a disk that forgets what was not synced.
+//! A member on a machine has [`Local`]; a simulated one has a disk that forgets what was not
+//! synced.
 
 use crate::store::{RowStore, StoreError, StoreSettings};
 use os::private;

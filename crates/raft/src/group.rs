@@ -1,8 +1,11 @@
-//! The replicated group that hosts the directory: an openraft group of one member or several, its log, and its store.
+//! The replicated group that hosts the directory: an openraft group of one member or several, its
+//! log, and its store.
 //!
-//! An input that is proposed to the leader becomes part of a log entry and is applied; what it comes to is delivered once the entry is durable, if it rests on that. The log
-//! makes changes durable; the store is checkpointed now and then, and a start replays the log behind the last checkpoint.
-//! openraft and the applying run on one thread of the group's own, which also waits for the disk.
+//! An input that is proposed to the leader becomes part of a log entry and is applied; what it
+//! comes to is delivered once the entry is durable, if it rests on that. The log makes changes
+//! durable; the store is checkpointed now and then, and a start replays the log behind the last
+//! checkpoint. openraft and the applying run on one thread of the group's own, which also waits for
+//! the disk.
 
 mod members;
 #[cfg(test)]
@@ -44,12 +47,14 @@ use wire::{ToClient, ToServer, Version, Versions};
 /// Bounds of a [`Group`].
 #[derive(Clone, Copy, Debug)]
 pub struct GroupSettings {
-    /// Memory for the server's rows, whatever their number: half for pages of the file, an eighth for each of the two layers of
-    /// changed rows; the rest is for what the directory and the log hold.
+    /// Memory for the server's rows, whatever their number: half for pages of the file, an eighth
+    /// for each of the two layers of changed rows; the rest is for what the directory and the log
+    /// hold.
     pub memory_bytes: usize,
     /// Changes reach the store's file after this long at the latest.
     pub checkpoint_after: Duration,
-    /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start takes after a crash.
+    /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start
+    /// takes after a crash.
     pub log_bytes: u64,
 }
 
@@ -60,11 +65,13 @@ pub struct Place {
     pub member: u64,
     /// Where it is.
     pub host: Host,
-    /// It founds the group if there is none; otherwise it waits for the leader to tell it who the members are.
+    /// It founds the group if there is none; otherwise it waits for the leader to tell it who the
+    /// members are.
     pub founds: bool,
     /// What this program knows.
     pub knows: Versions,
-    /// The file in which is noted how far its log is durable, beside its directory: what is put back of that is then known to be older.
+    /// The file in which is noted how far its log is durable, beside its directory: what is put
+    /// back of that is then known to be older.
     pub mark: Option<PathBuf>,
     /// Its files are not those of the last start: they are a copy, or were put back.
     pub moved: bool,
@@ -73,7 +80,8 @@ pub struct Place {
 /// The founder's number.
 pub const FOUNDER: u64 = 1;
 
-/// Segments of the log that make a checkpoint necessary, and those that are written while it is under way.
+/// Segments of the log that make a checkpoint necessary, and those that are written while it is
+/// under way.
 const SEGMENTS: (u64, u64) = (4, 3);
 
 impl Default for GroupSettings {
@@ -181,7 +189,8 @@ pub struct Logged {
     pub term: u64,
     /// Its time, if it has inputs.
     pub time: Time,
-    /// Of the state that it was proposed upon ([`Directory::digest`]); none if it is openraft's own.
+    /// Of the state that it was proposed upon ([`Directory::digest`]); none if it is openraft's
+    /// own.
     pub digest: Option<u64>,
     /// What the directory makes of it.
     pub inputs: Arc<Vec<Input>>,
@@ -189,7 +198,8 @@ pub struct Logged {
     pub voters: Option<Vec<BTreeSet<u64>>>,
 }
 
-/// A running group's member. Dropped without [`Group::shutdown`] it ends as in a crash; nothing that was delivered is lost.
+/// A running group's member. Dropped without [`Group::shutdown`] it ends as in a crash; nothing
+/// that was delivered is lost.
 pub struct Group {
     pub(crate) machine: Arc<RwLock<Machine>>,
     log: Arc<Mutex<Log>>,
@@ -206,9 +216,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts the member whose files are in the directory `dir`, on a thread of its own. See [`Group::start`].
+    /// Starts the member whose files are in the directory `dir`, on a thread of its own. See
+    /// [`Group::start`].
     ///
-    /// From then on damage is told ([`Event::Damaged`]), and any other error of the disk stops the process ([`crate::EXIT_DISK`]).
+    /// From then on damage is told ([`Event::Damaged`]), and any other error of the disk stops the
+    /// process ([`crate::EXIT_DISK`]).
     pub fn open(
         dir: &Path,
         settings: GroupSettings,
@@ -231,7 +243,8 @@ impl Group {
                         let lookout = group.ear.lookout.clone();
                         drop(tokio::spawn(async move { lookout.look_out().await }));
                         drop(tell.send(Ok(group)));
-                        // A task: whenever what a thread blocks on goes on, tokio looks at the system first.
+                        // A task: whenever what a thread blocks on goes on, tokio looks at the
+                        // system first.
                         let works = async move {
                             let _indispensable = indispensable;
                             works.await;
@@ -248,8 +261,10 @@ impl Group {
         Ok(group)
     }
 
-    /// Starts the member whose files are on `disk`, in the directory `dir`; a founder's root has the attributes `root`. Of a lone voter, it returns when all that was
-    /// applied before is applied again; nothing is told before [`Group::begin`]. Whenever this member begins to lead it proposes [`Input::Lead`] first.
+    /// Starts the member whose files are on `disk`, in the directory `dir`; a founder's root has
+    /// the attributes `root`. Of a lone voter, it returns when all that was applied before is
+    /// applied again; nothing is told before [`Group::begin`]. Whenever this member begins to lead
+    /// it proposes [`Input::Lead`] first.
     ///
     /// Also returns what the member does from then on.
     pub async fn start(
@@ -356,8 +371,9 @@ impl Group {
         self.standing.lock().clone()
     }
 
-    /// Whether all that was committed before the current leader began is applied here, so that the state is no older than one that was ever acted on. A lone voter
-    /// applies its whole log before it does anything.
+    /// Whether all that was committed before the current leader began is applied here, so that the
+    /// state is no older than one that was ever acted on. A lone voter applies its whole log before
+    /// it does anything.
     pub fn is_current(&self) -> bool {
         if self.standing.lock().alone {
             return true;
@@ -399,7 +415,8 @@ impl Group {
         self.ear.wires.speaks(member)
     }
 
-    /// Proposes an input. Never blocks, so a lock that `deliver` takes may be held; who feeds a group must look at [`Group::backlog_bytes`].
+    /// Proposes an input. Never blocks, so a lock that `deliver` takes may be held; who feeds a
+    /// group must look at [`Group::backlog_bytes`].
     pub fn propose(&self, input: Input) {
         self.queue.push(Waiting::new(input));
     }
@@ -409,14 +426,16 @@ impl Group {
         self.queue.backlog_bytes()
     }
 
-    /// Reads the state after some entry, on this thread. Applying waits meanwhile. Must not be called from within `ask`.
+    /// Reads the state after some entry, on this thread. Applying waits meanwhile. Must not be
+    /// called from within `ask`.
     pub fn query<T>(&self, ask: impl FnOnce(&Directory, &dyn Store) -> T) -> T {
         let machine = self.machine.read();
         ask(&machine.directory, &machine.store)
     }
 
-    /// Returns when it is certain that this member still leads, and all that was committed before is applied: then [`Group::answer`] says what is so. False if
-    /// others lead. Costs no message while the leader's lease lasts.
+    /// Returns when it is certain that this member still leads, and all that was committed before
+    /// is applied: then [`Group::answer`] says what is so. False if others lead. Costs no message
+    /// while the leader's lease lasts.
     pub async fn confirm(&self) -> bool {
         if self.standing.lock().alone {
             return true;
@@ -431,7 +450,8 @@ impl Group {
         self.ear.raft.ensure_linearizable(policy).await.is_ok()
     }
 
-    /// Answers a question of a client that changes no state. What it is told is durable: what several have applied is committed.
+    /// Answers a question of a client that changes no state. What it is told is durable: what
+    /// several have applied is committed.
     pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
         let answer = self.query(|directory, store| directory.query(session, question, store))?;
         if self.standing.lock().alone {
@@ -454,7 +474,8 @@ impl Group {
         clock.as_ref().map_or_else(|| self.machine.read().position.time, Clock::now)
     }
 
-    /// Returns when all that was proposed before is in the store's file; false if the disk is full, or the group has ended. Not to be called from `deliver`.
+    /// Returns when all that was proposed before is in the store's file; false if the disk is full,
+    /// or the group has ended. Not to be called from `deliver`.
     pub fn checkpoint(&self) -> bool {
         self.ask_checkpoint().blocking_recv().is_ok()
     }
@@ -465,7 +486,8 @@ impl Group {
         done
     }
 
-    /// All rows after one entry, behind all that was proposed before, and that entry's time. As [`Group::checkpoint`].
+    /// All rows after one entry, behind all that was proposed before, and that entry's time. As
+    /// [`Group::checkpoint`].
     pub fn freeze(&self) -> Result<(RowView, Time), GroupError> {
         if !self.checkpoint() {
             return Err(GroupError::NoCheckpoint);
@@ -480,7 +502,8 @@ impl Group {
         self.machine.read().store.view()
     }
 
-    /// Reads the segment of the log after that which begins with frame `after`, from the disk: with which frame it begins, and how many bytes it has.
+    /// Reads the segment of the log after that which begins with frame `after`, from the disk: with
+    /// which frame it begins, and how many bytes it has.
     pub fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
         self.log.lock().reread(after).unwrap_or_else(|error| {
             if error.is_damage() { self.alarm.raise(&error) } else { self.alarm.stop(&error) }
@@ -502,7 +525,8 @@ impl Group {
         self.ear.trust.remembers(drawn)
     }
 
-    /// Whether this member takes part: it is what it was, as far as the others know. One that has just started waits until they say so.
+    /// Whether this member takes part: it is what it was, as far as the others know. One that has
+    /// just started waits until they say so.
     pub fn is_trusted(&self) -> bool {
         self.ear.trust.is_trusted()
     }
@@ -522,7 +546,8 @@ impl Group {
         self.machine.read().position.applied.map(|log_id| log_id.index)
     }
 
-    /// The last entry that is applied here and that no crash can take back: a lone voter applies entries before they are durable.
+    /// The last entry that is applied here and that no crash can take back: a lone voter applies
+    /// entries before they are durable.
     pub fn agreed(&self) -> Option<u64> {
         let alone = self.alone.load(SeqCst);
         let (applied, durable) = (self.applied(), self.log.lock().durable());
@@ -575,7 +600,8 @@ impl Group {
         }
     }
 
-    /// Ends the group: applies what was proposed and checkpoints, so that the next start replays nothing.
+    /// Ends the group: applies what was proposed and checkpoints, so that the next start replays
+    /// nothing.
     pub fn shutdown(&self) {
         self.join(End::Orderly);
     }

@@ -1,4 +1,5 @@
-//! A simulated member: all that it does is done by tasks on one thread, by a seed and a clock of its own, and can be stopped and ended from outside, as processes are.
+//! A simulated member: all that it does is done by tasks on one thread, by a seed and a clock of
+//! its own, and can be stopped and ended from outside, as processes are.
 //!
 //! The member that ships runs outside of any life.
 
@@ -48,7 +49,8 @@ struct State {
 }
 
 impl Life {
-    /// A new one, by this seed, with a clock that is so many millionths too fast. Called where time is simulated.
+    /// A new one, by this seed, with a clock that is so many millionths too fast. Called where time
+    /// is simulated.
     pub fn new(seed: u64, clock_ppm: i64) -> Arc<Life> {
         let chance = ChaCha12Rng::seed_from_u64(seed);
         let state = State {
@@ -99,7 +101,8 @@ impl Life {
         self.state.lock().flush_ms = FLUSH_MS + ms;
     }
 
-    /// The disk is full from now on, or not any more: what is written beside the log waits as a whole.
+    /// The disk is full from now on, or not any more: what is written beside the log waits as a
+    /// whole.
     pub fn fills_disk(&self, full: bool) {
         self.state.lock().full = full;
     }
@@ -109,8 +112,9 @@ impl Life {
         Life::current().is_some_and(|life| life.state.lock().full)
     }
 
-    /// If it led when it ended, it leads again at once, without being elected. That is wrong, since it does not know all that it had told to be committed: the
-    /// simulation shows that it would find it.
+    /// If it led when it ended, it leads again at once, without being elected. That is wrong, since
+    /// it does not know all that it had told to be committed: the simulation shows that it would
+    /// find it.
     pub fn restores_leader(&self) {
         self.state.lock().restores_leader = true;
     }
@@ -120,7 +124,8 @@ impl Life {
         Life::current().is_some_and(|life| life.state.lock().restores_leader)
     }
 
-    /// It takes every member for what that was, and itself. That is wrong, since a disk may be older than what was promised: the simulation shows that it would find it.
+    /// It takes every member for what that was, and itself. That is wrong, since a disk may be
+    /// older than what was promised: the simulation shows that it would find it.
     pub fn believes(&self) {
         self.state.lock().believes_members = true;
     }

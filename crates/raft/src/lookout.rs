@@ -1,11 +1,13 @@
-//! The group's thread looks out for what clients and other servers say next before it sleeps: where machines wait for each other one says something soon after another was answered.
+//! The group's thread looks out for what clients and other servers say next before it sleeps: where
+//! machines wait for each other one says something soon after another was answered.
 
 use os::Patience;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// For so long: what a machine takes that does something with what it was told, or another server that makes it durable.
+/// For so long: what a machine takes that does something with what it was told, or another server
+/// that makes it durable.
 const LOOK_OUT: Duration = Duration::from_micros(400);
 /// A look takes no longer.
 const TURN: Duration = Duration::from_micros(10);
@@ -24,7 +26,8 @@ impl Lookout {
         self.wake.notify_one();
     }
 
-    /// Keeps this thread awake for a while whenever something was said. Whoever has something to do on it, or on its processor, comes first.
+    /// Keeps this thread awake for a while whenever something was said. Whoever has something to do
+    /// on it, or on its processor, comes first.
     pub(super) async fn look_out(&self) {
         let mut patience = Patience::default();
         loop {
@@ -50,7 +53,8 @@ impl Lookout {
             if now - offered_at > LOOK_OUT {
                 break;
             }
-            // While the thread did something else, or waited for the disk, nobody was looked out for.
+            // While the thread did something else, or waited for the disk, nobody was looked out
+            // for.
             left = left.saturating_sub((now - looked_at).min(TURN));
             looked_at = now;
         }

@@ -1,7 +1,7 @@
 //! The replicated state machine as openraft drives it: the directory over its store.
 //!
-//! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two entries and commits them in
-//! the background; when that is done openraft purges the log up to it.
+//! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two
+//! entries and commits them in the background; when that is done openraft purges the log up to it.
 
 use super::batch::Batch;
 use super::life::Life;
@@ -35,17 +35,20 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 pub enum Event {
     /// This member leads, and an entry that it has proposed came to this: it is to be carried out.
     Outputs(Vec<Output>),
-    /// An entry came to this that another member has proposed, or this one in an earlier life: only what each replica does for itself is to be done.
+    /// An entry came to this that another member has proposed, or this one in an earlier life: only
+    /// what each replica does for itself is to be done.
     Applied(Vec<Output>),
     /// The whole state is another's, by a snapshot.
     Replaced,
     /// Who leads, or who the members are, may have changed: see [`super::Group::standing`].
     Standing,
-    /// This member has lost what it had, and why that is known: it must not be asked for anything any more. On any thread, with any lock held.
+    /// This member has lost what it had, and why that is known: it must not be asked for anything
+    /// any more. On any thread, with any lock held.
     Damaged(String),
 }
 
-/// Takes events. Called on the group's thread, in the order of the log, while no lock of the group is held, but for [`Event::Damaged`].
+/// Takes events. Called on the group's thread, in the order of the log, while no lock of the group
+/// is held, but for [`Event::Damaged`].
 pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
 
 /// This replica has come to another state than the one that proposed an entry.
@@ -114,7 +117,8 @@ impl Machine {
                 if batch.digest != self.directory.digest() {
                     self.alarm.raise(&Diverged { index: log_id.index.saturating_sub(1) });
                 }
-                // The proposer sees to it that time does not go back; a later leader's clock may be behind.
+                // The proposer sees to it that time does not go back; a later leader's clock may be
+                // behind.
                 let now = batch.now.max(self.position.time);
                 for input in Arc::unwrap_or_clone(inputs) {
                     let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
@@ -162,7 +166,8 @@ pub struct StateMachine {
 }
 
 impl StateMachine {
-    /// Waits while both layers of changed rows are full, or the log can take no more before it is purged: the disk is slower than what comes, or full.
+    /// Waits while both layers of changed rows are full, or the log can take no more before it is
+    /// purged: the disk is slower than what comes, or full.
     async fn wait_for_room(&self) {
         loop {
             let ended = self.checkpointed.notified();
@@ -189,7 +194,8 @@ impl StateMachine {
         self.log_full.load(SeqCst) || self.lacks_room() && !self.has_room()
     }
 
-    /// Hands over what an entry came to: what rests on the log once all in it that lasts is durable, and what comes before the first of that at once.
+    /// Hands over what an entry came to: what rests on the log once all in it that lasts is
+    /// durable, and what comes before the first of that at once.
     async fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
         if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
             let resting = outputs.split_off(at);
@@ -215,7 +221,8 @@ impl StateMachine {
         }
     }
 
-    /// Begins a checkpoint of the state as it is. Durable rows must not be ahead of the durable log.
+    /// Begins a checkpoint of the state as it is. Durable rows must not be ahead of the durable
+    /// log.
     async fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
         when_there_is_room(&self.log, &self.queue, Log::sync).await?;
         self.machine.write().checkpoint()
@@ -250,8 +257,9 @@ impl RaftStateMachine<Types> for StateMachine {
         while let Some((entry, responder)) = entries.try_next().await? {
             self.wait_for_room().await;
             let outputs = self.machine.write().apply(entry.log_id, entry.payload);
-            // Only who proposed an entry has a responder for it. Entries replayed at a start, and those of another leader, have none: their outputs
-            // were delivered, or died with the sessions that they were for.
+            // Only who proposed an entry has a responder for it. Entries replayed at a start, and
+            // those of another leader, have none: their outputs were delivered, or died with the
+            // sessions that they were for.
             match responder {
                 Some(responder) => {
                     self.hand_over(outputs).await?;

@@ -1,4 +1,5 @@
-//! What members of the group say to each other, and how openraft says it: each call is answered before the next is made.
+//! What members of the group say to each other, and how openraft says it: each call is answered
+//! before the next is made.
 
 use super::log::bytes_of;
 use super::lookout::Lookout;
@@ -37,9 +38,11 @@ use wire::{Version, Versions};
 
 /// Rows that go in one call of a snapshot: the longest are inline extents (128 KiB).
 const ROWS_TOGETHER: usize = 256;
-/// How long a member may take to make entries durable before it counts as away. Longer than openraft's own idea of it, a heartbeat: disks are slow at times.
+/// How long a member may take to make entries durable before it counts as away. Longer than
+/// openraft's own idea of it, a heartbeat: disks are slow at times.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a member may take to say whether it knows this one, and how long it takes until it is asked again.
+/// How long a member may take to say whether it knows this one, and how long it takes until it is
+/// asked again.
 const INTRODUCED_WITHIN: Duration = Duration::from_secs(1);
 const INTRODUCED_AGAIN: Duration = Duration::from_millis(100);
 /// How long the other side may take for such a call: it writes to its disk.
@@ -47,7 +50,8 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The way to other members.
 pub trait Wires: Send + Sync + 'static {
-    /// One to the member `id` on the machine of that number, for one conversation. Nothing is connected before something is said.
+    /// One to the member `id` on the machine of that number, for one conversation. Nothing is
+    /// connected before something is said.
     fn to(&self, id: u64, machine: u64) -> Box<dyn Wire>;
     /// The version that was agreed upon when a conversation with the member `id` was begun last.
     fn speaks(&self, id: u64) -> Option<Version>;
@@ -55,8 +59,9 @@ pub trait Wires: Send + Sync + 'static {
 
 /// A conversation with a member.
 pub trait Wire: Send + Sync {
-    /// Says `call` and waits for the answer. The member is at one of `addresses`, if it has to be called. After an error, or when this was not waited for, the next call goes
-    /// over a new connection.
+    /// Says `call` and waits for the answer. The member is at one of `addresses`, if it has to be
+    /// called. After an error, or when this was not waited for, the next call goes over a new
+    /// connection.
     fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a>;
 }
 
@@ -100,7 +105,8 @@ enum Call {
     Introduces(Introduction),
     /// Who is asked is to say the same of itself.
     Asks,
-    /// Who is asked has said it in that start, and is what it was or not, as far as who speaks knows.
+    /// Who is asked has said it in that start, and is what it was or not, as far as who speaks
+    /// knows.
     Judges(Start, Result<Voting, Refusal>),
 }
 
@@ -206,7 +212,8 @@ impl Peers {
 }
 
 impl Peer {
-    /// Says `call`, and takes the answer if it is one of the member that is known. Each of the two may have to hear first which start of the other this is.
+    /// Says `call`, and takes the answer if it is one of the member that is known. Each of the two
+    /// may have to hear first which start of the other this is.
     async fn ask(&mut self, call: &Call, within: Duration) -> Result<Answer, CallError> {
         let (mut start, mut answer) = self.say(call, within).await?;
         if let Answer::Stranger = answer {
@@ -267,7 +274,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Says where this member is, too. Only a leader can have it put into the log that a member has moved, and who is to lead may have to call the one that has.
+    /// Says where this member is, too. Only a leader can have it put into the log that a member has
+    /// moved, and who is to lead may have to call the one that has.
     async fn ask_for_vote(
         &mut self,
         call: Call,
@@ -396,7 +404,8 @@ pub(super) struct Ear {
 
 /// The other side of a [`Wire`]: answers what one member says, over one connection.
 ///
-/// A snapshot is of the conversation in which it began, and ends with it: a leader that was given up, or an earlier attempt, may still be sending its own.
+/// A snapshot is of the conversation in which it began, and ends with it: a leader that was given
+/// up, or an earlier attempt, may still be sending its own.
 pub struct Conversation {
     ear: Arc<Ear>,
     incoming: Option<Incoming>,
@@ -429,7 +438,8 @@ impl Conversation {
         postcard::to_allocvec(&(self.ear.trust.own(), answer)).unwrap_or_default().into()
     }
 
-    /// What is to be said before anything else, to who speaks in that start: none if both are what they were.
+    /// What is to be said before anything else, to who speaks in that start: none if both are what
+    /// they were.
     fn meet(&self, from: u64, start: Start, call: &Call) -> Option<Answer> {
         let trust = &self.ear.trust;
         match call {
@@ -540,7 +550,8 @@ pub(super) async fn introduce(mut peer: Peer) {
     }
 }
 
-/// Whoever listens to members must not wait for the disk for long: they would take this one for dead.
+/// Whoever listens to members must not wait for the disk for long: they would take this one for
+/// dead.
 async fn off_this_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, CallError> {
@@ -555,7 +566,8 @@ fn fresh(disk: &dyn Disk, path: &Path) -> Result<RowStore, CallError> {
     Ok(disk.open_rows(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?)
 }
 
-/// Whether the disk has as much room again as that file takes. The member's rows are replaced by those in it: redb takes no write after one that found no room.
+/// Whether the disk has as much room again as that file takes. The member's rows are replaced by
+/// those in it: redb takes no write after one that found no room.
 fn is_room_for(disk: &dyn Disk, file: &Path) -> io::Result<()> {
     let room = file.with_extension("room");
     let reserved = disk.open(&room, true)?.reserve(disk.open(file, false)?.length()?);

@@ -1,6 +1,7 @@
 //! The group's thread: proposes what waits, one entry at a time, and begins checkpoints.
 //!
-//! One entry at a time costs nothing: while it is on its way to the disk, what comes next gathers for the entry behind it.
+//! One entry at a time costs nothing: while it is on its way to the disk, what comes next gathers
+//! for the entry behind it.
 
 use super::batch::Batch;
 use super::life::Life;
@@ -32,17 +33,20 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// How long to wait for a checkpoint before asking openraft again: it ignores who asks while another is being written.
+/// How long to wait for a checkpoint before asking openraft again: it ignores who asks while
+/// another is being written.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// How often a member of several looks how it stands.
 const LOOK: Duration = Duration::from_millis(250);
-/// A leader that no majority has answered for so long may have been deposed without knowing it: it hangs up on its clients, so that they look for another.
+/// A leader that no majority has answered for so long may have been deposed without knowing it: it
+/// hangs up on its clients, so that they look for another.
 const QUORUM_LOST: Duration = Duration::from_millis(1500);
-/// openraft's times, ms. A leader is missed once its lease (the longer time-out) and a time-out are over, and until then pauses of a disk or a scheduler are forgiven.
+/// openraft's times, ms. A leader is missed once its lease (the longer time-out) and a time-out are
+/// over, and until then pauses of a disk or a scheduler are forgiven.
 const HEARTBEAT_MS: u64 = 150;
 const ELECTION_MS: (u64, u64) = (600, 900);
-/// For so long a leader answers without asking those that have answered it, and they vote for nobody else. Who starts again does not know what it has answered, and waits
-/// as long.
+/// For so long a leader answers without asking those that have answered it, and they vote for
+/// nobody else. Who starts again does not know what it has answered, and waits as long.
 pub(super) const LEASE: Duration = Duration::from_millis(ELECTION_MS.1);
 /// Sending a snapshot may take so long, ms.
 const SNAPSHOT_MS: u64 = 3_600_000;
@@ -67,14 +71,17 @@ pub(super) struct Proposer {
 }
 
 impl Proposer {
-    /// Starts openraft. When it returns, a lone voter leads, and has applied all that it ever promised; a member of several has begun to look for the others.
+    /// Starts openraft. When it returns, a lone voter leads, and has applied all that it ever
+    /// promised; a member of several has begun to look for the others.
     pub(super) async fn start(&self) -> Result<Raft, GroupError> {
         let config = Config {
             cluster_name: "leasehold".to_owned(),
-            // A lone voter needs no heartbeats and waits for nobody's: it is elected when asked, and idles without a wake-up.
+            // A lone voter needs no heartbeats and waits for nobody's: it is elected when asked,
+            // and idles without a wake-up.
             enable_tick: false,
-            // How far the log was committed is not kept: a leader that starts again knows it only once it is elected again. Without this it leads at once, with a state older
-            // than what it has told (found by the drill, kill-all).
+            // How far the log was committed is not kept: a leader that starts again knows it only
+            // once it is elected again. Without this it leads at once, with a state older than what
+            // it has told (found by the drill, kill-all).
             enable_leader_restore: Some(Life::leads_unelected()),
             // Before they are durable here.
             broadcast_submitted_on_append: Some(true),
@@ -141,7 +148,8 @@ impl Proposer {
         loop {
             let is_timed = match self.due(looked_at, changed_at) {
                 Some(due) => {
-                    // One timer that stays: a new one that comes before all others wakes the runtime by a system call.
+                    // One timer that stays: a new one that comes before all others wakes the
+                    // runtime by a system call.
                     if timer.deadline() != due {
                         timer.as_mut().reset(due);
                     }
@@ -192,7 +200,8 @@ impl Proposer {
         }
     }
 
-    /// When there is something to do even if nobody asks: a member of several looks how it stands, and a checkpoint becomes due.
+    /// When there is something to do even if nobody asks: a member of several looks how it stands,
+    /// and a checkpoint becomes due.
     fn due(&self, looked_at: Instant, changed_at: Option<Instant>) -> Option<Instant> {
         let next_look = looked_at + LOOK;
         let leads_alone = self.alone.load(SeqCst) && self.standing.lock().leads;
@@ -203,7 +212,8 @@ impl Proposer {
         checkpoint.into_iter().chain((!leads_alone).then_some(next_look)).min()
     }
 
-    /// Returns when `batch` is applied, or others lead and it may or may not come to something: clients ask them. `timer` says when a member of several is to look how it stands.
+    /// Returns when `batch` is applied, or others lead and it may or may not come to something:
+    /// clients ask them. `timer` says when a member of several is to look how it stands.
     async fn write(&self, raft: &Raft, batch: Batch, mut timer: Pin<&mut Sleep>) {
         let mut writing = pin!(raft.client_write(batch));
         loop {
@@ -229,15 +239,17 @@ impl Proposer {
         }
     }
 
-    /// openraft has failed, and the process with it, unless it is the end that gave up waiting for room.
+    /// openraft has failed, and the process with it, unless it is the end that gave up waiting for
+    /// room.
     fn stop(&self, error: &dyn std::error::Error) {
         if !(self.queue.is_ending() && self.state.lacks_room()) {
             self.alarm.stop(error);
         }
     }
 
-    /// A proposal has come to nothing, as openraft says of a leader that lost its majority for a moment. Who said what was in it over a connection that goes on would
-    /// believe that it was heard; so for clients this leadership is over, even if it is not for openraft.
+    /// A proposal has come to nothing, as openraft says of a leader that lost its majority for a
+    /// moment. Who said what was in it over a connection that goes on would believe that it was
+    /// heard; so for clients this leadership is over, even if it is not for openraft.
     fn hang_up(&self) {
         self.queue.close();
         self.standing.lock().leads = false;
@@ -260,7 +272,8 @@ impl Proposer {
     async fn look(&self, raft: &Raft) {
         let only = self.is_alone(raft);
         let is_leader = raft.metrics().borrow_watched().state == ServerState::Leader;
-        // A leader that was removed leads on for a moment, and what it has the only voter take in is committed by that.
+        // A leader that was removed leads on for a moment, and what it has the only voter take in
+        // is committed by that.
         let alone = only && is_leader;
         self.alone.store(alone, SeqCst);
         // One whose disk is full falls silent, so that another leads, until there is room.
@@ -311,7 +324,8 @@ impl Proposer {
         }
     }
 
-    /// Where members are, as far as that was not said before: what a member has said of itself since may be newer.
+    /// Where members are, as far as that was not said before: what a member has said of itself
+    /// since may be newer.
     fn note_addresses(&self, before: &[Member]) {
         let said = |member: &&Member| before.iter().any(|it| (it.id, &it.host) == (member.id, &member.host));
         let standing = self.standing.lock();
@@ -319,7 +333,8 @@ impl Proposer {
         told.for_each(|member| self.known.know(member.id, &member.host.addresses));
     }
 
-    /// Applies all that was committed before, and goes on from its time. False if others lead after all.
+    /// Applies all that was committed before, and goes on from its time. False if others lead after
+    /// all.
     async fn begin_to_lead(&self, raft: &Raft) -> bool {
         let confirmed =
             tokio::time::timeout(QUORUM_LOST, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
@@ -340,7 +355,8 @@ impl Proposer {
         is_due && !machine.store.is_checkpointing()
     }
 
-    /// Returns when all that is applied now is in a checkpoint; false if the disk is full, and it is in the log only.
+    /// Returns when all that is applied now is in a checkpoint; false if the disk is full, and it
+    /// is in the log only.
     async fn finish_checkpoint(&self, raft: &Raft) -> bool {
         let applied = self.state.machine.read().position.applied;
         loop {
@@ -359,7 +375,8 @@ impl Proposer {
     }
 }
 
-/// Time for entries: goes on from that of the last entry, at the pace of the clock that runs during suspend, whatever the wall clock does.
+/// Time for entries: goes on from that of the last entry, at the pace of the clock that runs during
+/// suspend, whatever the wall clock does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     zero: Time,

@@ -1,7 +1,7 @@
 //! What waits for the group's thread.
 //!
-//! Proposing never blocks: who proposes may hold the client's lock, which `deliver` takes. So the queue has no bound of its own;
-//! the client slows its writers by [`Queue::backlog_bytes`].
+//! Proposing never blocks: who proposes may hold the client's lock, which `deliver` takes. So the
+//! queue has no bound of its own; the client slows its writers by [`Queue::backlog_bytes`].
 
 use super::batch::Waiting;
 use directory::Input;
@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, oneshot};
 
-/// Bounds of one entry: what is worth one fdatasync, and does not keep readers out for long while it is applied.
+/// Bounds of one entry: what is worth one fdatasync, and does not keep readers out for long while
+/// it is applied.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 const BATCH_INPUTS_MAX: usize = 10_000;
 

@@ -27,10 +27,12 @@ impl Restored {
         self.store.fill(rows)
     }
 
-    /// That were all. The state is that at `time`; it is restored at `at`, UTC seconds. Who opens the group next founds it, with nothing in its log.
+    /// That were all. The state is that at `time`; it is restored at `at`, UTC seconds. Who opens
+    /// the group next founds it, with nothing in its log.
     pub fn finish(mut self, time: Time, at: u64) -> Result<(), GroupError> {
         let mut directory = Directory::open(&self.store, Versions::KNOWN).map_err(GroupError::state)?;
-        // Its clients are not connected, and what it has to do for shares is said again when a leader begins.
+        // Its clients are not connected, and what it has to do for shares is said again when a
+        // leader begins.
         let mut out = Vec::new();
         let handled = directory.handle(time, Input::Restored { at }, &mut self.store, &mut out);
         handled.map_err(GroupError::state)?;

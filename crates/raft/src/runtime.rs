@@ -1,4 +1,5 @@
-//! What openraft runs on: tokio, with chance, order and the end of things where a simulation can have them ([`super::life`]).
+//! What openraft runs on: tokio, with chance, order and the end of things where a simulation can
+//! have them ([`super::life`]).
 
 use super::life::Life;
 use crate::store::indispensable;
@@ -32,7 +33,8 @@ impl AsyncRuntime for Runtime {
     type Oneshot = <Tokio as AsyncRuntime>::Oneshot;
     type Mutex<T: OptionalSend + 'static> = <Tokio as AsyncRuntime>::Mutex<T>;
 
-    /// Trap: tokio and openraft keep a panic of a task to themselves, and the server would stay up and answer nothing.
+    /// Trap: tokio and openraft keep a panic of a task to themselves, and the server would stay up
+    /// and answer nothing.
     fn spawn<T>(future: T) -> Self::JoinHandle<T::Output>
     where
         T: Future + OptionalSend + 'static,
@@ -139,7 +141,8 @@ impl TryRng for Chance {
     }
 }
 
-/// tokio's watched values, but for this: those who wait wake in the order in which they came, which tokio leaves to chance.
+/// tokio's watched values, but for this: those who wait wake in the order in which they came, which
+/// tokio leaves to chance.
 #[derive(Debug)]
 pub struct InOrder;
 

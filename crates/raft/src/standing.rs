@@ -21,7 +21,8 @@ pub struct Member {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// All members, this one among them, by number. None before a new member has heard of the others.
+    /// All members, this one among them, by number. None before a new member has heard of the
+    /// others.
     pub members: Vec<Member>,
     /// Who leads, as far as this member knows.
     pub leader: Option<u64>,

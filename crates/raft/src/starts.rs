@@ -1,5 +1,7 @@
-//! Starts of members, and what others know of them. A member whose disk is an older copy, was emptied or cloned does not know what it has promised; the others do: which start of it they have
-//! heard last, how far it has said to have the log, and for whom it has voted. Whatever of that they keep is written with what the log writes anyway, but for a start that is new to them.
+//! Starts of members, and what others know of them. A member whose disk is an older copy, was
+//! emptied or cloned does not know what it has promised; the others do: which start of it they have
+//! heard last, how far it has said to have the log, and for whom it has voted. Whatever of that
+//! they keep is written with what the log writes anyway, but for a start that is new to them.
 
 use super::types::{LogId, Vote};
 use serde::{Deserialize, Serialize};
@@ -30,7 +32,8 @@ pub(super) struct Known {
     pub(super) voted: u64,
 }
 
-/// A start of a member. Two starts of copies of one disk have the same number, and have drawn different things.
+/// A start of a member. Two starts of copies of one disk have the same number, and have drawn
+/// different things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Start {
     pub(super) count: u64,
@@ -95,7 +98,8 @@ impl Starts {
         self.known.get(&member).is_some_and(|known| known.start == start)
     }
 
-    /// Whether who says this of itself is what it was, as far as that is known here. Then its start is the latest: true if that was not known yet.
+    /// Whether who says this of itself is what it was, as far as that is known here. Then its start
+    /// is the latest: true if that was not known yet.
     pub(super) fn judge(&mut self, it: &Introduction) -> Result<bool, Forgotten> {
         let Some(known) = self.known.get_mut(&it.member) else {
             self.known.insert(it.member, Known { start: it.start, ..Known::default() });
@@ -110,7 +114,8 @@ impl Starts {
             return Err(Forgotten::Start);
         }
         let term = it.vote.as_ref().map_or(0, |vote| vote.leader_id().term);
-        // A leader of a later term may have cut off what was not committed; whoever has heard of that term had the rest before.
+        // A leader of a later term may have cut off what was not committed; whoever has heard of
+        // that term had the rest before.
         let entries = known.reached.filter(|reached| term <= reached.leader_id.term);
         if entries > it.last {
             return Err(Forgotten::Entries);
@@ -138,7 +143,8 @@ impl Starts {
 }
 
 impl Introduction {
-    /// Whether its disk remembers that start of its own. One that was too long ago to be remembered may have been.
+    /// Whether its disk remembers that start of its own. One that was too long ago to be remembered
+    /// may have been.
     fn follows(&self, earlier: Start) -> bool {
         let since = self.start.count.checked_sub(earlier.count).filter(|since| *since > 0);
         since.is_some_and(|since| {

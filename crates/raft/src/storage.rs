@@ -1,9 +1,12 @@
 //! The log as openraft drives it.
 //!
-//! A member of several says with its answer that an entry is durable here, so that is made so at once: a follower's on the spot, which costs no wake-up of another thread; the
-//! leader's by a thread beside, while the entry is on its way to the others, who make it durable at the same time. A lone voter has nobody to promise anything to by storing an
-//! entry: it may apply it at once, and makes it durable before anything that rests on it leaves ([`super::machine::StateMachine`]). So an entry that nobody is told of costs no
-//! flush. What is proposed meanwhile waits and becomes the next batch.
+//! A member of several says with its answer that an entry is durable here, so that is made so at
+//! once: a follower's on the spot, which costs no wake-up of another thread; the leader's by a
+//! thread beside, while the entry is on its way to the others, who make it durable at the same
+//! time. A lone voter has nobody to promise anything to by storing an entry: it may apply it at
+//! once, and makes it durable before anything that rests on it leaves
+//! ([`super::machine::StateMachine`]). So an entry that nobody is told of costs no flush. What is
+//! proposed meanwhile waits and becomes the next batch.
 
 use super::log::{Log, LogError, Recent, bytes_of};
 use super::machine::LOOK;
@@ -27,7 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 pub(super) struct LogStorage {
     log: Arc<Mutex<Log>>,
     recent: Arc<Mutex<Recent>>,
-    /// This is the group's only member. Also a learner makes it one of several: what that has applied a crash here must not undo.
+    /// This is the group's only member. Also a learner makes it one of several: what that has
+    /// applied a crash here must not undo.
     alone: Arc<AtomicBool>,
     standing: Arc<Mutex<Standing>>,
     queue: Arc<Queue>,
@@ -49,7 +53,8 @@ pub(super) async fn when_there_is_room<T>(
     }
 }
 
-/// Entries are sent so many at a time, and so many bytes: whoever is behind gets them in frames that are no burden.
+/// Entries are sent so many at a time, and so many bytes: whoever is behind gets them in frames
+/// that are no burden.
 const SEND_MAX: (u64, usize) = (256, 4 << 20);
 
 impl LogStorage {
@@ -65,7 +70,8 @@ impl LogStorage {
         LogStorage { log, recent, alone, standing, queue, alarm }
     }
 
-    /// A member whose disk is full says nothing more until there is room: the others go on without it.
+    /// A member whose disk is full says nothing more until there is room: the others go on without
+    /// it.
     async fn when_there_is_room<T>(
         &self,
         what: impl FnMut(&mut Log) -> Result<T, LogError>,

@@ -1,8 +1,12 @@
-//! Whether this member is what it was, and may vote, stand, follow and lead: after a start the others are asked, who know what it has promised ([`super::starts`]). One that has forgotten
-//! raises the alarm, and is added anew by another number. Before the others have said so, a member only listens.
+//! Whether this member is what it was, and may vote, stand, follow and lead: after a start the
+//! others are asked, who know what it has promised ([`super::starts`]). One that has forgotten
+//! raises the alarm, and is added anew by another number. Before the others have said so, a member
+//! only listens.
 //!
-//! All others that vote are asked, and waited for a while; then as many are enough as make a majority with this one, or a group could not go on after a start when one of it is dead. But where
-//! the disk's files are not those of the last start (they were copied, or put back), as many must say so that no majority of which this member was one is without them: they cannot all have
+//! All others that vote are asked, and waited for a while; then as many are enough as make a
+//! majority with this one, or a group could not go on after a start when one of it is dead. But
+//! where the disk's files are not those of the last start (they were copied, or put back), as many
+//! must say so that no majority of which this member was one is without them: they cannot all have
 //! been cut off from a copy of it that works on.
 
 use super::log::Log;
@@ -140,7 +144,8 @@ impl Trust {
         known
     }
 
-    /// Another member says this of itself. If it is what it was, its start is durably the one that is known.
+    /// Another member says this of itself. If it is what it was, its start is durably the one that
+    /// is known.
     pub(super) fn judge(&self, it: &Introduction) -> Result<(), Refusal> {
         if Life::believes_members() {
             return Ok(());
@@ -180,7 +185,8 @@ impl Trust {
         self.state.lock().own.clone()
     }
 
-    /// Another member has judged this one, and says who votes. Does not come back if this one cannot go on.
+    /// Another member has judged this one, and says who votes. Does not come back if this one
+    /// cannot go on.
     pub(super) fn was_judged(&self, by: u64, judged: Result<Voting, Refusal>) {
         let mut state = self.state.lock();
         match judged {
@@ -211,7 +217,8 @@ impl Trust {
         self.state.lock().confirmed.contains(&member)
     }
 
-    /// Looks whether enough of those have said so that vote, by this member's log or what it was told since.
+    /// Looks whether enough of those have said so that vote, by this member's log or what it was
+    /// told since.
     pub(super) fn look(&self, own: Voting) -> bool {
         let mut state = self.state.lock();
         state.own = own;

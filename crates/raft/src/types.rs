@@ -35,10 +35,12 @@ impl fmt::Display for Applied {
     }
 }
 
-/// The machine of a member, as the membership has it: so all members know it, and whoever is led by one of them.
+/// The machine of a member, as the membership has it: so all members know it, and whoever is led by
+/// one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its number in the cluster. A member's own number is another: it is never given twice, and a machine may be a member again.
+    /// Its number in the cluster. A member's own number is another: it is never given twice, and a
+    /// machine may be a member again.
     pub machine: u64,
     /// Its name, for people.
     pub name: String,

@@ -1,8 +1,10 @@
-//! Accounts: the cluster's own, which are known by name, and those of Ed25519 keys, which sign what they ask.
+//! Accounts: the cluster's own, which are known by name, and those of Ed25519 keys, which sign what
+//! they ask.
 //!
-//! There are no shared secrets (leasedb, fault 9): whoever asks is the account whose key signed, for this store alone and with a number larger than any
-//! that this account used before, so that nothing can be asked again by who listened. In the database a key's account is called `key-` and its name, so that none
-//! can be taken for one of the cluster's.
+//! There are no shared secrets (leasedb, fault 9): whoever asks is the account whose key signed,
+//! for this store alone and with a number larger than any that this account used before, so that
+//! nothing can be asked again by who listened. In the database a key's account is called `key-` and
+//! its name, so that none can be taken for one of the cluster's.
 
 use namespace::ShareId;
 use ring::{
@@ -30,8 +32,9 @@ const OF_KEYS: &str = "key-";
 pub struct AccountKey(pub [u8; 32]);
 
 impl AccountKey {
-    /// The name of a share that this account stores: the last eight bytes are the first of the key, where those of others are random, or say how a share of a file is spread. So an account
-    /// can take no name that another's share, or one that a file refers to, has or gets.
+    /// The name of a share that this account stores: the last eight bytes are the first of the key,
+    /// where those of others are random, or say how a share of a file is spread. So an account can
+    /// take no name that another's share, or one that a file refers to, has or gets.
     pub fn name(&self, random: [u8; 8]) -> ShareId {
         let mut name = [0; 16];
         name.iter_mut().zip(random.iter().chain(&self.0)).for_each(|(byte, from)| *byte = *from);
@@ -169,7 +172,8 @@ fn signed_bytes(store: &[u8; 16], key: &AccountKey, nonce: u64, request: &[u8]) 
     [CONTEXT, store, &key.0, &nonce.to_le_bytes(), request].concat()
 }
 
-/// Whose request it is that has this number and is signed by this key. Its number is used up, durably.
+/// Whose request it is that has this number and is signed by this key. Its number is used up,
+/// durably.
 pub(crate) fn admit(
     tx: &mut Tx<'_>,
     key: &AccountKey,

@@ -1,8 +1,10 @@
-//! Where the files of shares are kept: the seam between the share server and what it stores them on.
+//! Where the files of shares are kept: the seam between the share server and what it stores them
+//! on.
 //!
-//! The lease database is always on the local disk. Whatever is behind this seam knows whole shares only: it need not rename, list cheaply or
-//! list what is there this moment. What it must do: a share that was placed is durable and read as it was placed, one that was deleted is
-//! durably gone, and nothing else changes any share.
+//! The lease database is always on the local disk. Whatever is behind this seam knows whole shares
+//! only: it need not rename, list cheaply or list what is there this moment. What it must do: a
+//! share that was placed is durable and read as it was placed, one that was deleted is durably
+//! gone, and nothing else changes any share.
 
 use std::{fmt::Debug, io};
 
@@ -35,17 +37,19 @@ pub(crate) trait ReadAt: Debug + Send + Sync {
     fn read_at(&self, at: u64, length: usize) -> io::Result<Vec<u8>>;
 }
 
-/// See the module. Operations block, and may be called by many threads at once; nobody calls two that change the same share at once
-/// (`file_locks`).
+/// See the module. Operations block, and may be called by many threads at once; nobody calls two
+/// that change the same share at once (`file_locks`).
 pub(crate) trait Backend: Debug + Send + Sync {
-    /// What of an upload can be done before its rows are durable: whatever happens, nothing of it is in its place.
+    /// What of an upload can be done before its rows are durable: whatever happens, nothing of it
+    /// is in its place.
     fn stage(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError>;
-    /// Puts staged files in their places, over what is there; returns when all are durable. On an error some are there, whole, or come to be
-    /// there later; what was staged is cleared away.
+    /// Puts staged files in their places, over what is there; returns when all are durable. On an
+    /// error some are there, whole, or come to be there later; what was staged is cleared away.
     fn place(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError>;
     /// Clears away what was staged and not placed; success if there is nothing.
     fn discard(&self, upload: i64, ids: &[ShareId]) -> Result<(), DiskError>;
-    /// Deletes files, and tells which may still be there. All others are durably gone, or were not there.
+    /// Deletes files, and tells which may still be there. All others are durably gone, or were not
+    /// there.
     fn delete(&self, ids: &[ShareId]) -> Vec<(ShareId, DiskError)>;
     /// Finds a share's file.
     fn open(&self, id: &ShareId) -> Result<Opened, DiskError>;
@@ -57,6 +61,7 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn read_through(&self, id: &ShareId, take: &mut dyn FnMut(&[u8])) -> Result<(), DiskError>;
     /// Whether they are on this machine's disk.
     fn is_local(&self) -> bool;
-    /// Names among the shares whose ids begin with `prefix`. Some may be lacking that are there, and some there that are gone.
+    /// Names among the shares whose ids begin with `prefix`. Some may be lacking that are there,
+    /// and some there that are gone.
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError>;
 }

@@ -1,4 +1,5 @@
-//! From threads that wait to futures that somebody runs: one thread with a runtime of its own, for a backend that is asynchronous.
+//! From threads that wait to futures that somebody runs: one thread with a runtime of its own, for
+//! a backend that is asynchronous.
 
 use std::{
     io,

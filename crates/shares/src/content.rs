@@ -1,5 +1,6 @@
-//! Where the files of shares are kept, as told once and written down beside the lease database: in its own directory, or in an object store,
-//! which then belongs to this directory alone. Two that believed to own the same objects would take each other's for strangers and delete them in the
+//! Where the files of shares are kept, as told once and written down beside the lease database: in
+//! its own directory, or in an object store, which then belongs to this directory alone. Two that
+//! believed to own the same objects would take each other's for strangers and delete them in the
 //! end, so an object says whose they are.
 
 use std::{fmt, fs, io, path::Path, str::FromStr, sync::Arc};
@@ -20,7 +21,8 @@ use crate::{
 
 const FILE: &str = "content";
 
-/// A bucket of an S3-compatible object store, and what the names of all objects in it begin with: `s3://bucket/prefix`.
+/// A bucket of an S3-compatible object store, and what the names of all objects in it begin with:
+/// `s3://bucket/prefix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     bucket: String,
@@ -126,7 +128,8 @@ impl Record {
     }
 }
 
-/// Where the shares of `dir` are to be kept, once there is a share server in it: what was said there, or is said now while there are none yet. `None`: on its disk.
+/// Where the shares of `dir` are to be kept, once there is a share server in it: what was said
+/// there, or is said now while there are none yet. `None`: on its disk.
 fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<Record>, OpenError> {
     match (Record::read(dir)?, wanted) {
         (None, None) => Ok(None),
@@ -144,7 +147,8 @@ fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<Record>, OpenE
     }
 }
 
-/// Writes down where the shares of `dir` are to be kept, for when there is a share server in it. Nobody is asked whether that is possible.
+/// Writes down where the shares of `dir` are to be kept, for when there is a share server in it.
+/// Nobody is asked whether that is possible.
 pub fn remember(dir: &Path, location: &Location) -> Result<(), OpenError> {
     private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
     match settle(dir, Some(location))? {
@@ -153,8 +157,8 @@ pub fn remember(dir: &Path, location: &Location) -> Result<(), OpenError> {
     }
 }
 
-/// What is not there of a share server that was in `dir`, whose shares are elsewhere or not: its database, unless that was moved aside, where its shares are, or the directory that they
-/// were in.
+/// What is not there of a share server that was in `dir`, whose shares are elsewhere or not: its
+/// database, unless that was moved aside, where its shares are, or the directory that they were in.
 pub fn lacks(dir: &Path, elsewhere: bool) -> Option<String> {
     let is_empty = |file: &Path| fs::metadata(file).map_or(true, |it| it.len() == 0);
     let is_aside = |entry: fs::DirEntry| {
@@ -171,7 +175,8 @@ pub fn lacks(dir: &Path, elsewhere: bool) -> Option<String> {
     std::iter::once("shares".to_owned()).chain((0..=u8::MAX).map(|it| format!("shares/{it:02x}"))).find(lacks)
 }
 
-/// Removes what is in `dir` of a store that is to begin anew, but not where its shares are: what was claimed stays its own.
+/// Removes what is in `dir` of a store that is to begin anew, but not where its shares are: what
+/// was claimed stays its own.
 pub fn clear(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -188,8 +193,8 @@ pub fn clear(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens what the shares of `dir` are kept on, and tells whether nothing can be there yet. `wanted` is for a directory without shares; later
-/// it may only say again what was said then.
+/// Opens what the shares of `dir` are kept on, and tells whether nothing can be there yet. `wanted`
+/// is for a directory without shares; later it may only say again what was said then.
 pub(crate) fn open(
     dir: &Path,
     wanted: Option<&Location>,

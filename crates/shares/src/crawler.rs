@@ -1,4 +1,5 @@
-//! The thread of expirer, discovery and scrub: each goes on in small steps from where it was, at its pace, also after a restart.
+//! The thread of expirer, discovery and scrub: each goes on in small steps from where it was, at
+//! its pace, also after a restart.
 
 use std::{
     sync::Weak,
@@ -14,7 +15,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// At least so often the time is noted, by which a jump of the clock is told from idleness.
 const NOTE_TIME: Duration = Duration::from_secs(3600);
 
-/// What the processes in the background may take of the machine, and how often they go through everything.
+/// What the processes in the background may take of the machine, and how often they go through
+/// everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Leases that the expirer looks at in a second.

@@ -1,7 +1,8 @@
 //! The lease database's connections: one thread that writes, and a connection that reads.
 //!
-//! Requests that wait for the writer while it commits go into its next transaction together, each in a savepoint of its own; all are answered
-//! after the commit. `synchronous=FULL`: what was acknowledged survives a power cut, since losing a renewal is losing data later.
+//! Requests that wait for the writer while it commits go into its next transaction together, each
+//! in a savepoint of its own; all are answered after the commit. `synchronous=FULL`: what was
+//! acknowledged survives a power cut, since losing a renewal is losing data later.
 
 use std::{
     fmt,
@@ -59,7 +60,8 @@ pub(crate) struct Database {
     suspicion: Arc<Suspicion>,
 }
 
-/// Whether the database has been found corrupt. Then nothing is deleted that is not being deleted already, and the next start looks through all of it.
+/// Whether the database has been found corrupt. Then nothing is deleted that is not being deleted
+/// already, and the next start looks through all of it.
 #[derive(Debug)]
 pub(crate) struct Suspicion {
     file: PathBuf,
@@ -123,7 +125,8 @@ impl Database {
     ) -> Result<Database, OpenError> {
         let opening = |e| DatabaseError::new("opening", e);
         let reader = connect(dir).map_err(opening)?;
-        // KiB, negative by SQLite's convention. Keys are random: the pages above the leaves should stay in memory.
+        // KiB, negative by SQLite's convention. Keys are random: the pages above the leaves should
+        // stay in memory.
         connection.pragma_update(None, "cache_size", -32 * 1024).map_err(opening)?;
         let (jobs, waiting) = mpsc::channel();
         let suspicion = Arc::new(Suspicion { file: dir.join(SUSPECT), raised: AtomicBool::new(false) });
@@ -147,8 +150,9 @@ impl Database {
         self.write_then(doing, work, |_| ())
     }
 
-    /// As [`Self::write`]. `then` is called after the commit, before anyone who waits for this transaction or a later one is told: what is
-    /// kept in memory beside the rows changes in their order.
+    /// As [`Self::write`]. `then` is called after the commit, before anyone who waits for this
+    /// transaction or a later one is told: what is kept in memory beside the rows changes in their
+    /// order.
     pub fn write_then<T: Send + 'static>(
         &self,
         doing: &'static str,

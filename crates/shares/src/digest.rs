@@ -1,7 +1,8 @@
 //! The digest of a share's body, by which restart, scrub and fsck find what a disk has changed.
 //!
-//! XXH3 of 128 bits: nobody trusts it against anybody. A reader checks each piece against the BLAKE3 that its extent records, so to hash every byte
-//! that way once more, here, would keep out nobody; it was a tenth of the CPU time of a long write.
+//! XXH3 of 128 bits: nobody trusts it against anybody. A reader checks each piece against the
+//! BLAKE3 that its extent records, so to hash every byte that way once more, here, would keep out
+//! nobody; it was a tenth of the CPU time of a long write.
 
 use twox_hash::XxHash3_128;
 

@@ -1,5 +1,5 @@
-//! A file read as the device has it: past the page cache, which keeps a copy that hides what the device has made of it, and has
-//! better things to keep than what nobody asked for.
+//! A file read as the device has it: past the page cache, which keeps a copy that hides what the
+//! device has made of it, and has better things to keep than what nobody asked for.
 
 use std::{fs::File, io};
 
@@ -12,8 +12,8 @@ use rustix::{
 /// Bytes of a read at most, and of a huge page: a share of the usual size is one read.
 const PIECE: usize = 2 << 20;
 
-/// What is read into: each in use by one reader at a time, and kept for the next, since clearing a huge page takes half as long as
-/// reading into it.
+/// What is read into: each in use by one reader at a time, and kept for the next, since clearing a
+/// huge page takes half as long as reading into it.
 #[derive(Debug)]
 pub(crate) struct Piece(MmapMut);
 
@@ -21,8 +21,8 @@ impl Piece {
     pub fn new() -> io::Result<Piece> {
         // Somewhere in twice as much begins a huge page; the rest is never touched, so it is none.
         let memory = MmapMut::map_anon(2 * PIECE)?;
-        // What lies in one place is one segment of a request to the device, and in 4 KiB pages hundreds, with which a virtual disk had
-        // a third of the rate. Only advice.
+        // What lies in one place is one segment of a request to the device, and in 4 KiB pages
+        // hundreds, with which a virtual disk had a third of the rate. Only advice.
         let _ = memory.advise(Advice::HugePage);
         Ok(Piece(memory))
     }
@@ -48,7 +48,8 @@ impl Piece {
                     take(room.get(..read).unwrap_or_default());
                 }
                 Err(Errno::INTR) => {}
-                // The file system takes the flag and not the read, or the last one broke off at an odd place: through memory, then.
+                // The file system takes the flag and not the read, or the last one broke off at an
+                // odd place: through memory, then.
                 Err(Errno::INVAL) if is_direct => {
                     is_direct = false;
                     fcntl_setfl(file, OFlags::empty())?;

@@ -1,5 +1,7 @@
-//! Discovery takes in what lies among the shares without a row, and notes which rows have no file: after the database was lost, or has missed something,
-//! or when it is asked to. It goes through the prefix directories one by one. Nothing is deleted before it is through (leasedb, "Fail-safe").
+//! Discovery takes in what lies among the shares without a row, and notes which rows have no file:
+//! after the database was lost, or has missed something, or when it is asked to. It goes through
+//! the prefix directories one by one. Nothing is deleted before it is through (leasedb,
+//! "Fail-safe").
 
 use namespace::ShareId;
 use rustc_hash::FxHashSet;
@@ -35,7 +37,8 @@ impl Server {
         while let Ok(prefix) = u8::try_from(next)
             && examined < BATCH as u64
         {
-            // Files first, rows afterwards: what is stored meanwhile is not taken for a stranger, and what is deleted meanwhile is looked at once more.
+            // Files first, rows afterwards: what is stored meanwhile is not taken for a stranger,
+            // and what is deleted meanwhile is looked at once more.
             let present = self.listed(prefix)?;
             for batch in present.chunks(BATCH) {
                 acted += self.take_in(batch)?;
@@ -92,8 +95,9 @@ impl Server {
         Ok(self.find(&self.file_locks.take(&strangers), &strangers)??)
     }
 
-    /// Shares that the database knows and the list did not have: each is confirmed by itself (leasedb, fault 5). Whatever has a row and is not
-    /// lost gets a starter lease if all are to get one, listed or not. Returns how many are lost.
+    /// Shares that the database knows and the list did not have: each is confirmed by itself
+    /// (leasedb, fault 5). Whatever has a row and is not lost gets a starter lease if all are to
+    /// get one, listed or not. Returns how many are lost.
     fn go_through_rows(&self, prefix: u8, present: &FxHashSet<ShareId>) -> Result<u64, ReapError> {
         let starters_for_all =
             self.database.read("looking what discovery is for", tx::store)?.starters_for_all;

@@ -1,7 +1,8 @@
 //! The files of a share server.
 //!
-//! `tmp/` is one flat directory of uploads under way; `shares/00` to `shares/ff` hold the shares by the first byte of their ids. All of
-//! these directories are made when the server is first opened: storing a share makes none.
+//! `tmp/` is one flat directory of uploads under way; `shares/00` to `shares/ff` hold the shares by
+//! the first byte of their ids. All of these directories are made when the server is first opened:
+//! storing a share makes none.
 
 use std::{
     fmt::Debug,
@@ -17,9 +18,10 @@ use rustc_hash::FxHashSet;
 
 use crate::{error::DiskError, share::file_name};
 
-/// From so many files and directories on, one `syncfs` costs less than a flush of the device for each (measured: 32 shares of
-/// 1 MiB reach disk in about a third of the time). It waits for what others have left unwritten on the same file system too, so that the few
-/// of a small upload are synced one by one.
+/// From so many files and directories on, one `syncfs` costs less than a flush of the device for
+/// each (measured: 32 shares of 1 MiB reach disk in about a third of the time). It waits for what
+/// others have left unwritten on the same file system too, so that the few of a small upload are
+/// synced one by one.
 const SYNCFS_FROM: usize = 4;
 
 /// An upload's file before it is put in its place.
@@ -36,7 +38,8 @@ pub(crate) enum Dirty {
     Prefix(u8),
 }
 
-/// The steps that the durability of files is made of (`local`). Beside the local disk there is one that loses power at a chosen step.
+/// The steps that the durability of files is made of (`local`). Beside the local disk there is one
+/// that loses power at a chosen step.
 pub(crate) trait Disk: Debug + Send + Sync {
     /// Writes an upload's file. It is not durable yet, but on its way to the device.
     fn write(&self, name: String, parts: &[&[u8]]) -> Result<Temporary, DiskError>;
@@ -65,7 +68,8 @@ pub(crate) struct LocalDisk {
 }
 
 impl LocalDisk {
-    /// Makes the directories that are not there yet, and empties `tmp/`: no upload outlives the process.
+    /// Makes the directories that are not there yet, and empties `tmp/`: no upload outlives the
+    /// process.
     pub fn open(dir: &Path) -> Result<LocalDisk, DiskError> {
         let root = File::open(dir).map_err(|e| DiskError::new("opening", dir, e))?;
         make_dir(&dir.join("tmp"))?;
@@ -78,7 +82,8 @@ impl LocalDisk {
         for prefix in &lacking {
             make_dir(&disk.prefix(*prefix))?;
         }
-        // An opening that did not get as far as to be counted may have made them, and not have synced them.
+        // An opening that did not get as far as to be counted may have made them, and not have
+        // synced them.
         if !lacking.is_empty() || !dir.join("epoch").exists() {
             sync_dir(&disk.dir.join("shares"))?;
             sync_dir(&disk.dir)?;
@@ -113,8 +118,9 @@ impl Disk for LocalDisk {
             let _ = self.discard(&name);
             return Err(error(e));
         }
-        // Linux starts to write dirty pages back when they are said to be unneeded, and keeps those that are not clean yet: the
-        // device is busy while the next share is being written. Only advice: a failure changes nothing.
+        // Linux starts to write dirty pages back when they are said to be unneeded, and keeps those
+        // that are not clean yet: the device is busy while the next share is being written. Only
+        // advice: a failure changes nothing.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         Ok(Temporary { name, file })
     }
@@ -159,7 +165,8 @@ impl Disk for LocalDisk {
     }
 }
 
-/// Writes a whole file under a temporary name, then renames it: for the small files beside the shares.
+/// Writes a whole file under a temporary name, then renames it: for the small files beside the
+/// shares.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     let error = |e| DiskError::new("writing", path, e);
     let new = path.with_extension("new");
@@ -201,7 +208,8 @@ fn names(path: &Path) -> Result<Vec<String>, DiskError> {
 fn write_parts(file: &mut File, parts: &[&[u8]]) -> io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let mut rest = slices.as_mut_slice();
-    // A vector that is empty, or holds only empty slices, writes nothing and would look like a full disk.
+    // A vector that is empty, or holds only empty slices, writes nothing and would look like a full
+    // disk.
     IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
         match file.write_vectored(rest) {

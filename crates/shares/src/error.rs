@@ -18,7 +18,8 @@ pub enum DatabaseError {
         /// Why not.
         cause: Arc<rusqlite::Error>,
     },
-    /// A row or page is not what was written. Nothing is deleted any more; the database is made anew at the next start.
+    /// A row or page is not what was written. Nothing is deleted any more; the database is made
+    /// anew at the next start.
     #[error("lease database: {doing}: it is damaged ({cause}); start the server anew, which rebuilds it")]
     Corrupt {
         /// What was being done.
@@ -71,7 +72,8 @@ impl DatabaseError {
             Error,
             ErrorCode::{DatabaseCorrupt, NotADatabase},
         };
-        // Columns have types: what is of another one, or out of range, nobody of ours has written. A broken seal is a conversion that failed.
+        // Columns have types: what is of another one, or out of range, nobody of ours has written.
+        // A broken seal is a conversion that failed.
         let strange = matches!(
             cause,
             Error::FromSqlConversionFailure(..)
@@ -173,7 +175,8 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
-/// Shares could not be stored. None of those asked for counts as stored; what was written is being removed.
+/// Shares could not be stored. None of those asked for counts as stored; what was written is being
+/// removed.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// No room. Nothing is left behind.

@@ -1,8 +1,11 @@
-//! The expirer ends leases that are over (leasedb, "Leases and policies"). It goes through all leases in bounded steps, each one transaction.
+//! The expirer ends leases that are over (leasedb, "Leases and policies"). It goes through all
+//! leases in bounded steps, each one transaction.
 //!
-//! Leases of the cluster's own accounts, and those of the account `starter`, end when they say, but none that ended after the cluster last vouched that it has
-//! renewed what it wants kept ([`crate::ShareServer::vouch`]): a host that was off, or cut off, has renewed nothing. Those of other accounts never end by
-//! themselves unless a policy says so. Nothing expires while the clock is in doubt or the database damaged.
+//! Leases of the cluster's own accounts, and those of the account `starter`, end when they say, but
+//! none that ended after the cluster last vouched that it has renewed what it wants kept
+//! ([`crate::ShareServer::vouch`]): a host that was off, or cut off, has renewed nothing. Those of
+//! other accounts never end by themselves unless a policy says so. Nothing expires while the clock
+//! is in doubt or the database damaged.
 
 use std::sync::atomic::Ordering;
 

@@ -57,7 +57,8 @@ impl OpenShare {
     }
 }
 
-/// Reads all of a share's file as it is stored, and compares its body with the digest in its header, which is returned.
+/// Reads all of a share's file as it is stored, and compares its body with the digest in its
+/// header, which is returned.
 pub(crate) fn verify(backend: &dyn Backend, id: &ShareId) -> Result<Result<Header, Damage>, DiskError> {
     let (mut head, mut body, mut length) = (Vec::new(), Hasher::default(), 0);
     let read = backend.read_through(id, &mut |piece| {

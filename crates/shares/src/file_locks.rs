@@ -1,7 +1,9 @@
-//! Who is at a share's file. Whoever writes it, deletes it, or draws conclusions for the database from what is there, takes turns: so the
-//! database's thread never waits for a file, and what was found is still so when it is noted (leasedb, fault 5).
+//! Who is at a share's file. Whoever writes it, deletes it, or draws conclusions for the database
+//! from what is there, takes turns: so the database's thread never waits for a file, and what was
+//! found is still so when it is noted (leasedb, fault 5).
 //!
-//! A turn is taken for all shares of a batch at once, and by nobody who has one already, so that nobody waits for each other.
+//! A turn is taken for all shares of a batch at once, and by nobody who has one already, so that
+//! nobody waits for each other.
 
 use namespace::ShareId;
 use parking_lot::{Condvar, Mutex};

@@ -1,5 +1,6 @@
-//! Shares that are there and have no row (leasedb, faults 10 and 11): whoever put them there, and whatever became of their rows, they are taken
-//! in with a starter lease when somebody asks for them. So a share that discovery was not shown is not lost either.
+//! Shares that are there and have no row (leasedb, faults 10 and 11): whoever put them there, and
+//! whatever became of their rows, they are taken in with a starter lease when somebody asks for
+//! them. So a share that discovery was not shown is not lost either.
 
 use namespace::ShareId;
 
@@ -15,7 +16,8 @@ use crate::{
 };
 
 impl Server {
-    /// Leases shares; those without a row once more if they are found. Returns what is held now, in the order of `ids`.
+    /// Leases shares; those without a row once more if they are found. Returns what is held now, in
+    /// the order of `ids`.
     pub(crate) fn lease_with(
         &self,
         doing: &'static str,
@@ -41,8 +43,9 @@ impl Server {
         Ok(ids.iter().filter(|id| held.contains(id)).copied().collect())
     }
 
-    /// Takes in those of these shares that are there and have no row, and tells how many. While it is our turn nobody of ours changes their
-    /// files. The inner error: some could not be looked for.
+    /// Takes in those of these shares that are there and have no row, and tells how many. While it
+    /// is our turn nobody of ours changes their files. The inner error: some could not be looked
+    /// for.
     pub(crate) fn find(
         &self,
         _turn: &FileLock<'_>,

@@ -1,5 +1,5 @@
-//! The header of a share file: enough to know the file for what it is without a database (discovery, fsck), and to see a
-//! torn or foreign one.
+//! The header of a share file: enough to know the file for what it is without a database
+//! (discovery, fsck), and to see a torn or foreign one.
 //!
 //! | bytes | what |
 //! | --- | --- |

@@ -82,9 +82,11 @@ pub(crate) fn take(
     Ok(share.clone())
 }
 
-/// Lets go of an account's leases (of those of all accounts but the keys': `None`); returns how many shares nobody holds now.
+/// Lets go of an account's leases (of those of all accounts but the keys': `None`); returns how
+/// many shares nobody holds now.
 ///
-/// Whether a share may go at once is for its holders to say: not for an account that had no lease on it (leasedb, fault 9).
+/// Whether a share may go at once is for its holders to say: not for an account that had no lease
+/// on it (leasedb, fault 9).
 pub(crate) fn let_go(
     tx: &mut Tx<'_>,
     account: Option<AccountId>,
@@ -113,8 +115,8 @@ pub(crate) fn let_go(
     Ok(unleased)
 }
 
-/// Lets go of those among the next leases of an account after `after` that it took or renewed last before `since` (all of them: `None`). Returns how
-/// many went, and where to go on.
+/// Lets go of those among the next leases of an account after `after` that it took or renewed last
+/// before `since` (all of them: `None`). Returns how many went, and where to go on.
 pub(crate) fn drop_unrenewed(
     tx: &mut Tx<'_>,
     account: AccountId,
@@ -176,7 +178,8 @@ pub(crate) fn leased_by(
     after: Option<&ShareId>,
     limit: usize,
 ) -> rusqlite::Result<Vec<ShareId>> {
-    // Nearly all leases are the group's: the table's own order is the quickest. The plus sign keeps SQLite from the account's index.
+    // Nearly all leases are the group's: the table's own order is the quickest. The plus sign keeps
+    // SQLite from the account's index.
     let sql = "SELECT * FROM leases WHERE share > ?1 AND +account = ?2 ORDER BY share LIMIT ?3";
     // Nothing comes before a share as the empty blob does.
     let after: &[u8] = after.map_or(&[], |after| &after.0);
@@ -207,7 +210,8 @@ fn leases_of_the_clusters(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Vec
     Ok(own)
 }
 
-/// Whether accounts of the cluster's hold a share, and none that is `believed`, nor the one that takes it over. A starter lease says nothing of who stored it.
+/// Whether accounts of the cluster's hold a share, and none that is `believed`, nor the one that
+/// takes it over. A starter lease says nothing of who stored it.
 fn is_of_strangers(
     tx: &mut Tx<'_>,
     id: &ShareId,
@@ -220,9 +224,10 @@ fn is_of_strangers(
     Ok(!leases.is_empty() && !leases.iter().any(|lease| is_believed(lease.account)))
 }
 
-/// Leases shares for one account of the cluster's and for no other of them, from now on for [`TERM`]. What is damaged is leased,
-/// too, for it may be all that there is, but is not held, and stays leased by whoever leased it. What others than its `believed` uploaders alone have leased is not what it is
-/// called, and goes, if anything `may_go`.
+/// Leases shares for one account of the cluster's and for no other of them, from now on for
+/// [`TERM`]. What is damaged is leased, too, for it may be all that there is, but is not held, and
+/// stays leased by whoever leased it. What others than its `believed` uploaders alone have leased
+/// is not what it is called, and goes, if anything `may_go`.
 pub(crate) fn take_over(
     tx: &mut Tx<'_>,
     account: AccountId,
@@ -269,8 +274,9 @@ pub(crate) fn take_over(
     Ok(leased)
 }
 
-/// Leases that a share had elsewhere, by accounts of this store; what they have here is never shortened. That they had it is what was asked for, so no quota is asked.
-/// What a key holds then needs no starter lease.
+/// Leases that a share had elsewhere, by accounts of this store; what they have here is never
+/// shortened. That they had it is what was asked for, so no quota is asked. What a key holds then
+/// needs no starter lease.
 pub(crate) fn bring(tx: &mut Tx<'_>, id: &ShareId, leases: &[LeaseRow]) -> rusqlite::Result<()> {
     for lease in leases {
         let Some(share) = tx.share(&lease.share)?.filter(|row| row.state == State::Stable) else { continue };

@@ -1,8 +1,9 @@
 //! The share server: stored pieces of content, and the database of who wants them kept (leasedb).
 //!
-//! A share is an immutable file; a lease is an account's wish that it be kept. Whatever is written passes through the states
-//! COMING → STABLE → GOING, which are rows of the database: `transitions` has the table of them, `upload` and `reaper` the order of
-//! their steps on disk, `restart` what is put right after these were cut short.
+//! A share is an immutable file; a lease is an account's wish that it be kept. Whatever is written
+//! passes through the states COMING → STABLE → GOING, which are rows of the database: `transitions`
+//! has the table of them, `upload` and `reaper` the order of their steps on disk, `restart` what is
+//! put right after these were cut short.
 //!
 //! # The faults of the earlier code (leasedb, "Faults found in the earlier code"), and where they are answered
 //!

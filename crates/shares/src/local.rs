@@ -1,4 +1,5 @@
-//! Shares in files of the local disk: the order of the steps that makes each of them whole and durable.
+//! Shares in files of the local disk: the order of the steps that makes each of them whole and
+//! durable.
 
 use std::{fs::File, io, sync::Arc};
 

@@ -1,9 +1,10 @@
 //! Shares in an object store: each is one object, named as its file would be.
 //!
-//! There is no rename and no sync: a put is atomic, and durable when it is acknowledged. Whether one that was not acknowledged has happened, or
-//! will, nobody knows: its row says coming, then going, until it is deleted. An object that appears even later is one without a row: it is
-//! in nobody's way, and the next discovery takes it in for as long as a starter lease lasts. A list may be old: what it lacks is looked for by
-//! name, and what it has too much is not found.
+//! There is no rename and no sync: a put is atomic, and durable when it is acknowledged. Whether
+//! one that was not acknowledged has happened, or will, nobody knows: its row says coming, then
+//! going, until it is deleted. An object that appears even later is one without a row: it is in
+//! nobody's way, and the next discovery takes it in for as long as a starter lease lasts. A list
+//! may be old: what it lacks is looked for by name, and what it has too much is not found.
 
 use std::{fmt, io, sync::Arc};
 
@@ -51,7 +52,8 @@ impl Objects {
         Ok(Objects { store, root, bridge })
     }
 
-    /// Writes `owner` to the object that says whose the others are, unless there is one. Returns what is there now.
+    /// Writes `owner` to the object that says whose the others are, unless there is one. Returns
+    /// what is there now.
     pub fn claim(&self, owner: &str) -> Result<Vec<u8>, DiskError> {
         let at = self.root.clone().join(OWNER);
         let (store, path, payload) = (self.store.clone(), at.clone(), PutPayload::from(owner.to_owned()));
@@ -108,7 +110,8 @@ impl Backend for Objects {
         Ok(())
     }
 
-    /// A batch that fails is waited for as a whole: nothing of it is under way any more when it is given up.
+    /// A batch that fails is waited for as a whole: nothing of it is under way any more when it is
+    /// given up.
     fn place(&self, _upload: i64, files: &[ShareFile]) -> Result<(), DiskError> {
         let puts: Vec<_> = files.iter().map(|file| (self.share(&file.id), payload(file))).collect();
         let store = self.store.clone();
@@ -247,7 +250,8 @@ async fn get(
                 return Ok((bytes, of));
             }
             Err(error @ Error::NotFound { .. }) => return Err(error),
-            // A range that begins where the object ends is an error; each store says so in its own way.
+            // A range that begins where the object ends is an error; each store says so in its own
+            // way.
             Err(error) => match store.head(&path).await {
                 Ok(meta) if meta.size <= at => {}
                 Ok(_) => return Err(error),

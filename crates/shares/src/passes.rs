@@ -1,4 +1,5 @@
-//! Where the processes in the background are, and how their last passes went. What they have done and where they are is written in one transaction.
+//! Where the processes in the background are, and how their last passes went. What they have done
+//! and where they are is written in one transaction.
 
 use namespace::ShareId;
 use rusqlite::{Connection, params};

@@ -18,7 +18,8 @@ use crate::{
     tx::Tx,
 };
 
-/// How often a read begins anew because the share changed under it. Each time, a whole upload or deletion has come between.
+/// How often a read begins anew because the share changed under it. Each time, a whole upload or
+/// deletion has come between.
 const ATTEMPTS: usize = 8;
 
 /// What becomes of an attempt to read.
@@ -149,7 +150,8 @@ impl Server {
         Ok(matches!(self.on_damage(id, damage)?, Finding::Confirmed(_)))
     }
 
-    /// How the account stands to a share. What has no row may lie there all the same (leasedb, fault 10).
+    /// How the account stands to a share. What has no row may lie there all the same (leasedb,
+    /// fault 10).
     pub(crate) fn holds(&self, account: AccountId, id: &ShareId) -> Result<Holds, DatabaseError> {
         let by_row = self
             .database
@@ -158,8 +160,9 @@ impl Server {
         Ok(by_row.unwrap_or_else(|| if lies_there() { Holds::Unleased } else { Holds::Nothing }))
     }
 
-    /// Only now is the database asked: was there to be a share? If so it is put in quarantine, and what is known of it stays (leasedb, faults
-    /// 2 and 3). The file is looked at again when it is our turn: nobody of ours changes it then (leasedb, fault 5).
+    /// Only now is the database asked: was there to be a share? If so it is put in quarantine, and
+    /// what is known of it stays (leasedb, faults 2 and 3). The file is looked at again when it is
+    /// our turn: nobody of ours changes it then (leasedb, fault 5).
     fn on_damage(&self, id: ShareId, damage: Damage) -> Result<Finding, ReadError> {
         let row = || self.database.read("looking up a share", |c| transitions::row(c, &id));
         if let Err(finding) = to_be_sound(row()?) {
@@ -208,8 +211,8 @@ impl Server {
     }
 }
 
-/// Reads all of a share; `digest` is what the database knows: the header's is in the same file as the body, and proves nothing if the
-/// file as a whole is another one. Returns its length.
+/// Reads all of a share; `digest` is what the database knows: the header's is in the same file as
+/// the body, and proves nothing if the file as a whole is another one. Returns its length.
 fn check(
     backend: &dyn Backend,
     id: &ShareId,
@@ -249,7 +252,8 @@ mod tests {
     use super::*;
     use crate::{AccountId, NewShare, Settings};
 
-    /// The file was looked for before it was in its place; by the time that the database is asked, it is.
+    /// The file was looked for before it was in its place; by the time that the database is asked,
+    /// it is.
     #[test]
     fn damage_that_is_not_there_any_more_is_not_noted() {
         let dir = tempfile::tempdir().unwrap();

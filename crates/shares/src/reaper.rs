@@ -1,6 +1,9 @@
-//! The reaper deletes what nobody holds any more: going is committed, then the file is durably deleted, then the row is removed. It works in bounded batches, retries what fails with growing pauses, and sleeps while nothing is queued.
+//! The reaper deletes what nobody holds any more: going is committed, then the file is durably
+//! deleted, then the row is removed. It works in bounded batches, retries what fails with growing
+//! pauses, and sleeps while nothing is queued.
 //!
-//! Whatever makes shares go tells it which, so the queue in memory knows of every share that is going.
+//! Whatever makes shares go tells it which, so the queue in memory knows of every share that is
+//! going.
 
 use std::{
     collections::VecDeque,
@@ -121,7 +124,8 @@ impl Reaper {
         self.queue.lock().stopped
     }
 
-    /// Sleeps until woken or until something is due, at the latest for `longest` if that is given. `false`: stopped.
+    /// Sleeps until woken or until something is due, at the latest for `longest` if that is given.
+    /// `false`: stopped.
     fn sleep(&self, longest: Option<Duration>) -> bool {
         let until = longest.and_then(|longest| Instant::now().checked_add(longest));
         let mut queue = self.queue.lock();

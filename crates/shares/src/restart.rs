@@ -1,8 +1,10 @@
 //! Opening a share server: what the last run left is put right before anything is served.
 //!
-//! A database that is missing, empty or corrupt is moved aside and begun anew. One that may have missed something is kept: one older than the shares beside it
-//! (restored from a backup, which the epochs show), or one whose log has lost its end. Either way discovery begins, every share gets a starter lease of
-//! 60 days, and nothing is deleted before all have been looked at (leasedb, "Fail-safe").
+//! A database that is missing, empty or corrupt is moved aside and begun anew. One that may have
+//! missed something is kept: one older than the shares beside it (restored from a backup, which the
+//! epochs show), or one whose log has lost its end. Either way discovery begins, every share gets a
+//! starter lease of 60 days, and nothing is deleted before all have been looked at (leasedb,
+//! "Fail-safe").
 
 use std::{
     fs::{self, File, TryLockError},
@@ -29,7 +31,8 @@ use crate::{
 const FORMAT_VERSION: u64 = 1;
 const FORMAT: &str = "leasehold shares ";
 
-/// Takes the directory for this process and checks that it is ours. The lock is held as long as the file.
+/// Takes the directory for this process and checks that it is ours. The lock is held as long as the
+/// file.
 pub(crate) fn claim(dir: &Path) -> Result<File, OpenError> {
     private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
     private::mend(dir).map_err(|e| DiskError::new("guarding", dir, e))?;
@@ -153,7 +156,8 @@ fn epoch_beside(dir: &Path) -> i64 {
     fs::read_to_string(dir.join("epoch")).ok().and_then(|t| t.trim_end().parse().ok()).unwrap_or(0)
 }
 
-/// Puts right what the last run left. If the database is behind what is beside it, all is discovered again.
+/// Puts right what the last run left. If the database is behind what is beside it, all is
+/// discovered again.
 fn begin_run(dir: &Path, now: i64, mut connection: Connection, behind: bool) -> rusqlite::Result<LastRun> {
     let transaction = connection.transaction()?;
     let mut tx = Tx::begin(&transaction, now)?;
@@ -172,7 +176,8 @@ fn begin_run(dir: &Path, now: i64, mut connection: Connection, behind: bool) -> 
     Ok(LastRun { connection, going, damaged, epoch })
 }
 
-/// Keeps what is there of a database, under a name that nothing else has. Its log goes with it: SQLite would take it for the new one's.
+/// Keeps what is there of a database, under a name that nothing else has. Its log goes with it:
+/// SQLite would take it for the new one's.
 fn move_aside(dir: &Path, now: Seconds) -> Result<(), DiskError> {
     let parts: Vec<PathBuf> = ["", "-wal", "-shm"].map(|s| dir.join(format!("{}{s}", database::FILE))).into();
     let mut suffix = format!("aside-{now}");

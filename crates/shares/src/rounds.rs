@@ -1,4 +1,5 @@
-//! Syncs that several uploads share: whoever finds none under way carries out one for all who wait by then.
+//! Syncs that several uploads share: whoever finds none under way carries out one for all who wait
+//! by then.
 
 use std::{mem, sync::Arc, sync::OnceLock};
 

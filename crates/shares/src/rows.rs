@@ -27,7 +27,8 @@ pub(crate) struct ShareRow {
     pub digest: Option<Digest>,
     /// Leases on it.
     pub leases: u32,
-    /// Set exactly while it is stable and nobody holds it. 0: let go for [`crate::Deletion::AtOnce`].
+    /// Set exactly while it is stable and nobody holds it. 0: let go for
+    /// [`crate::Deletion::AtOnce`].
     pub unleased_since: Option<i64>,
     pub changed_at: i64,
     /// The upload that writes its file; the reaper keeps off then.
@@ -189,7 +190,8 @@ pub(crate) struct StoreRow {
     pub starters_for_all: bool,
     /// The wall clock at the last transaction.
     pub wall_clock: i64,
-    /// When the wall clock was found to have jumped; until somebody says that it is right nothing expires.
+    /// When the wall clock was found to have jumped; until somebody says that it is right nothing
+    /// expires.
     pub clock_doubted_at: Option<i64>,
     /// All shares.
     pub stored: Usage,

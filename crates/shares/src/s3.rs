@@ -1,4 +1,5 @@
-//! The connection to an S3-compatible object store: requests over HTTP or TLS, repeated where that is safe.
+//! The connection to an S3-compatible object store: requests over HTTP or TLS, repeated where that
+//! is safe.
 
 use std::{env, error::Error, sync::Arc, time::Duration};
 
@@ -22,7 +23,8 @@ use crate::{content::Location, error::OpenError};
 
 /// One request with its answer: a few MiB over a slow line.
 const REQUEST: Duration = Duration::from_secs(20);
-/// How long one is repeated before it is given up. Other hosts have copies, and their clients do not wait.
+/// How long one is repeated before it is given up. Other hosts have copies, and their clients do
+/// not wait.
 const RETRIES: Duration = Duration::from_secs(40);
 /// An answer is a part of a share or a page of a list.
 const ANSWER_MAX: usize = 64 << 20;
@@ -86,7 +88,8 @@ impl HttpConnector for Connector {
     }
 }
 
-/// HTTP/1.1 on connections that are kept. An answer is handed on when it is complete: it is small, and so one limit of time is enough.
+/// HTTP/1.1 on connections that are kept. An answer is handed on when it is complete: it is small,
+/// and so one limit of time is enough.
 #[derive(Debug)]
 struct Http(Client<HttpsConnector<Tcp>, HttpRequestBody>);
 

@@ -1,7 +1,8 @@
 //! The lease database's schema (leasedb, "Schema"), version 2.
 //!
-//! What must hold between rows is kept by [`crate::tx::Tx`], in the same transaction: a share counts its leases and notes since when it has none,
-//! an account sums up its leased shares, and the store all shares. Every row ends with a seal (see [`crate::seal`]).
+//! What must hold between rows is kept by [`crate::tx::Tx`], in the same transaction: a share
+//! counts its leases and notes since when it has none, an account sums up its leased shares, and
+//! the store all shares. Every row ends with a seal (see [`crate::seal`]).
 
 use namespace::ShareId;
 use rusqlite::Connection;
@@ -62,7 +63,8 @@ fn is_whole(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(declared(connection)? == declared(&pattern)?)
 }
 
-/// Makes the tables in one transaction. What lies there is not known then, if anything does: nothing is deleted before discovery has completed.
+/// Makes the tables in one transaction. What lies there is not known then, if anything does:
+/// nothing is deleted before discovery has completed.
 pub(crate) fn create(connection: &mut Connection, now: i64, nothing_there: bool) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     transaction.execute_batch(TABLES)?;
@@ -94,7 +96,8 @@ pub(crate) fn account(id: AccountId, name: String, now: i64) -> AccountRow {
     AccountRow { id, name, key: None, created_at: now, quota: None, nonce: 0, usage: Usage::default() }
 }
 
-/// Turns a database of version 1 into one of this version, in one transaction. Its rows had no seals, so that what they say is believed; sums are made anew.
+/// Turns a database of version 1 into one of this version, in one transaction. Its rows had no
+/// seals, so that what they say is believed; sums are made anew.
 pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     transaction.execute_batch(
@@ -176,8 +179,9 @@ pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Keys are binary, and the first byte of a share's is its prefix: a prefix is a range of the key and needs neither column nor index. `state`: 0
-/// coming, 1 stable, 2 going. `health`: 0 ok, 1 partial, 2 missing, 3 corrupt. Times are UTC seconds. The columns of `store`, `accounts` and the
+/// Keys are binary, and the first byte of a share's is its prefix: a prefix is a range of the key
+/// and needs neither column nor index. `state`: 0 coming, 1 stable, 2 going. `health`: 0 ok, 1
+/// partial, 2 missing, 3 corrupt. Times are UTC seconds. The columns of `store`, `accounts` and the
 /// rest are told in [`crate::rows`].
 const TABLES: &str = "
 CREATE TABLE store (

@@ -1,4 +1,5 @@
-//! The scrub reads everything once in a while: the whole database first, then every share, in order, against its digest.
+//! The scrub reads everything once in a while: the whole database first, then every share, in
+//! order, against its digest.
 
 use std::thread;
 
@@ -23,7 +24,8 @@ const STEP: usize = 32;
 const AT_ONCE: usize = 4;
 
 impl Server {
-    /// Goes through the next shares; before the first, through the database. The step's work is in bytes.
+    /// Goes through the next shares; before the first, through the database. The step's work is in
+    /// bytes.
     pub(crate) fn scrub_some(&self) -> Result<Step, DatabaseError> {
         let _scrubbing = self.scrubbing.lock();
         let now = i64::try_from((self.settings.clock)()).unwrap_or(i64::MAX);

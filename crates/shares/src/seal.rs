@@ -1,5 +1,6 @@
-//! Seals. SQLite's pages have no checksums, so each row of the lease database ends with a digest of its table's name and all of its values. A row whose
-//! seal is broken is never believed: whoever comes upon it gets an error that says "corrupt".
+//! Seals. SQLite's pages have no checksums, so each row of the lease database ends with a digest of
+//! its table's name and all of its values. A row whose seal is broken is never believed: whoever
+//! comes upon it gets an error that says "corrupt".
 
 use namespace::ShareId;
 use rusqlite::{

@@ -41,7 +41,8 @@ use crate::{
 /// Rows fetched at a time: no reader keeps the database's log from being folded in for long.
 const PAGE: usize = 1000;
 
-/// One directory of shares, and the database of who wants them kept. All operations may be called by many threads at once.
+/// One directory of shares, and the database of who wants them kept. All operations may be called
+/// by many threads at once.
 #[derive(Debug)]
 pub struct ShareServer {
     server: Arc<Server>,
@@ -102,8 +103,9 @@ impl ShareServer {
         &self.server
     }
 
-    /// Stores shares and takes the account's lease on each; returns when all are durable. All or none: on an error, what was written is removed.
-    /// A share that is there already with the same bytes is only leased.
+    /// Stores shares and takes the account's lease on each; returns when all are durable. All or
+    /// none: on an error, what was written is removed. A share that is there already with the same
+    /// bytes is only leased.
     pub fn store_many(
         &self,
         shares: Vec<NewShare>,
@@ -118,13 +120,14 @@ impl ShareServer {
         self.server.read(id, at, length)
     }
 
-    /// As [`Self::read`], of a share that may be damaged: what its file has there, for whoever knows what that is to be.
+    /// As [`Self::read`], of a share that may be damaged: what its file has there, for whoever
+    /// knows what that is to be.
     pub fn read_unsound(&self, id: &ShareId, at: u32, length: u32) -> Result<Vec<u8>, ReadError> {
         self.server.read_unsound(id, at, length)
     }
 
-    /// Reads all of a share and checks its digest, in quarantine or not; returns its length. What is damaged is put in quarantine, and what turns out
-    /// to be sound is taken out of it.
+    /// Reads all of a share and checks its digest, in quarantine or not; returns its length. What
+    /// is damaged is put in quarantine, and what turns out to be sound is taken out of it.
     pub fn verify(&self, id: &ShareId) -> Result<u32, ReadError> {
         self.server.verify(id)
     }
@@ -150,8 +153,9 @@ impl ShareServer {
         self.server.database.write("naming an account", move |tx| accounts::named(tx, &name))
     }
 
-    /// The account of that key, made if there is none, with what it may lease at most (`None`: as much as there is room for). It keeps what it
-    /// has, if that is more, and gets nothing new. Its name, which people know it by, is given once.
+    /// The account of that key, made if there is none, with what it may lease at most (`None`: as
+    /// much as there is room for). It keeps what it has, if that is more, and gets nothing new. Its
+    /// name, which people know it by, is given once.
     pub fn key_account(
         &self,
         key: AccountKey,
@@ -183,7 +187,8 @@ impl ShareServer {
         Ok(rows.into_iter().map(Account::from).collect())
     }
 
-    /// Lets go of all leases of an account, and forgets it; returns how many they were. What nobody else wants stays for the grace period.
+    /// Lets go of all leases of an account, and forgets it; returns how many they were. What nobody
+    /// else wants stays for the grace period.
     pub fn end_account(&self, account: AccountId) -> Result<usize, DatabaseError> {
         self.drop_leases("ending an account", account, None)
     }
@@ -213,9 +218,11 @@ impl ShareServer {
         self.server.database.read("listing leased shares", |c| leases::held_by(c, account, after, limit))
     }
 
-    /// Takes or renews the account's lease on each share, until [`Self::lease_end`], and lets go of those of the cluster's other accounts in the same moment. Returns the
-    /// shares that are held now, as [`Self::lease`] does; what is damaged is leased, too, and stays leased by the others. What others of the
-    /// cluster's accounts alone have leased than its `believed` uploaders is not what it is called: it is deleted instead, and may be stored again.
+    /// Takes or renews the account's lease on each share, until [`Self::lease_end`], and lets go of
+    /// those of the cluster's other accounts in the same moment. Returns the shares that are held
+    /// now, as [`Self::lease`] does; what is damaged is leased, too, and stays leased by the
+    /// others. What others of the cluster's accounts alone have leased than its `believed`
+    /// uploaders is not what it is called: it is deleted instead, and may be stored again.
     pub fn take_over(
         &self,
         account: AccountId,
@@ -228,8 +235,9 @@ impl ShareServer {
         self.server.lease_with("taking over shares", ids, lease)
     }
 
-    /// Takes or renews the account's lease on each share, never shortening it (`None`: it never ends). Returns the shares that are
-    /// held now: stable and sound ones. The others are not there, or not to be relied on.
+    /// Takes or renews the account's lease on each share, never shortening it (`None`: it never
+    /// ends). Returns the shares that are held now: stable and sound ones. The others are not
+    /// there, or not to be relied on.
     pub fn lease(
         &self,
         account: AccountId,
@@ -250,8 +258,9 @@ impl ShareServer {
         self.let_go_of(Some(account), ids, deletion)
     }
 
-    /// Lets go of all leases of the cluster's own accounts on these shares. For the server group alone, which knows when nothing refers to a share of its files any more:
-    /// an uploader that is gone, or a starter lease, must not keep it. What a key has leased stays.
+    /// Lets go of all leases of the cluster's own accounts on these shares. For the server group
+    /// alone, which knows when nothing refers to a share of its files any more: an uploader that is
+    /// gone, or a starter lease, must not keep it. What a key has leased stays.
     pub fn let_go_all(&self, ids: &[ShareId], deletion: Deletion) -> Result<(), DatabaseError> {
         self.let_go_of(None, ids, deletion)
     }
@@ -275,13 +284,15 @@ impl ShareServer {
         (self.server.settings.clock)()
     }
 
-    /// When a lease ends that is taken or renewed now: 31 days on. It is to be renewed after a week ([`Holds::Due`]).
+    /// When a lease ends that is taken or renewed now: 31 days on. It is to be renewed after a week
+    /// ([`Holds::Due`]).
     pub fn lease_end(&self) -> Seconds {
         self.now().saturating_add(leases::TERM)
     }
 
-    /// The cluster says that whatever it wanted kept at `at` is leased by its own accounts beyond that time. Those of their leases that ended by then are nobody's, and
-    /// only those expire: until it has said so after a start, none.
+    /// The cluster says that whatever it wanted kept at `at` is leased by its own accounts beyond
+    /// that time. Those of their leases that ended by then are nobody's, and only those expire:
+    /// until it has said so after a start, none.
     pub fn vouch(&self, at: Seconds) {
         self.server.vouched.fetch_max(at, Ordering::SeqCst);
     }
@@ -291,10 +302,12 @@ impl ShareServer {
         Some(self.server.vouched.load(Ordering::SeqCst)).filter(|at| *at > 0)
     }
 
-    /// Takes in a share that another store had, with `leases` of accounts that hold it then as they did there; and with a starter lease, unless a key is among them.
+    /// Takes in a share that another store had, with `leases` of accounts that hold it then as they
+    /// did there; and with a starter lease, unless a key is among them.
     pub fn bring(&self, share: NewShare, leases: &[ShareLease]) -> Result<(), StoreError> {
         let (id, starter) = (share.id, self.now().saturating_add(STARTER_SECONDS));
-        // What is here already and has lost its bytes gets them again; whatever else is wrong with it shows when it is stored.
+        // What is here already and has lost its bytes gets them again; whatever else is wrong with
+        // it shows when it is stored.
         let _ = self.verify(&id);
         self.store_many(vec![share], AccountId::STARTER, Some(starter))?;
         let row = |lease: &ShareLease| LeaseRow {
@@ -308,12 +321,14 @@ impl ShareServer {
         Ok(self.server.database.write("taking in leases", work)?)
     }
 
-    /// Lets go of all leases that the account took or renewed last before `since`: it renews what it wants kept, then sweeps. Returns how many.
+    /// Lets go of all leases that the account took or renewed last before `since`: it renews what
+    /// it wants kept, then sweeps. Returns how many.
     pub fn drop_unrenewed_since(&self, account: AccountId, since: Seconds) -> Result<usize, DatabaseError> {
         self.drop_leases("sweeping leases", account, Some(since))
     }
 
-    /// In bounded transactions; whoever is interrupted does it again. An account that ends is forgotten in the same transaction as its last lease.
+    /// In bounded transactions; whoever is interrupted does it again. An account that ends is
+    /// forgotten in the same transaction as its last lease.
     fn drop_leases(
         &self,
         doing: &'static str,
@@ -330,7 +345,8 @@ impl ShareServer {
                 Ok((some, next))
             })?;
             dropped += some;
-            // Of an account that ends everything went: whatever it took meanwhile is looked for from the beginning.
+            // Of an account that ends everything went: whatever it took meanwhile is looked for
+            // from the beginning.
             after = next.filter(|_| since.is_some());
             if next.is_none() {
                 break;
@@ -352,7 +368,8 @@ impl ShareServer {
         Ok(self.server.database.read("summing up shares", tx::store)?.stored)
     }
 
-    /// How what is stored stands. Takes as long as there is work: what is leased and sound is not looked at.
+    /// How what is stored stands. Takes as long as there is work: what is leased and sound is not
+    /// looked at.
     pub fn inventory(&self) -> Result<Inventory, DatabaseError> {
         let (now, grace) = (self.now(), self.server.settings.grace.as_secs());
         self.server.database.read("taking an inventory", |c| inventory::take(c, now, grace))
@@ -369,7 +386,8 @@ impl ShareServer {
         self.server.database.read("listing leases", |c| leases::leases_of(c, id))
     }
 
-    /// Shows every share to `look`, in order of id, until it breaks off. Not one moment's picture: shares may come and go meanwhile.
+    /// Shows every share to `look`, in order of id, until it breaks off. Not one moment's picture:
+    /// shares may come and go meanwhile.
     pub fn for_each_share(
         &self,
         mut look: impl FnMut(&StoredShare) -> ControlFlow<()>,
@@ -385,7 +403,8 @@ impl ShareServer {
         Ok(())
     }
 
-    /// Deletes what is due now, without waiting for the reaper's own thread and its pauses after failures.
+    /// Deletes what is due now, without waiting for the reaper's own thread and its pauses after
+    /// failures.
     pub fn reap(&self) -> Result<(), ReapError> {
         self.server.reap(false)
     }
@@ -395,8 +414,9 @@ impl ShareServer {
         through(|| self.server.expire_some())
     }
 
-    /// Takes in what lies among the shares without a row, and notes what has a row and does not: for whoever has put share files there. Until it is through
-    /// nothing is deleted, also if it is interrupted and goes on after a restart.
+    /// Takes in what lies among the shares without a row, and notes what has a row and does not:
+    /// for whoever has put share files there. Until it is through nothing is deleted, also if it is
+    /// interrupted and goes on after a restart.
     pub fn discover(&self) -> Result<(), ReapError> {
         self.server.rediscover()?;
         self.finish_discovery()
@@ -407,8 +427,8 @@ impl ShareServer {
         through(|| self.server.discover_some())
     }
 
-    /// Reads the database and every share, from the beginning and without pauses. `look` is shown how far that is, and may break off; then it goes on at its
-    /// pace.
+    /// Reads the database and every share, from the beginning and without pauses. `look` is shown
+    /// how far that is, and may break off; then it goes on at its pace.
     pub fn scrub_now(&self, mut look: impl FnMut(&Pass) -> ControlFlow<()>) -> Result<(), DatabaseError> {
         let begin_anew = |tx: &mut Tx<'_>| passes::begin_anew(tx, Process::Scrub);
         self.server.database.write("beginning to scrub", begin_anew)?;
@@ -463,7 +483,8 @@ impl ShareServer {
         })
     }
 
-    /// Somebody who knows says that the clock is right: it has jumped since the machine was off for long, or was wrong before.
+    /// Somebody who knows says that the clock is right: it has jumped since the machine was off for
+    /// long, or was wrong before.
     pub fn confirm_clock(&self) -> Result<(), DatabaseError> {
         self.server.database.write("confirming the clock", |tx| {
             tx.store.clock_doubted_at = None;
@@ -481,7 +502,8 @@ pub enum Suspended {
     Damaged,
     /// Not everything that lies here is known yet. Nothing is deleted at all.
     Discovering,
-    /// The wall clock has jumped, and nobody has said that it is right ([`ShareServer::confirm_clock`]).
+    /// The wall clock has jumped, and nobody has said that it is right
+    /// ([`ShareServer::confirm_clock`]).
     Clock {
         /// What it said then.
         at: Seconds,
@@ -512,7 +534,8 @@ impl Server {
         Server::open_on(dir, settings, Arc::new(()), backend)
     }
 
-    /// As [`Self::open`], on what `backend` opens once the directory is ours; it says whether nothing can be there yet.
+    /// As [`Self::open`], on what `backend` opens once the directory is ours; it says whether
+    /// nothing can be there yet.
     pub(crate) fn open_on(
         dir: &Path,
         settings: Settings,

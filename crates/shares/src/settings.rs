@@ -17,9 +17,11 @@ pub type Tell = Arc<dyn Fn(ShareId) + Send + Sync>;
 pub struct Settings {
     /// The wall clock.
     pub clock: Clock,
-    /// Where the files of shares are to be kept, of a directory that has none yet; `None`: in it, or where it says.
+    /// Where the files of shares are to be kept, of a directory that has none yet; `None`: in it,
+    /// or where it says.
     pub content: Option<Location>,
-    /// How long a share stays after its last lease, unless it is let go for [`crate::Deletion::AtOnce`].
+    /// How long a share stays after its last lease, unless it is let go for
+    /// [`crate::Deletion::AtOnce`].
     pub grace: Duration,
     /// Files kept open for reading at most.
     pub open_files_max: usize,
@@ -27,7 +29,8 @@ pub struct Settings {
     pub expiry: Option<Expiry>,
     /// What the processes in the background may take of the machine.
     pub pace: Pace,
-    /// Is told of each share that a reader or the scrub finds damaged, or gone, whenever one does: whoever has it from elsewhere may store it anew.
+    /// Is told of each share that a reader or the scrub finds damaged, or gone, whenever one does:
+    /// whoever has it from elsewhere may store it anew.
     pub on_damage: Tell,
 }
 

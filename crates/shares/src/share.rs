@@ -12,7 +12,8 @@ pub type Seconds = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub i64);
 
-/// Who may have uploaded shares, of those of which that is known; others, any account of the cluster's.
+/// Who may have uploaded shares, of those of which that is known; others, any account of the
+/// cluster's.
 pub type Uploaders = BTreeMap<ShareId, Arc<[AccountId]>>;
 
 impl AccountId {
@@ -110,7 +111,8 @@ pub enum Holds {
     Leased,
 }
 
-/// How much is held. Each account's usage counts each of its shares in full, so that sums may exceed what is stored.
+/// How much is held. Each account's usage counts each of its shares in full, so that sums may
+/// exceed what is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Shares.
@@ -191,8 +193,8 @@ pub enum Deletion {
     AfterGrace,
 }
 
-/// The name of a share's file: 32 hexadecimal digits, of which the first two name its directory. Of fixed length, so that no
-/// name is the beginning of another (leasedb, fault 8).
+/// The name of a share's file: 32 hexadecimal digits, of which the first two name its directory. Of
+/// fixed length, so that no name is the beginning of another (leasedb, fault 8).
 pub(crate) fn file_name(id: &ShareId) -> String {
     id.0.iter().fold(String::with_capacity(32), |mut name, byte| {
         // Writing to a string cannot fail.

@@ -1,5 +1,6 @@
-//! What may be read without asking the database: every share but those withheld, through a bounded number of files kept open. What is
-//! withheld follows the rows, in their order (see `Database::write_then`).
+//! What may be read without asking the database: every share but those withheld, through a bounded
+//! number of files kept open. What is withheld follows the rows, in their order (see
+//! `Database::write_then`).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -42,7 +43,8 @@ struct State {
     open: FxHashMap<ShareId, (u64, Arc<OpenShare>)>,
     by_use: BTreeMap<u64, ShareId>,
     uses: u64,
-    /// Counts changes of files: what was opened before one may be a file that has been unlinked since, and is not kept.
+    /// Counts changes of files: what was opened before one may be a file that has been unlinked
+    /// since, and is not kept.
     changes: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The transitions between a share's states (leasedb, "States and transitions"): each is one function, to be run within a transaction.
+//! The transitions between a share's states (leasedb, "States and transitions"): each is one
+//! function, to be run within a transaction.
 //!
 //! | from → to | function | rule |
 //! | --- | --- | --- |
@@ -10,8 +11,8 @@
 //! | going → none | [`forget`] | the file is gone, durably |
 //! | none → stable | [`find`] | a share was found; with a starter lease |
 //!
-//! Shares never change, so stable → coming is the repair of a damaged one only: its row stays stable and in quarantine while [`begin`]'s upload writes the
-//! new file beside the old.
+//! Shares never change, so stable → coming is the repair of a damaged one only: its row stays
+//! stable and in quarantine while [`begin`]'s upload writes the new file beside the old.
 
 use namespace::ShareId;
 use rusqlite::{Connection, OptionalExtension, Row, types::Type};
@@ -54,8 +55,9 @@ pub(crate) struct Coming {
 /// Why an upload may not begin, or not end.
 pub(crate) type Refused = (ShareId, Refusal);
 
-/// Announces an upload; returns which of its shares are to be written. The others are there already, and leased now: "already have it"
-/// without a lease would let the reaper win (leasedb, fault 4). A damaged share's file is to be written anew; its row and leases stay.
+/// Announces an upload; returns which of its shares are to be written. The others are there
+/// already, and leased now: "already have it" without a lease would let the reaper win (leasedb,
+/// fault 4). A damaged share's file is to be written anew; its row and leases stay.
 pub(crate) fn begin(
     tx: &mut Tx<'_>,
     upload: i64,
@@ -109,7 +111,8 @@ pub(crate) fn begin(
     }
 }
 
-/// Completes an upload whose files are durable in their places. `Err`: it was abandoned meanwhile, or is too much for the account.
+/// Completes an upload whose files are durable in their places. `Err`: it was abandoned meanwhile,
+/// or is too much for the account.
 pub(crate) fn finish(
     tx: &mut Tx<'_>,
     upload: i64,
@@ -168,7 +171,8 @@ pub(crate) fn abandon(tx: &mut Tx<'_>, upload: i64, ids: &[ShareId]) -> rusqlite
     Ok(abandoned)
 }
 
-/// After a restart no upload lives: what was coming is going (leasedb, fault 7). Returns everything that is going.
+/// After a restart no upload lives: what was coming is going (leasedb, fault 7). Returns everything
+/// that is going.
 pub(crate) fn interrupt_all(tx: &mut Tx<'_>) -> rusqlite::Result<Vec<ShareId>> {
     let unfinished = ids(tx.connection, UNFINISHED)?;
     let mut going = Vec::with_capacity(unfinished.len());
@@ -188,8 +192,8 @@ pub(crate) fn interrupt_all(tx: &mut Tx<'_>) -> rusqlite::Result<Vec<ShareId>> {
     Ok(going)
 }
 
-/// Of a database that has missed something: what was neither there nor gone may have been finished since, and its file says so. A file is in its
-/// place only when it is complete.
+/// Of a database that has missed something: what was neither there nor gone may have been finished
+/// since, and its file says so. A file is in its place only when it is complete.
 pub(crate) fn forget_unfinished(tx: &mut Tx<'_>) -> rusqlite::Result<()> {
     for id in ids(tx.connection, UNFINISHED)? {
         if let Some(row) = tx.share(&id)?.filter(|row| row.state != State::Stable && row.leases == 0) {
@@ -204,8 +208,9 @@ pub(crate) fn unhealthy(connection: &Connection) -> rusqlite::Result<Vec<ShareId
     ids(connection, UNHEALTHY)
 }
 
-/// Marks shares for deletion that nobody has held since `unleased_by`: found and re-tested within one transaction (leasedb, fault 5). The index
-/// finds them, the row and the leases themselves must say so, too.
+/// Marks shares for deletion that nobody has held since `unleased_by`: found and re-tested within
+/// one transaction (leasedb, fault 5). The index finds them, the row and the leases themselves must
+/// say so, too.
 pub(crate) fn doom(tx: &mut Tx<'_>, grace: i64, limit: usize) -> rusqlite::Result<Vec<ShareId>> {
     if !tx.store.is_discovered() {
         return Ok(Vec::new());
@@ -229,8 +234,9 @@ pub(crate) fn doom(tx: &mut Tx<'_>, grace: i64, limit: usize) -> rusqlite::Resul
     Ok(going)
 }
 
-/// Marks a stable share for deletion with all its leases, whatever the clock says; a key that leased it leased what it never was. `false`: not while leases may be wrong, or it is
-/// being repaired.
+/// Marks a stable share for deletion with all its leases, whatever the clock says; a key that
+/// leased it leased what it never was. `false`: not while leases may be wrong, or it is being
+/// repaired.
 pub(crate) fn turn_away(tx: &mut Tx<'_>, row: &ShareRow) -> rusqlite::Result<bool> {
     if !tx.store.is_discovered() || row.upload.is_some() {
         return Ok(false);
@@ -260,8 +266,10 @@ pub(crate) fn forget(tx: &mut Tx<'_>, ids: &[ShareId]) -> rusqlite::Result<()> {
 
 /// Takes in a file that was found and has no row, damaged or not.
 ///
-/// An incomplete share is stable and damaged (departs from leasedb, where it is coming: because a file of ours has its name only when it is complete, so that what is incomplete is damage and no upload under way; coming
-/// counts as leased until its upload ends, and none would, while what is damaged is never served, is repaired by whoever has it, and goes when nobody holds it).
+/// An incomplete share is stable and damaged (departs from leasedb, where it is coming: because a
+/// file of ours has its name only when it is complete, so that what is incomplete is damage and no
+/// upload under way; coming counts as leased until its upload ends, and none would, while what is
+/// damaged is never served, is repaired by whoever has it, and goes when nobody holds it).
 pub(crate) fn find(tx: &mut Tx<'_>, id: &ShareId, found: Result<&Header, Damage>) -> rusqlite::Result<bool> {
     if tx.share(id)?.is_some() {
         return Ok(false);
@@ -291,8 +299,8 @@ pub(crate) fn give_starter(tx: &mut Tx<'_>, row: &ShareRow) -> rusqlite::Result<
     leases::take(tx, row, AccountId::STARTER, Some(until))
 }
 
-/// Notes what is known of a stable share's bytes; an incident if it is news and bad. Row and leases stay: that bytes were lost is worth
-/// knowing (leasedb, faults 2 and 3).
+/// Notes what is known of a stable share's bytes; an incident if it is news and bad. Row and leases
+/// stay: that bytes were lost is worth knowing (leasedb, faults 2 and 3).
 pub(crate) fn note_health(
     tx: &mut Tx<'_>,
     id: &ShareId,

@@ -1,7 +1,9 @@
-//! A transaction of the lease database, as those see it who work in it: rows, and what must hold between them.
+//! A transaction of the lease database, as those see it who work in it: rows, and what must hold
+//! between them.
 //!
-//! A share counts its leases and notes since when it is stable and has none; an account sums up the shares that it leases; the store sums up all
-//! shares. Sums are kept in memory until the transaction ends, since nearly every request changes the same few.
+//! A share counts its leases and notes since when it is stable and has none; an account sums up the
+//! shares that it leases; the store sums up all shares. Sums are kept in memory until the
+//! transaction ends, since nearly every request changes the same few.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 

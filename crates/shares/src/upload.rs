@@ -1,7 +1,9 @@
-//! Storing shares: rows, files, rows, in the order that makes a crash at any point harmless (leasedb, "Durability").
+//! Storing shares: rows, files, rows, in the order that makes a crash at any point harmless
+//! (leasedb, "Durability").
 //!
-//! All shares of a batch are announced in one transaction, stored together, and made stable with the uploader's lease in a second
-//! transaction. Transactions are shared with other batches under way.
+//! All shares of a batch are announced in one transaction, stored together, and made stable with
+//! the uploader's lease in a second transaction. Transactions are shared with other batches under
+//! way.
 
 use std::sync::atomic::Ordering;
 
@@ -68,7 +70,8 @@ impl Server {
             .map_err(StoreError::from)
             .and_then(|()| self.finish(upload, coming, account, until));
         if stored.is_err() {
-            // Going at once (leasedb, fault 1): by the reaper, which goes on trying when the database or the disk fails as well.
+            // Going at once (leasedb, fault 1): by the reaper, which goes on trying when the
+            // database or the disk fails as well.
             self.reaper.abandon(upload, to_write);
         }
         stored

@@ -1,8 +1,10 @@
 //! The tail of SQLite's log (<https://www.sqlite.org/fileformat2.html#walformat>, section 4).
 //!
-//! After a crash SQLite takes from the log what comes before the first frame whose checksum is wrong, and says nothing of the rest. As every commit
-//! is synced before it is acknowledged, that is right if power was lost, and wrong if a bit flipped: then acknowledged commits are gone. A log that
-//! ends in nothing, or in what an earlier generation left behind, is whole; one with something of its own beyond its end may not be.
+//! After a crash SQLite takes from the log what comes before the first frame whose checksum is
+//! wrong, and says nothing of the rest. As every commit is synced before it is acknowledged, that
+//! is right if power was lost, and wrong if a bit flipped: then acknowledged commits are gone. A
+//! log that ends in nothing, or in what an earlier generation left behind, is whole; one with
+//! something of its own beyond its end may not be.
 
 use std::{
     fs::File,
@@ -129,7 +131,8 @@ mod tests {
         has_lost_frames(log).unwrap()
     }
 
-    /// A log with several commits, of a second generation if that is asked for, with frames of the first behind it.
+    /// A log with several commits, of a second generation if that is asked for, with frames of the
+    /// first behind it.
     fn log(second_generation: bool) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("database");

@@ -1,7 +1,7 @@
 //! A machine in one thread: client, server, share server, disk and wires, all driven by one seed.
 //!
-//! Everything that takes time in the world is a queue here, and the seed says which of them moves next. A crash loses what the disk had
-//! not yet been made to keep.
+//! Everything that takes time in the world is a queue here, and the seed says which of them moves
+//! next. A crash loses what the disk had not yet been made to keep.
 
 use crate::model::feed;
 use crate::names;
@@ -48,7 +48,8 @@ impl Inspector for Seen {
     }
 }
 
-/// Seconds: now, just before 1970 (and soon after it), long before, and where 32 and 34 bits of them end.
+/// Seconds: now, just before 1970 (and soon after it), long before, and where 32 and 34 bits of
+/// them end.
 const BEGINNINGS: [i64; 5] = [1_700_000_000, -5, -(1 << 40), (1 << 31) - 5, (1 << 34) - 5];
 /// Labels that are used.
 const LABELS: usize = 9;
@@ -429,7 +430,8 @@ impl Cluster {
         self.connect();
     }
 
-    /// Lets everything come to rest, then drops the machine's own leases of earlier incarnations, as a start does.
+    /// Lets everything come to rest, then drops the machine's own leases of earlier incarnations,
+    /// as a start does.
     pub fn settle(&mut self) -> Result<(), Violation> {
         for _ in 0..50_000 {
             self.step()?;

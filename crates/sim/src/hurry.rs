@@ -1,4 +1,5 @@
-//! What a program waits for is published at once, and goes where content belongs when nobody is in a hurry any more.
+//! What a program waits for is published at once, and goes where content belongs when nobody is in
+//! a hurry any more.
 
 use crate::cluster::Cluster;
 use client::{Call, Reply};

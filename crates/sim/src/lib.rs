@@ -1,6 +1,7 @@
 //! Whole clusters in one thread, from one seed: network, disks, crashes, oracle.
 //!
-//! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state machines, unchanged.
+//! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state
+//! machines, unchanged.
 
 mod cluster;
 #[cfg(test)]
@@ -72,7 +73,8 @@ mod tests {
         assert!(all.ends > 250 && all.restarts > 500 && all.nameless > 200 && all.told_open > 500, "{all:?}");
     }
 
-    /// What the benchmarks compare with is a file system too: everything is answered, and nothing is wrong.
+    /// What the benchmarks compare with is a file system too: everything is answered, and nothing
+    /// is wrong.
     #[test]
     fn coarser_leases_promise_the_same() {
         for granularity in [Granularity::SingleWriter, Granularity::Files] {

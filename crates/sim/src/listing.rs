@@ -14,7 +14,8 @@ fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
 }
 
-/// Two machines beside the server's own, and a directory with so many files that the first has made.
+/// Two machines beside the server's own, and a directory with so many files that the first has
+/// made.
 fn with(files: usize) -> (RightsWorld, [usize; 2], FileId) {
     let mut lab = RightsWorld::new();
     let machines = [lab.join(Rights::FULL), lab.join(Rights::FULL)];
@@ -70,7 +71,8 @@ fn each(
     }
 }
 
-/// Also of a directory that is granted by pages, and whoever renames: the one that lists, the one that has made it, or both in turns.
+/// Also of a directory that is granted by pages, and whoever renames: the one that lists, the one
+/// that has made it, or both in turns.
 #[test]
 fn a_listing_ends_at_what_was_there_when_it_began() {
     for (files, limit) in [(0, 1), (1, 1), (200, 7), (1200, 500)] {
@@ -92,7 +94,8 @@ fn a_listing_ends_at_what_was_there_when_it_began() {
     }
 }
 
-/// What is replaced while it is listed is there throughout, by its name: as a file that is saved anew.
+/// What is replaced while it is listed is there throughout, by its name: as a file that is saved
+/// anew.
 #[test]
 fn what_is_replaced_meanwhile_is_listed_once() {
     for replaces in 0..2 {
@@ -125,7 +128,8 @@ fn a_position_that_was_told_holds_while_names_go() {
     assert_eq!(labels(&rest), labels(&entries[10..]));
 }
 
-/// As with relatime: the first time after a change, by whichever machine that was; and not if it is read quietly, or again.
+/// As with relatime: the first time after a change, by whichever machine that was; and not if it is
+/// read quietly, or again.
 #[test]
 fn an_access_time_moves_whoever_has_written() {
     let (mut lab, [writer, reader], dir) = with(1);

@@ -1,6 +1,8 @@
-//! Locks on several machines: never two that do not go together, nobody who waits for nothing, and what that costs in messages.
+//! Locks on several machines: never two that do not go together, nobody who waits for nothing, and
+//! what that costs in messages.
 //!
-//! The oracle knows nothing of leases or tables: it remembers, byte by byte, what each owner was told that it has.
+//! The oracle knows nothing of leases or tables: it remembers, byte by byte, what each owner was
+//! told that it has.
 
 mod costs;
 pub(crate) mod machines;
@@ -66,7 +68,8 @@ fn begin(machines: &mut Machines, at: usize, tally: &mut Tally) -> Result<(), Vi
     }
     if let Some(Pending { ticket: Some(ticket), .. }) = machines.oracle.pending(at, owner) {
         let ticket = *ticket;
-        // Whoever gives up raising a lock of a whole file may have let go of it by then, or not yet: who can say.
+        // Whoever gives up raising a lock of a whole file may have let go of it by then, or not
+        // yet: who can say.
         if machines.below(6) == 0 && !machines.oracle.is_raising(at, owner) {
             tally.cancelled += 1;
             machines.cancel(at, ticket)?;
@@ -157,7 +160,8 @@ fn rest(machines: &mut Machines, tally: &mut Tally) -> Result<(), Violation> {
     Err("does not come to rest".to_owned())
 }
 
-/// Whoever waits at rest has somebody in the way; when all others have unlocked, and those that wait for each other have given up, nothing is locked and nobody waits.
+/// Whoever waits at rest has somebody in the way; when all others have unlocked, and those that
+/// wait for each other have given up, nothing is locked and nobody waits.
 fn wind_down(machines: &mut Machines, tally: &mut Tally) -> Result<(), Violation> {
     rest(machines, tally)?;
     for round in 0.. {

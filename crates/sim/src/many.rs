@@ -1,7 +1,9 @@
-//! Several machines and one server in one thread: who has what open, and what becomes of files without names.
+//! Several machines and one server in one thread: who has what open, and what becomes of files
+//! without names.
 //!
-//! Each channel keeps its order; between channels the seed decides what arrives next. Machines stop and start again, or are not heard of until they are fenced; the server
-//! starts again from what it wrote down. The oracle knows nothing of leases: it remembers which machine has which handle.
+//! Each channel keeps its order; between channels the seed decides what arrives next. Machines stop
+//! and start again, or are not heard of until they are fenced; the server starts again from what it
+//! wrote down. The oracle knows nothing of leases: it remembers which machine has which handle.
 
 mod oracle;
 mod parts;
@@ -122,16 +124,19 @@ pub struct ManyMachines {
     machines: Vec<Machine>,
     /// Background work is left.
     again: bool,
-    /// Every file that anybody has heard of and the name it was made by, and those that the server has had.
+    /// Every file that anybody has heard of and the name it was made by, and those that the server
+    /// has had.
     known: Vec<FileId>,
     names: BTreeMap<FileId, Link>,
-    /// Which machine, in which life, made a file: until the server has it nobody else can have heard of it.
+    /// Which machine, in which life, made a file: until the server has it nobody else can have
+    /// heard of it.
     makers: BTreeMap<FileId, (MachineId, u64)>,
     dirs: Vec<FileId>,
     /// What was last listed.
     listed: Option<Vec<Entry>>,
     stored: BTreeSet<FileId>,
-    /// Files that a session had open when it ended: until all is at rest, some may still be told so.
+    /// Files that a session had open when it ended: until all is at rest, some may still be told
+    /// so.
     ghosts: BTreeSet<FileId>,
     /// Whether machines stop and vanish, and the server starts again.
     pub faults: bool,

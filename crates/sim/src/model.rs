@@ -1,6 +1,8 @@
-//! The oracle: what a file system is, written down as simply as possible and independently of everything that is shipped.
+//! The oracle: what a file system is, written down as simply as possible and independently of
+//! everything that is shipped.
 //!
-//! It knows nothing of leases, logs or servers. Everybody is root in it: permissions have tests of their own in `namespace`.
+//! It knows nothing of leases, logs or servers. Everybody is root in it: permissions have tests of
+//! their own in `namespace`.
 
 use client::{Allocate, Call};
 use ident::FileId;
@@ -188,7 +190,8 @@ impl Model {
                 file.content.clone_from(target);
                 file.open = u32::from(open.is_some());
                 file.parent = (*kind == FileKind::Directory).then(|| dir.clone());
-                // How content is spread is had from the directory, by what has content or passes it on.
+                // How content is spread is had from the directory, by what has content or passes it
+                // on.
                 let policy = self.files.get(dir).and_then(|dir| dir.xattrs.get(&*POLICY_LABEL));
                 if let Some(policy) =
                     policy.filter(|_| matches!(kind, FileKind::Regular | FileKind::Directory))
@@ -311,7 +314,8 @@ impl Model {
         });
     }
 
-    /// A digest of names, kinds, modes, links, targets and attributes of all that is reachable: everything but content.
+    /// A digest of names, kinds, modes, links, targets and attributes of all that is reachable:
+    /// everything but content.
     pub fn names_digest(&self) -> u64 {
         let mut digest = 0xcbf2_9ce4_8422_2325;
         self.digest_of(&FileId::root(), &mut digest);

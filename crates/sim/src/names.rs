@@ -3,7 +3,8 @@
 use lease::Label;
 use rand_core::Rng;
 
-/// Names that fold to one, of which the lease is; and names that look alike and have nothing to do with each other.
+/// Names that fold to one, of which the lease is; and names that look alike and have nothing to do
+/// with each other.
 const KIN: [&[&[u8]]; 6] = [
     &[b"readme", b"README", b"Readme"],
     &[b"s", b"S", "\u{17f}".as_bytes()],

@@ -1,5 +1,6 @@
-//! Farsite's two microbenchmarks on leases (Farsite §8.2.3, §8.2.4), with what is counted in them: real clients, one real server, and a seed that says whose
-//! turn it is. Every answer is checked. They are done on a [`Testbed`]: simulated machines, or processes.
+//! Farsite's two microbenchmarks on leases (Farsite §8.2.3, §8.2.4), with what is counted in them:
+//! real clients, one real server, and a seed that says whose turn it is. Every answer is checked.
+//! They are done on a [`Testbed`]: simulated machines, or processes.
 
 mod script;
 
@@ -12,7 +13,8 @@ pub use script::{Actor, Editor, Installer, Opener, Reader, Script};
 use script::{OPENED, backup, exclusive_write, label};
 use wire::{FileGrant, ToClient};
 
-/// Files that are edited in [`file_field`], each on a machine of its own, and how often each is saved (Farsite §8.3.3: 100 saves).
+/// Files that are edited in [`file_field`], each on a machine of its own, and how often each is
+/// saved (Farsite §8.3.3: 100 saves).
 const EDITED: [&str; EDITORS] = ["letter", "novel"];
 const SAVES: u64 = 50;
 /// Machines in [`file_field`].
@@ -33,13 +35,16 @@ pub trait Testbed {
 /// Leases that the server issued and recalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leases {
-    /// On how many single fields of those that are counted: an infinite lease is one, and so is everything of a file.
+    /// On how many single fields of those that are counted: an infinite lease is one, and so is
+    /// everything of a file.
     pub fields: u64,
-    /// In how many grants of the file. With a single lease for each file that is the leases; the modes of an open are needed, and so granted, together.
+    /// In how many grants of the file. With a single lease for each file that is the leases; the
+    /// modes of an open are needed, and so granted, together.
     pub grants: u64,
     /// In how many messages any of them was recalled.
     pub recalls: u64,
-    /// Operations that the server did itself, whatever they were on: nobody was granted anything for them, so a count of leases does not show them.
+    /// Operations that the server did itself, whatever they were on: nobody was granted anything
+    /// for them, so a count of leases does not show them.
     pub shipped: u64,
 }
 
@@ -72,8 +77,8 @@ fn fields_of(grant: &FileGrant, counted: impl Fn(&Field) -> bool) -> u64 {
     if grant.whole { 1 } else { grant.fields.iter().filter(|(field, _)| counted(field)).count() as u64 }
 }
 
-/// Two clients edit two files in one directory, fifty saves each (Farsite §8.2.3). The leases on the directory's labels, from where nobody
-/// holds anything.
+/// Two clients edit two files in one directory, fifty saves each (Farsite §8.2.3). The leases on
+/// the directory's labels, from where nobody holds anything.
 pub fn file_field(testbed: &mut impl Testbed) -> Result<Leases, Violation> {
     edit(testbed, SAVES)
 }
@@ -101,8 +106,8 @@ fn edit(testbed: &mut impl Testbed, saves: u64) -> Result<Leases, Violation> {
     Ok(Leases::among(&heard, &FileId::root(), of_labels))
 }
 
-/// One client creates a file and keeps it open; twelve others open and close it again and again (Farsite §8.2.4). The leases on the file's black
-/// boxes, from its creation on.
+/// One client creates a file and keeps it open; twelve others open and close it again and again
+/// (Farsite §8.2.4). The leases on the file's black boxes, from its creation on.
 pub fn disjunctive(testbed: &mut impl Testbed) -> Result<Leases, Violation> {
     testbed.heard()?;
     let files = install(testbed, Installer::of([label(OPENED)], Some(exclusive_write())))?;
@@ -162,7 +167,8 @@ mod tests {
             println!("seed {seed}: {fields:?}; a single lease for each file: {files:?}");
             assert!(fields.fields <= 6 && fields.shipped == 0, "seed {seed}: {fields:?}");
             assert!(files.grants > 100, "seed {seed}: {files:?}");
-            // "In the control run, the count of leases is proportional to editor saves, but in the experimental run, the count of leases is constant."
+            // "In the control run, the count of leases is proportional to editor saves, but in the
+            // experimental run, the count of leases is constant."
             assert_eq!(edited(seed, Granularity::Fields, 2 * SAVES), fields, "seed {seed}");
             let files_twice = edited(seed, Granularity::Files, 2 * SAVES);
             assert!(

@@ -174,7 +174,8 @@ fn what_does_not_change_any_more_is_leased() {
     for _ in 0..6 {
         assert_eq!(machines.reads(1), "round 9");
     }
-    // Its bytes were let go with the last handle, and are asked for under the lease; its writer is not asked.
+    // Its bytes were let go with the last handle, and are asked for under the lease; its writer is
+    // not asked.
     let cost = machines.cost(|machines| assert_eq!(machines.reads(1), "round 9"));
     assert_eq!(cost.unwrap().0, 2);
     let file = machines.file(0);

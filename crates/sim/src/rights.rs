@@ -285,7 +285,8 @@ fn below_its_root_a_machine_works_as_any() {
     assert_eq!(lab.call(other, rename(&dir, "sub", &outside, "sub")).err(), Some(Error::Stale));
     lab.call(other, Call::SyncAll).unwrap();
     assert!(matches!(lab.call(0, lookup(&dir, "g")), Ok(Reply::Node(entry, _)) if entry.file == f));
-    // Who goes on in a directory that was moved away hears of it when that is sent, and nothing else suffers.
+    // Who goes on in a directory that was moved away hears of it when that is sent, and nothing
+    // else suffers.
     lab.call(0, rename(&dir, "sub", &outside, "sub")).unwrap();
     assert_eq!(lab.make(other, &sub, "late", FileKind::Regular), Err(Error::Stale));
     assert!(lab.make(other, &deep, "late", FileKind::Regular).is_ok());
@@ -296,7 +297,8 @@ fn below_its_root_a_machine_works_as_any() {
     assert!(lab.call(0, lookup(&dir, "fine")).is_ok());
 }
 
-/// A directory's times that come after a change of the directory which the server had not seen when it said them.
+/// A directory's times that come after a change of the directory which the server had not seen when
+/// it said them.
 #[test]
 fn times_that_are_granted_do_not_forget_what_was_done_meanwhile() {
     let (mut lab, dir, _, _) = lab();

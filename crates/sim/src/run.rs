@@ -1,4 +1,5 @@
-//! One run: random calls, random crashes, and after each of them the invariants of ARCHITECTURE are checked.
+//! One run: random calls, random crashes, and after each of them the invariants of ARCHITECTURE are
+//! checked.
 
 use crate::cluster::{Cluster, Violation};
 use crate::model::{File, Model, feed};
@@ -45,7 +46,8 @@ struct History {
     content: BTreeMap<FileId, Vec<(usize, u64)>>,
     /// Content of these files up to these calls survives.
     synced: BTreeMap<FileId, usize>,
-    /// If names survive up to this call, so does this file's content up to it: it replaced another by rename.
+    /// If names survive up to this call, so does this file's content up to it: it replaced another
+    /// by rename.
     replaced: Vec<(usize, FileId)>,
 }
 
@@ -58,7 +60,8 @@ struct Run {
     crash_odds: u64,
 }
 
-/// Runs `steps` calls from `seed`, which decides everything: the disk's size, which faults there are, what is called.
+/// Runs `steps` calls from `seed`, which decides everything: the disk's size, which faults there
+/// are, what is called.
 pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
     let mut chooser = Cluster::new(seed ^ 0xD15C, 1);
     let space = if chooser.one_in(4) { 200_000 + chooser.below(1_500_000) } else { 1 << 30 };
@@ -122,14 +125,16 @@ impl Run {
                 self.summary.full += 1;
                 return Ok(());
             }
-            // A sync may fail while shares cannot be stored; what it did not promise need not survive.
+            // A sync may fail while shares cannot be stored; what it did not promise need not
+            // survive.
             (Err(Error::NoSpace | Error::Damaged), Ok(()))
                 if matches!(call, Call::Sync { .. } | Call::SyncAll) =>
             {
                 return Ok(());
             }
             (Err(found), Err(expected)) if found == expected => return Ok(()),
-            // A rename may be wrong in several ways at once; the kernel looks at most of them before it asks anybody.
+            // A rename may be wrong in several ways at once; the kernel looks at most of them
+            // before it asks anybody.
             (Err(_), Err(_)) if matches!(call, Call::Rename { .. }) => return Ok(()),
             (Ok(_), Ok(())) => {}
             _ => return Err(format!("{call:?} gave {result:?}, expected {expected:?}")),
@@ -311,8 +316,8 @@ impl Run {
         }
     }
 
-    /// A listing ends at what was there when it began, also if each entry is renamed as it is listed: to a label of its own, then
-    /// over another's. Each is listed once.
+    /// A listing ends at what was there when it began, also if each entry is renamed as it is
+    /// listed: to a label of its own, then over another's. Each is listed once.
     fn rename_what_is_listed(cluster: &mut Cluster, dir: &FileId, there: usize) -> Result<(), Violation> {
         let ask = |cluster: &mut Cluster, call: Call| {
             let text = format!("{call:?}");
@@ -422,8 +427,8 @@ impl History {
         }
     }
 
-    /// Whether `found` is what a crash may leave: a prefix of the updates, not shorter than the last sync; content at least as new as
-    /// its own last sync.
+    /// Whether `found` is what a crash may leave: a prefix of the updates, not shorter than the
+    /// last sync; content at least as new as its own last sync.
     fn allows(&self, found: &Model) -> Result<(), Violation> {
         let names = found.names_digest();
         let Some(at) = (self.floor..self.names.len()).find(|at| self.names[*at] == names) else {

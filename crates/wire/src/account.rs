@@ -1,5 +1,5 @@
-//! What an account that is an Ed25519 key asks of a share server. A machine carries it, as it is; that the account asks it, its signature says, which is for one store
-//! and is good once.
+//! What an account that is an Ed25519 key asks of a share server. A machine carries it, as it is;
+//! that the account asks it, its signature says, which is for one store and is good once.
 
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct AccountRequest {
     /// The account: the public half of its key.
     pub key: [u8; 32],
-    /// Larger than in any earlier request of this account to this store; the time will do, in nanoseconds.
+    /// Larger than in any earlier request of this account to this store; the time will do, in
+    /// nanoseconds.
     pub nonce: u64,
     /// Both halves of the signature.
     pub signature: ([u8; 32], [u8; 32]),
@@ -20,15 +21,17 @@ pub struct AccountRequest {
 /// What is asked. Reading needs no account: whoever knows the name of a share may read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccountCall {
-    /// Store the body as these shares, with a lease on each; answered by [`AccountAnswer::Held`] when all are durable, or nothing is stored. Letting go of them again
-    /// is how it is taken back.
+    /// Store the body as these shares, with a lease on each; answered by [`AccountAnswer::Held`]
+    /// when all are durable, or nothing is stored. Letting go of them again is how it is taken
+    /// back.
     Store {
         /// Which, and of how many bytes each.
         shares: Vec<(ShareId, u32)>,
         /// BLAKE3 of the body, which is not in what is signed.
         body: [u8; 32],
     },
-    /// Take or renew the account's lease on each; [`AccountAnswer::Held`] says which are leased now.
+    /// Take or renew the account's lease on each; [`AccountAnswer::Held`] says which are leased
+    /// now.
     Lease(Vec<ShareId>),
     /// Let go of the account's leases on these. What nobody else holds goes at once.
     LetGo(Vec<ShareId>),

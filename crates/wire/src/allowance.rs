@@ -1,16 +1,19 @@
-//! What updates use up of a session's allowance. Client and server count alike, so this is said once.
+//! What updates use up of a session's allowance. Client and server count alike, so this is said
+//! once.
 
 use namespace::{ContentChange, INLINE_BYTES_MAX, Operation};
 
-/// Bytes that the metadata of a file takes at most, names of usual length assumed: what a create sets aside.
+/// Bytes that the metadata of a file takes at most, names of usual length assumed: what a create
+/// sets aside.
 pub const FILE_BYTES: u64 = 1024;
 /// Bytes that a stored extent takes beside its content.
 pub const EXTENT_BYTES: u64 = 256;
 
 /// Content is cut into pieces of about this size (`content::PIECE_BYTES_MAX`).
 const PIECE_BYTES: u64 = 128 << 10;
-/// What a session may use up beyond its allowance when nothing else is left: what cannot be known when a write is accepted (folding, an
-/// update that is tried again). The host keeps at least as much back from what it says is free.
+/// What a session may use up beyond its allowance when nothing else is left: what cannot be known
+/// when a write is accepted (folding, an update that is tried again). The host keeps at least as
+/// much back from what it says is free.
 pub const GRACE_BYTES: u64 = 16 << 20;
 
 /// Bytes and files that `operation` uses up. What frees space costs nothing: deleting always works.
@@ -35,8 +38,9 @@ fn content(change: &ContentChange) -> u64 {
     }
 }
 
-/// Bytes to set aside for writing `length` bytes into a file of `size`: at least what publishing them will cost, however they are cut
-/// into pieces, and with what there is of inline content, which is published again with any change.
+/// Bytes to set aside for writing `length` bytes into a file of `size`: at least what publishing
+/// them will cost, however they are cut into pieces, and with what there is of inline content,
+/// which is published again with any change.
 pub fn cost_of_write(size: u64, length: u64) -> u64 {
     let pieces = length / PIECE_BYTES + 2;
     let inline = if size <= INLINE_BYTES_MAX as u64 { size } else { 0 };

@@ -1,6 +1,7 @@
 //! Messages as bytes: a header, and raw content beside it.
 //!
-//! A frame is what a transport with lengths of its own carries: a postcard header, and whatever follows it is the body.
+//! A frame is what a transport with lengths of its own carries: a postcard header, and whatever
+//! follows it is the body.
 
 use crate::{AccountRequest, Version};
 use lease::SessionId;
@@ -8,7 +9,8 @@ use namespace::{Error, ShareId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The longest frame: a grant of a whole directory with the inline content of its files is the largest honest message.
+/// The longest frame: a grant of a whole directory with the inline content of its files is the
+/// largest honest message.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// The longest greeting, and the longest answer to one: both come from who is nobody yet.
 pub const GREETING_BYTES_MAX: usize = 8 << 10;
@@ -60,9 +62,11 @@ pub struct ShareRequest {
 /// What is wanted of the share server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShareCall {
-    /// Store the body as these shares, with a lease of this machine's account for its session on each; answered when they are durable.
+    /// Store the body as these shares, with a lease of this machine's account for its session on
+    /// each; answered when they are durable.
     Store {
-        /// The session that they are uploaded in: what the directory has not heard of when the next one begins is nobody's.
+        /// The session that they are uploaded in: what the directory has not heard of when the next
+        /// one begins is nobody's.
         session: SessionId,
         /// Which, and of how many bytes each.
         shares: Vec<(ShareId, u32)>,
@@ -78,7 +82,8 @@ pub enum ShareCall {
     },
     /// This machine's accounts let go of them.
     LetGo(Vec<ShareId>),
-    /// All of a share, which is checked; the answer's body is its digest, 16 bytes, and then its bytes.
+    /// All of a share, which is checked; the answer's body is its digest, 16 bytes, and then its
+    /// bytes.
     Fetch(ShareId),
     /// Whether each of these is kept here: sound, and leased by the group.
     Keep(Vec<ShareId>),
@@ -86,7 +91,8 @@ pub enum ShareCall {
     Doubt(ShareId),
     /// How the host's copies stand; the answer's body is a [`ShareStanding`].
     Standing,
-    /// How the host's store stands, for people; the answer's body is JSON, which whoever asks passes on.
+    /// How the host's store stands, for people; the answer's body is JSON, which whoever asks
+    /// passes on.
     Report,
     /// Which store this is; the answer's body is its name, 16 bytes, for which accounts sign.
     Which,
@@ -121,7 +127,8 @@ pub struct ShareStanding {
     pub leaving: u64,
     /// Which hosts this is about: equal on machines that know of the same ones.
     pub hosts: u64,
-    /// All shares have been gone through since the hosts last changed, and none is missing or leaving.
+    /// All shares have been gone through since the hosts last changed, and none is missing or
+    /// leaving.
     pub complete: bool,
 }
 

@@ -1,4 +1,5 @@
-//! How two machines begin to talk: versions first, in a form that never changes, then what the connection is for.
+//! How two machines begin to talk: versions first, in a form that never changes, then what the
+//! connection is for.
 //!
 //! ```text
 //! greeting   LEASEHOLD · oldest and newest version spoken (u16 LE each) · Purpose
@@ -29,7 +30,8 @@ pub enum Purpose {
         start: Start,
         /// The session to go on with.
         session: Option<SessionId>,
-        /// What the server has said last of how far it has that session's log, in whichever session it said that.
+        /// What the server has said last of how far it has that session's log, in whichever session
+        /// it said that.
         receipt: Option<Receipt>,
     },
     /// Shares: `ShareRequest` and `ShareReply`.
@@ -55,7 +57,8 @@ pub enum Purpose {
     Leave,
 }
 
-/// A start of a machine, as its data directory has it. Copies of one directory count alike, and have drawn different things since.
+/// A start of a machine, as its data directory has it. Copies of one directory count alike, and
+/// have drawn different things since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Counts the machine's starts.
@@ -66,7 +69,8 @@ pub struct Start {
     pub before: Vec<u64>,
 }
 
-/// How far a server has durably taken in the log of a session: who shows it to a server that knows less proves that this one has forgotten something. Only servers can make one.
+/// How far a server has durably taken in the log of a session: who shows it to a server that knows
+/// less proves that this one has forgotten something. Only servers can make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     /// Whose log.
@@ -88,7 +92,8 @@ pub struct ServerAt {
     pub addresses: Vec<String>,
     /// Whether it votes in the server group.
     pub votes: bool,
-    /// What content it keeps, in proportion to what others do: 0, none. Before version 4 only whether it keeps any.
+    /// What content it keeps, in proportion to what others do: 0, none. Before version 4 only
+    /// whether it keeps any.
     pub weight: u32,
 }
 
@@ -139,12 +144,14 @@ pub enum Welcome {
         /// What to tell people.
         why: String,
     },
-    /// The machine has started more often than its data directory knows, which is an older copy: it is to count from here, and to greet again.
+    /// The machine has started more often than its data directory knows, which is an older copy: it
+    /// is to count from here, and to greet again.
     Started {
         /// Its latest start.
         incarnation: u64,
     },
-    /// The machine has shown a certificate of an authority before the latest: it is to call again with another.
+    /// The machine has shown a certificate of an authority before the latest: it is to call again
+    /// with another.
     Certified {
         /// Its certificate and the latest authority's (DER).
         certificates: Certificates,

@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a machine, in bytes.
 pub const MACHINE_NAME_BYTES_MAX: usize = 64;
 
-/// What a machine may do, as it was invited to. The server enforces it when it grants and when it replays; the client knows it so that it need not ask (issue
-/// 4, "Joining").
+/// What a machine may do, as it was invited to. The server enforces it when it grants and when it
+/// replays; the client knows it so that it need not ask (issue 4, "Joining").
 ///
 /// Which user asks is what the machine says, within these rights: as NFS and CephFS have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rights {
-    /// The directory that is the machine's root: it and what is below is all there is for this machine.
+    /// The directory that is the machine's root: it and what is below is all there is for this
+    /// machine.
     pub root: FileId,
     /// Nothing is to be changed.
     pub read_only: bool,
@@ -36,7 +37,8 @@ impl Rights {
         *self == Rights::FULL
     }
 
-    /// As whom somebody counts who asks on the machine: of several who count as one, none has a group or a capability of his own.
+    /// As whom somebody counts who asks on the machine: of several who count as one, none has a
+    /// group or a capability of his own.
     pub fn cred(&self, cred: &Cred) -> Cred {
         match self.squash {
             Some(id) => Cred { uid: id, gid: id, ..Cred::default() },
@@ -44,8 +46,8 @@ impl Rights {
         }
     }
 
-    /// Whether `operation` is asked for by whom users of the machine count as. Of those that name nobody the leases decide; and who asks for no permission may be
-    /// anybody.
+    /// Whether `operation` is asked for by whom users of the machine count as. Of those that name
+    /// nobody the leases decide; and who asks for no permission may be anybody.
     pub fn admit_user_of(&self, operation: &Operation) -> bool {
         matches!(operation, Operation::Access { mask: 0, .. } | Operation::Open { mask: 0, .. })
             || operation.cred().is_none_or(|cred| self.squash.is_none() || *cred == self.cred(cred))

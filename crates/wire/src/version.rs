@@ -1,4 +1,5 @@
-//! The versions of what machines share. One number for all of it, since a cluster raises all of it at once:
+//! The versions of what machines share. One number for all of it, since a cluster raises all of it
+//! at once:
 //!
 //! | version | messages | log entries and rows | rules |
 //! | --- | --- | --- | --- |
@@ -7,8 +8,10 @@
 //! | 5 | files that are written through | which those are | 3 |
 //! | 6 | what a client doubts while the server does something for it | digests of the state by another function | 3 |
 //!
-//! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the newest that both know ([`crate::greeting()`]). The *cluster's* version is
-//! replicated state: log entries, rows and rules of a later one are used from the entry on that raises it, and it is raised once every member of the server group knows the next.
+//! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the
+//! newest that both know ([`crate::greeting()`]). The *cluster's* version is replicated state: log
+//! entries, rows and rules of a later one are used from the entry on that raises it, and it is
+//! raised once every member of the server group knows the next.
 
 use namespace::Rules;
 use serde::{Deserialize, Serialize};
@@ -21,7 +24,8 @@ pub struct Version(pub u16);
 impl Version {
     /// The oldest that this program knows.
     pub const OLDEST: Version = Version(3);
-    /// The newest that this program knows. A change of a message, a log entry, a row or the rules is a new one.
+    /// The newest that this program knows. A change of a message, a log entry, a row or the rules
+    /// is a new one.
     pub const NEWEST: Version = Version(6);
 
     /// The rules by which operations are decided in it.
@@ -34,7 +38,8 @@ impl Version {
         self >= Version(4)
     }
 
-    /// Whether an answer may acknowledge the log before its question: see [`crate::ToClient::Applied`].
+    /// Whether an answer may acknowledge the log before its question: see
+    /// [`crate::ToClient::Applied`].
     pub fn answers_acknowledge(self) -> bool {
         self >= Version(4)
     }
@@ -44,7 +49,8 @@ impl Version {
         self >= Version(5)
     }
 
-    /// Whether a client says in it what it doubts while the server does something for it: see [`crate::ToServer::Ask`].
+    /// Whether a client says in it what it doubts while the server does something for it: see
+    /// [`crate::ToServer::Ask`].
     pub fn ships_with_doubts(self) -> bool {
         self >= Version(6)
     }
@@ -79,7 +85,8 @@ impl Versions {
     /// What this program knows.
     pub const KNOWN: Versions = Versions { oldest: Version::OLDEST, newest: Version::NEWEST };
 
-    /// What a program knows that is held to `newest`: as one that was made when that was the newest.
+    /// What a program knows that is held to `newest`: as one that was made when that was the
+    /// newest.
     pub fn held_to(newest: Version) -> Versions {
         Versions { newest, ..Versions::KNOWN }
     }

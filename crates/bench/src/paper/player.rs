@@ -1,6 +1,8 @@
-//! A machine without a mount, in a process of its own, that makes the calls of its part through the door that front doors use.
+//! A machine without a mount, in a process of its own, that makes the calls of its part through the
+//! door that front doors use.
 //!
-//! Its parent says when, over standard input, and hears what came of it over standard output: frames of a length and postcard.
+//! Its parent says when, over standard input, and hears what came of it over standard output:
+//! frames of a length and postcard.
 
 use client::{Call, Reply};
 use file_service::{FileService, Response};
@@ -42,7 +44,8 @@ pub(super) enum Said {
     Heard(Vec<ToClient>),
 }
 
-/// Is the machine of `data`, listening if it has the server, and does what comes from `orders` until they end.
+/// Is the machine of `data`, listening if it has the server, and does what comes from `orders`
+/// until they end.
 pub fn play(
     data: &Path,
     listen: Option<SocketAddr>,

@@ -1,6 +1,8 @@
-//! A testbed of processes: a machine with the server, and clients that have joined it and are connected by mutual TLS.
+//! A testbed of processes: a machine with the server, and clients that have joined it and are
+//! connected by mutual TLS.
 //!
-//! The seed says whose turn it is, and a turn is over when its call is answered. So what is counted does not depend on how long anything takes.
+//! The seed says whose turn it is, and a turn is over when its call is answered. So what is counted
+//! does not depend on how long anything takes.
 
 use super::player::{Order, Said, receive, send};
 use node::Invitation;
@@ -29,7 +31,8 @@ pub(super) struct Processes {
     _base: TempDir,
 }
 
-/// Does an experiment on so many clients; after it all of them stop in order, and everything is checked.
+/// Does an experiment on so many clients; after it all of them stop in order, and everything is
+/// checked.
 pub(super) fn run(
     seed: u64,
     clients: usize,
@@ -187,7 +190,8 @@ impl Drop for Process {
     }
 }
 
-/// Makes `data` the directory of a machine called `name` which has joined the cluster of the machine on `server`.
+/// Makes `data` the directory of a machine called `name` which has joined the cluster of the
+/// machine on `server`.
 fn join(server: &Path, data: &Path, name: &str) -> Result<(), Violation> {
     let invitation = Invitation {
         path: "/".to_owned(),

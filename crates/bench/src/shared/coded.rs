@@ -1,4 +1,5 @@
-//! Content in fragments, two of three: how fast it is written and read, by machines that have no server.
+//! Content in fragments, two of three: how fast it is written and read, by machines that have no
+//! server.
 
 use super::Settings;
 use super::row::Row;
@@ -12,7 +13,8 @@ use std::time::Instant;
 /// What is written, and read by a machine that has none of it.
 const FILE_BYTES: u64 = 100 << 20;
 const POLICY: &str = "code=2+1";
-/// Millions of bytes a second: four times what `crates/bench/peers/tahoe` has, put as well as got, on a machine of two cores.
+/// Millions of bytes a second: four times what `crates/bench/peers/tahoe` has, put as well as got,
+/// on a machine of two cores.
 const BAR: f64 = 350.0;
 
 pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {

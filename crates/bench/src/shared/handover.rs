@@ -1,4 +1,5 @@
-//! A small file that goes from one machine to another: one writes it, the other reads it, and sees what was written.
+//! A small file that goes from one machine to another: one writes it, the other reads it, and sees
+//! what was written.
 
 use super::pace::{Load, Pace};
 use super::row::Row;

@@ -1,7 +1,9 @@
-//! `leasehold bench shared`: machines that share a file system, as processes with real sockets and mounts, in one run with what they are compared with.
+//! `leasehold bench shared`: machines that share a file system, as processes with real sockets and
+//! mounts, in one run with what they are compared with.
 //!
-//! What machines cost each other is counted by their server (messages, recalls, flushes of its log); what is left is time, which is compared with one
-//! machine alone, with the same calls on null FUSE file systems, or with a flush of the disk and a message over TCP.
+//! What machines cost each other is counted by their server (messages, recalls, flushes of its
+//! log); what is left is time, which is compared with one machine alone, with the same calls on
+//! null FUSE file systems, or with a flush of the disk and a message over TCP.
 
 mod coded;
 mod copies;
@@ -127,7 +129,8 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
     Ok(rows)
 }
 
-/// Two machines that share a directory; and two null file systems that share nothing, on which the same calls show what FUSE alone costs.
+/// Two machines that share a directory; and two null file systems that share nothing, on which the
+/// same calls show what FUSE alone costs.
 struct Pair {
     testbed: Testbed,
     floors: [Target; 2],
@@ -142,7 +145,8 @@ impl Pair {
         })
     }
 
-    /// Does `work` in the directory `name` through both machines, and in one of each floor, each time after `prepare`.
+    /// Does `work` in the directory `name` through both machines, and in one of each floor, each
+    /// time after `prepare`.
     fn measure(
         &self,
         name: &str,
@@ -187,8 +191,9 @@ fn again_and_again(time: Duration, mut what: impl FnMut(u64) -> io::Result<()>) 
     Ok(count)
 }
 
-/// A directory in which names were made through both machines counts as one that others work in for 10 s, and the kernel looks its names up again before each use. What is measured
-/// is what comes after that.
+/// A directory in which names were made through both machines counts as one that others work in for
+/// 10 s, and the kernel looks its names up again before each use. What is measured is what comes
+/// after that.
 const SETTLED: Duration = Duration::from_secs(11);
 
 /// What a program sees that it must not.

@@ -1,4 +1,5 @@
-//! Work on names in a directory that no other machine uses: leases are to make the network irrelevant.
+//! Work on names in a directory that no other machine uses: leases are to make the network
+//! irrelevant.
 
 use super::Settings;
 use super::processor::OneProcessor;
@@ -12,10 +13,12 @@ use std::time::{Duration, Instant};
 
 /// Of what one machine does that has the server itself.
 pub(super) const LEAST: f64 = 0.9;
-/// How often in a round work is done that can be repeated: once takes so little that any other process on the machine shows.
+/// How often in a round work is done that can be repeated: once takes so little that any other
+/// process on the machine shows.
 const LOOKS: usize = 5;
 
-/// One machine alone, and one whose server is `delay` away, in turns: all of them on one processor, so the server's part of the work counts on either side.
+/// One machine alone, and one whose server is `delay` away, in turns: all of them on one processor,
+/// so the server's part of the work counts on either side.
 pub(super) fn run(
     base: &Path,
     delay: Duration,

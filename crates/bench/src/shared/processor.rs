@@ -1,7 +1,8 @@
 //! Work on one processor, and no other; and what is to leave it alone.
 //!
-//! A request of FUSE wakes a thread, and its answer wakes another. Where those run is up to the scheduler, which seldom thinks better of it; on a virtual machine a
-//! processor that sleeps takes several times an operation to wake up. So which of two file systems looks faster was chance.
+//! A request of FUSE wakes a thread, and its answer wakes another. Where those run is up to the
+//! scheduler, which seldom thinks better of it; on a virtual machine a processor that sleeps takes
+//! several times an operation to wake up. So which of two file systems looks faster was chance.
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -25,7 +26,8 @@ impl OneProcessor {
         Ok(OneProcessor { before })
     }
 
-    /// Keeps a process, and all that it starts from now on, on the other processors, if there are any.
+    /// Keeps a process, and all that it starts from now on, on the other processors, if there are
+    /// any.
     pub fn leave(&self, process: u32) -> io::Result<()> {
         let mut others = self.before;
         if others.count() > 1

@@ -13,11 +13,13 @@ pub struct Row {
     pub name: String,
     /// Operations a second.
     pub rate: Option<f64>,
-    /// Of what it is compared with: one machine alone, or null FUSE file systems on which the same calls are made.
+    /// Of what it is compared with: one machine alone, or null FUSE file systems on which the same
+    /// calls are made.
     pub beside_rate: Option<f64>,
     /// The one over the other; of several rounds, the middle one's.
     pub ratio: Option<f64>,
-    /// Messages between clients and server, for each operation. Renewals and what led up to it are in it, as in the two below.
+    /// Messages between clients and server, for each operation. Renewals and what led up to it are
+    /// in it, as in the two below.
     pub messages: Option<f64>,
     /// Recalls for each operation.
     pub recalls: Option<f64>,

@@ -1,4 +1,5 @@
-//! What three servers cost beside one: in a private directory nothing, and a file that is made durable a round trip more.
+//! What three servers cost beside one: in a private directory nothing, and a file that is made
+//! durable a round trip more.
 
 use super::pace::{Load, Pace};
 use super::private::{LEAST, compare};
@@ -13,7 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A file that is inline, and two whose content goes with the update all the same: one that stays there, and the largest that is folded into shares later.
+/// A file that is inline, and two whose content goes with the update all the same: one that stays
+/// there, and the largest that is folded into shares later.
 const SIZES: [(&str, usize, f64); 3] = [
     ("fsync of 100 bytes", 100, 2.0),
     ("fsync of 64 KiB", 64 << 10, 3.0),
@@ -30,7 +32,8 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
     };
     let mut rows = Vec::new();
     for apart in [true, false] {
-        // As for what is private anywhere: whoever works does it on one processor, or chance decides.
+        // As for what is private anywhere: whoever works does it on one processor, or chance
+        // decides.
         let one_processor = OneProcessor::take()?;
         let way = if apart { "three servers" } else { "three servers, one processor for all" };
         let [one, three] = offices(&base.join(way))?;
@@ -40,7 +43,8 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
             }
         }
         let names = compare(way, &[machine(&three)?, machine(&one)?], settings, tell)?;
-        // Servers are machines of their own. What their work comes to shows where it is all done on one processor.
+        // Servers are machines of their own. What their work comes to shows where it is all done on
+        // one processor.
         rows.extend(names.into_iter().map(|row| if apart { row.ratio_bar(LEAST) } else { row }));
     }
     let [one, three] = offices(&base.join("content"))?;

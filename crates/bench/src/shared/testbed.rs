@@ -98,7 +98,8 @@ impl Testbed {
         &self.machines
     }
 
-    /// The processes of all machines but the first, which works: the server's, and those of machines that became servers.
+    /// The processes of all machines but the first, which works: the server's, and those of
+    /// machines that became servers.
     pub fn servers(&self) -> impl Iterator<Item = u32> {
         self.machines.iter().skip(1).chain([&self.server]).filter_map(Target::process)
     }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const WRITERS: usize = 16;
 const SMALL_BYTES: usize = 4096;
 const LARGE_BYTES: usize = 1 << 20;
-/// MiB that the scrub reads, and the disk by itself: more than a virtual disk gives in a first rush.
+/// MiB that the scrub reads, and the disk by itself: more than a virtual disk gives in a first
+/// rush.
 const LARGE_SHARES: u64 = 512;
 /// Shares stored at a time.
 const BATCH: u64 = 16;

@@ -1,4 +1,5 @@
-//! `leasehold bench shares`: a share server alone, in this process, and what its disk does in the same run.
+//! `leasehold bench shares`: a share server alone, in this process, and what its disk does in the
+//! same run.
 
 mod files;
 mod row;
@@ -28,7 +29,8 @@ pub enum Section {
 }
 
 impl Section {
-    /// All, in the order in which they are done: small files first, since ext4 without a journal makes them slowly for a minute after many were deleted.
+    /// All, in the order in which they are done: small files first, since ext4 without a journal
+    /// makes them slowly for a minute after many were deleted.
     pub const ALL: [Section; 4] = [Section::Files, Section::Scrub, Section::Rows, Section::Memory];
 
     /// What the command line calls it.
@@ -88,7 +90,8 @@ fn disk_syncs(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Res
     Ok(count as f64 / cost.wall.as_secs_f64())
 }
 
-/// Each of `threads` does `what`, told numbers that none is told twice, until the time is up; how often a second all of them did.
+/// Each of `threads` does `what`, told numbers that none is told twice, until the time is up; how
+/// often a second all of them did.
 fn together(threads: usize, time: Duration, what: impl Fn(u64) -> io::Result<()> + Sync) -> io::Result<f64> {
     let (next, began) = (AtomicU64::new(0), Instant::now());
     let work = || -> io::Result<()> {

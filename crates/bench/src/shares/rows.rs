@@ -54,7 +54,8 @@ pub(super) fn database(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&st
     ])
 }
 
-/// What a server of very many shares takes that is opened, asked, and made to go through all of its leases.
+/// What a server of very many shares takes that is opened, asked, and made to go through all of its
+/// leases.
 pub(super) fn memory(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let shares = settings.memory_shares;
     tell(&format!("making a database of {shares} shares"));

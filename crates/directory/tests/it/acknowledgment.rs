@@ -52,7 +52,8 @@ fn older_clients_are_told_in_so_many_words() {
     assert!(matches!(told.as_slice(), [ToClient::Applied { .. }, ToClient::Granted { .. }]), "{told:?}");
 }
 
-/// The client would take an answer to what it asked before for one that was given before: it would not believe in what it is granted there of what it has let go since.
+/// The client would take an answer to what it asked before for one that was given before: it would
+/// not believe in what it is granted there of what it has let go since.
 #[test]
 fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
     let (mut world, session, other) = two(Version::NEWEST);
@@ -82,7 +83,8 @@ fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
     );
 }
 
-/// Alone neither lasts: after a crash nobody would miss them. But a client that has heard that its log was taken in begins with the entry after that.
+/// Alone neither lasts: after a crash nobody would miss them. But a client that has heard that its
+/// log was taken in begins with the entry after that.
 #[test]
 fn what_was_said_to_be_taken_in_lasts() {
     let (mut world, session, _) = two(Version::NEWEST);

@@ -204,7 +204,8 @@ fn an_expelled_machine_is_out_at_once_and_for_good() {
     assert_eq!(world.server.status(world.now).files, 1);
     let query = ToServer::Extents { number: 1, file: ROOT, from: 0 };
     assert_eq!(world.server.query(gone, &query, &world.store), Some(ToClient::Fenced));
-    // It gets no session again, whether it shows the one that it had or not; after a restart neither.
+    // It gets no session again, whether it shows the one that it had or not; after a restart
+    // neither.
     let refused = |why| vec![Output::Refused { connection: 7, why }];
     assert_eq!(opens(&mut world, 2, 7), refused(Refusal::Expelled(MachineId(2))));
     world.restart();

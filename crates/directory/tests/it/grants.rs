@@ -83,7 +83,8 @@ fn a_lookup_in_a_large_directory_brings_those_that_follow() {
     assert_eq!(values.children[0].0, label("file500"));
     assert_eq!(values.children[1].0, label("file501"));
     assert!(values.children.len() > 100 && grants.len() == values.children.len() + 1);
-    // A label that is not there is named, so that it is known to be unused though not all pages are there.
+    // A label that is not there is named, so that it is known to be unused though not all pages are
+    // there.
     let (mut world, session) = with_files(Policy::default(), PAGE as u64 + 10);
     world.now = world.now.after_ms(60_000);
     let other = world.open(3, 1);
@@ -229,7 +230,8 @@ fn what_is_held_is_not_granted_again_unless_it_is_missed() {
     assert_eq!(third.values.told, [label("file2")]);
 }
 
-/// A control for Farsite §8.3.3: nobody else holds anything of a file that somebody may change, not even what the two would never both touch.
+/// A control for Farsite §8.3.3: nobody else holds anything of a file that somebody may change, not
+/// even what the two would never both touch.
 #[test]
 fn with_a_single_lease_for_each_file_a_writer_is_alone() {
     let (mut world, a) = with_files(Policy { granularity: Granularity::Files, ..Policy::default() }, 5);
@@ -251,7 +253,8 @@ fn with_a_single_lease_for_each_file_a_writer_is_alone() {
     assert!(grants[0].fields.contains(&(Field::Xattrs, Kind::Write)));
 }
 
-/// Whoever looks a name up comes back for the file, which somebody else may replace meanwhile, again and again: so all of it is granted at one time.
+/// Whoever looks a name up comes back for the file, which somebody else may replace meanwhile,
+/// again and again: so all of it is granted at one time.
 #[test]
 fn a_lookup_is_granted_the_file_with_its_name() {
     let (mut world, a) = with_files(Policy::default(), 5);

@@ -72,7 +72,8 @@ fn the_second_that_opens_costs_the_first_what_it_sees_and_the_third_nobody_anyth
     assert_eq!(told(&world.grants(b, number).unwrap()), (vec![(Field::Handles, Kind::Touch)], None));
     let number = ask(&mut world, c, &file, Kind::Touch);
     assert_eq!(told(&world.grants(c, number).unwrap()), (vec![(Field::Handles, Kind::Touch)], None));
-    // Who wants to know whether others have it open has all of them asked, each for its own value only.
+    // Who wants to know whether others have it open has all of them asked, each for its own value
+    // only.
     let number = ask(&mut world, c, &file, Kind::Read);
     for session in [a, b] {
         assert_eq!(world.recalled(session), [released(&file, Field::Handles, None)]);
@@ -124,7 +125,8 @@ fn a_black_box_goes_with_a_value_and_a_shared_value_without() {
     assert_eq!(only(give(release, Field::Attributes)), []);
 }
 
-/// A fenced shield must not falsify what others were told: who saw it lets go first, and nobody is told of it any more.
+/// A fenced shield must not falsify what others were told: who saw it lets go first, and nobody is
+/// told of it any more.
 #[test]
 fn what_rests_on_a_session_that_is_over_is_recalled_before_its_value_goes() {
     for restart in [false, true] {
@@ -192,7 +194,8 @@ fn a_session_that_ends_with_many_files_open_fades_in_bounded_steps() {
     world.check();
 }
 
-/// An orphan that only somebody who has it not open could open is disposed of when that has said so.
+/// An orphan that only somebody who has it not open could open is disposed of when that has said
+/// so.
 #[test]
 fn the_server_asks_who_may_have_an_orphan_open() {
     for (ends, open) in [(false, false), (false, true), (true, true)] {
@@ -224,7 +227,8 @@ fn the_server_asks_who_may_have_an_orphan_open() {
     }
 }
 
-/// Everything that `x` is sent while three others open, close and look, if those at `open` have it open.
+/// Everything that `x` is sent while three others open, close and look, if those at `open` have it
+/// open.
 fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
     let mut world = World::new();
     let (maker, x) = (world.open(9, 1), world.open(1, 1));
@@ -261,8 +265,8 @@ fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
     sent
 }
 
-/// The definition of privacy in docs/internals/black-boxes.md: of the others that have it open, a client
-/// learns nothing but whether there are any.
+/// The definition of privacy in docs/internals/black-boxes.md: of the others that have it open, a
+/// client learns nothing but whether there are any.
 #[test]
 fn two_executions_with_the_same_aggregate_look_the_same() {
     let anybody = [true, false];

@@ -167,7 +167,8 @@ fn a_session_that_lapses_while_its_locks_are_waited_for_is_fenced() {
     assert_eq!(granted(&mut world, b, number).unwrap().0, Locks::default());
 }
 
-/// What is granted without being asked for tells nothing of others' locks: they are watched only when somebody asks.
+/// What is granted without being asked for tells nothing of others' locks: they are watched only
+/// when somebody asks.
 #[test]
 fn a_locked_file_is_not_granted_whole() {
     let mut world = World::new();

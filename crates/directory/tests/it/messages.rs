@@ -1,4 +1,5 @@
-//! Whatever files there are, a message is no longer than a frame may be. `World` looks at the length of each, also in all other tests.
+//! Whatever files there are, a message is no longer than a frame may be. `World` looks at the
+//! length of each, also in all other tests.
 
 use crate::support::*;
 use ident::FileId;
@@ -14,7 +15,8 @@ fn set(file: &FileId, name: &str, bytes: usize) -> Operation {
     Operation::SetXattr { file, name, value, mode: XattrMode::Set, cred: Cred::default(), time: at(20) }
 }
 
-/// A file of the next name in the root, with so many bytes of attributes, and pieces of content that are in the metadata.
+/// A file of the next name in the root, with so many bytes of attributes, and pieces of content
+/// that are in the metadata.
 fn make(world: &mut World, session: SessionId, n: u64, attributes: usize, pieces: u32) -> FileId {
     let operation = world.create(session, &FileId::root(), &format!("{n:0>255}"), FileKind::Regular, n);
     let file = made(&operation);

@@ -91,7 +91,8 @@ fn a_label_once_let_go_comes_back_by_name_only() {
     assert_eq!(world.update(b, op), Ok(()));
     world.send(b, wire::ToServer::Goodbye);
     world.now = world.now.after_ms(60_000);
-    // Nobody else is there. Still the infinite lease does not silently cover what may have changed meanwhile.
+    // Nobody else is there. Still the infinite lease does not silently cover what may have changed
+    // meanwhile.
     let grants = world.granted(a, lookup(&ROOT, "y"), AskMode::Lease);
     assert!(!grants[0].whole);
     assert!(!grants[0].values.children.iter().any(|(name, _)| *name == label("x")), "{:?}", grants[0]);
@@ -132,7 +133,8 @@ fn a_request_takes_all_or_nothing() {
     let (of_root, of_dir): (Vec<_>, Vec<_>) = recalled.into_iter().partition(|lease| lease.file == ROOT);
     world.release(a, of_root);
     assert_eq!(world.grants(b, number), None);
-    // Meanwhile the one that is free may be had by nobody who comes later, but is held by nobody either.
+    // Meanwhile the one that is free may be had by nobody who comes later, but is held by nobody
+    // either.
     let c = world.open(3, 1);
     let later = world.ask(c, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Write)], AskMode::Lease);
     assert_eq!(world.grants(c, later), None);
@@ -144,7 +146,8 @@ fn a_request_takes_all_or_nothing() {
 #[test]
 fn what_is_in_the_way_may_change_what_is_needed() {
     let (mut world, a, b, n) = shared();
-    // b asks for a label that is unused as far as the server knows; it gets what the release reveals.
+    // b asks for a label that is unused as far as the server knows; it gets what the release
+    // reveals.
     let number = world.ask(b, lookup(&ROOT, "new"), vec![], AskMode::Lease);
     let recalled = world.recalled(a);
     let op = world.create(a, &ROOT, "new", FileKind::Regular, n);
@@ -373,7 +376,8 @@ fn who_keeps_a_request_waiting_is_named_at_the_server() {
     assert_eq!(waits(&world, 0), []);
 }
 
-/// B, which has looked at a file of A's, has the server remove it by a name that it knows nothing of, and doubts this meanwhile.
+/// B, which has looked at a file of A's, has the server remove it by a name that it knows nothing
+/// of, and doubts this meanwhile.
 fn removed_unseen(mut world: World, doubts: bool) -> (World, SessionId, SessionId, FileId) {
     let (a, b) = (world.open(1, 1), world.open(2, 1));
     let n = world.take_root(a);
@@ -389,7 +393,8 @@ fn removed_unseen(mut world: World, doubts: bool) -> (World, SessionId, SessionI
     (world, a, b, file)
 }
 
-/// Others may be told that the name is gone before it is, and it would go on saying that the file has a link.
+/// Others may be told that the name is gone before it is, and it would go on saying that the file
+/// has a link.
 #[test]
 fn who_does_not_know_what_the_server_changes_for_it_lets_go_of_that_first() {
     let done = |told: &[ToClient]| matches!(told, [ToClient::Shipped { result: Ok(_), .. }]);

@@ -29,7 +29,8 @@ fn create_and_everything_in_it_needs_no_further_message() {
     assert_eq!(world.server.status(world.now).files, 2);
 }
 
-/// Whoever may read the attributes may move the access time, and nobody is recalled for that; who may not know them may not.
+/// Whoever may read the attributes may move the access time, and nobody is recalled for that; who
+/// may not know them may not.
 #[test]
 fn many_move_an_access_time() {
     let (mut world, maker, n) = with_root();
@@ -254,7 +255,8 @@ fn who_holds_less_lets_go_of_no_more() {
     assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
 }
 
-/// What was recalled may have been let go with something else that was on its way then: its answer is owed all the same, once.
+/// What was recalled may have been let go with something else that was on its way then: its answer
+/// is owed all the same, once.
 #[test]
 fn an_answer_that_is_owed_is_given_whatever_is_held() {
     let (mut world, holder, other, _) = with_file();
@@ -275,7 +277,8 @@ fn an_answer_that_is_owed_is_given_whatever_is_held() {
     assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
 }
 
-/// Who lets go of something of it may not know yet that somebody deleted it, or that its creation was refused.
+/// Who lets go of something of it may not know yet that somebody deleted it, or that its creation
+/// was refused.
 #[test]
 fn of_a_file_that_is_not_there_anything_may_be_let_go() {
     let (mut world, holder, other, file) = with_file();

@@ -102,7 +102,8 @@ fn whose_session_is_over_begins_a_new_one() {
     let open = |session| Input::Open { machine: MachineId(1), incarnation: 1, session, connection: 5 };
     world.input(open(Some(session)));
     assert!(world.told(session).is_empty());
-    // Nor does another machine's session go on, or one of another start; and who has not heard that one began begins another.
+    // Nor does another machine's session go on, or one of another start; and who has not heard that
+    // one began begins another.
     let other = world.open(2, 1);
     world.input(open(Some(other)));
     assert!(world.told(other).is_empty());

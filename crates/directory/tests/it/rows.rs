@@ -64,7 +64,8 @@ fn a_sound_store_reads_well() {
 fn every_row_that_goes_missing_is_missed() {
     let (world, ..) = filled();
     for key in world.store.rows.keys().filter(|key| **key != [0x01]) {
-        // A share that is not settled is known by its own row; only what is to be done about it is not.
+        // A share that is not settled is known by its own row; only what is to be done about it is
+        // not.
         if key.first() == Some(&0x05) {
             continue;
         }

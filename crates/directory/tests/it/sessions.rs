@@ -129,7 +129,8 @@ fn a_flush_that_is_never_answered_ends_the_session_too() {
     assert_eq!(world.server.misdeeds(), [(deaf, Misdeed::RecallIgnored)]);
 }
 
-/// How long it takes until `comes`, while these renew their sessions, and somebody does something `meanwhile`, every second.
+/// How long it takes until `comes`, while these renew their sessions, and somebody does something
+/// `meanwhile`, every second.
 fn waits(
     world: &mut World,
     renew: &[SessionId],

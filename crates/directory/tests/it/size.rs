@@ -6,7 +6,8 @@ use namespace::{ContentChange, FileKind};
 
 const ROOT: FileId = FileId::root();
 
-/// Bytes that redb takes beside key and value of a row (the ends of both), and how full its pages are.
+/// Bytes that redb takes beside key and value of a row (the ends of both), and how full its pages
+/// are.
 const ROW_BYTES: usize = 8;
 const FILL: f64 = 0.67;
 

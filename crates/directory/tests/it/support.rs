@@ -1,4 +1,5 @@
-//! A server in memory, its sessions, and what they were told. After every input the whole state is checked.
+//! A server in memory, its sessions, and what they were told. After every input the whole state is
+//! checked.
 
 use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork, Violation};
 use ident::FileId;

@@ -1,4 +1,5 @@
-//! The cluster's version: raised by an entry, and what sessions, replicas and programs of each make of it.
+//! The cluster's version: raised by an entry, and what sessions, replicas and programs of each make
+//! of it.
 
 use crate::support::*;
 use directory::{Directory, Fault, Input, MemoryStore, Misdeed, Store};

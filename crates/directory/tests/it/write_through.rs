@@ -148,7 +148,8 @@ fn over_a_new_connection_the_holder_is_asked_again() {
     pair.is_asked(vec![change]);
 }
 
-/// A session that nobody hears of keeps its leases until somebody needs them, which a look does not.
+/// A session that nobody hears of keeps its leases until somebody needs them, which a look does
+/// not.
 #[test]
 fn who_writes_through_and_has_fallen_silent_keeps_its_session() {
     let mut pair = written_through();

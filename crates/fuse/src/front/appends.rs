@@ -1,8 +1,9 @@
 //! Appends that come in several requests.
 //!
-//! Trap: what one system call appends the kernel cuts: into requests of 1 MiB, and of 256 pages, of which each piece of a `writev` takes one at least. Between two of them another machine
-//! may append if it asks for the file. How much a call appends in all is in /proc; the file is let go once that has come. On one machine the kernel itself keeps others out
-//! meanwhile.
+//! Trap: what one system call appends the kernel cuts: into requests of 1 MiB, and of 256 pages, of
+//! which each piece of a `writev` takes one at least. Between two of them another machine may
+//! append if it asks for the file. How much a call appends in all is in /proc; the file is let go
+//! once that has come. On one machine the kernel itself keeps others out meanwhile.
 
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
@@ -32,7 +33,8 @@ pub(crate) struct Appends {
 struct Of {
     /// The one call under way.
     append: Option<Append>,
-    /// How often the file is being let go of just now. A call that began meanwhile would be cut in two.
+    /// How often the file is being let go of just now. A call that began meanwhile would be cut in
+    /// two.
     closed: usize,
     /// Calls that wait for that.
     waiting: Vec<(Append, Box<dyn FnOnce() + Send>)>,
@@ -58,7 +60,8 @@ impl Of {
 }
 
 impl Appends {
-    /// Thread `tid` appends `length` bytes more to `node`, which `does` does: now, or once the file has been let go of.
+    /// Thread `tid` appends `length` bytes more to `node`, which `does` does: now, or once the file
+    /// has been let go of.
     pub(super) fn come(&self, node: u64, tid: u32, length: u64, does: impl FnOnce() + Send + 'static) {
         if self.goes_on(node, tid, length) {
             return does();
@@ -101,7 +104,8 @@ impl Appends {
         }
     }
 
-    /// Waits until all of what a call appends to `node` has come. No other begins before what this gives is dropped.
+    /// Waits until all of what a call appends to `node` has come. No other begins before what this
+    /// gives is dropped.
     pub(crate) fn settle(&self, node: u64) -> Settled<'_> {
         let deadline = Instant::now() + WAIT;
         loop {
@@ -163,7 +167,8 @@ impl Drop for Settled<'_> {
     }
 }
 
-/// Whether a request of `length` bytes may have had no room for more, of a call with so many pieces: each may begin and end within a page.
+/// Whether a request of `length` bytes may have had no room for more, of a call with so many
+/// pieces: each may begin and end within a page.
 fn may_be_full(length: u64, pieces: u64) -> bool {
     length / PAGE + 2 * pieces >= PAGES_MAX
 }

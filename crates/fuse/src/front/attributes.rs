@@ -38,8 +38,9 @@ impl Front {
     ) {
         match self.nodes.file(node) {
             Ok(file) => {
-                // Trap: the kernel drops all attributes of a directory at each change of its own in there, and asks for them again on its way to the next name. Those of a file
-                // whose size passes it has for no time at all, and asks whether it may be opened.
+                // Trap: the kernel drops all attributes of a directory at each change of its own in
+                // there, and asks for them again on its way to the next name. Those of a file whose
+                // size passes it has for no time at all, and asks whether it may be opened.
                 let glance = self.nodes.passing(node).filter(|passing| match passing {
                     Passing::Times => !syscall::may_see_times(asker.pid),
                     Passing::Size(_) => syscall::opens_one_way(asker.pid),
@@ -47,7 +48,8 @@ impl Front {
                 let call = if glance.is_some() { Call::Glance { file } } else { Call::Stat { file } };
                 self.call(node, asker, call, move |front, mut told| {
                     match (&mut told, glance) {
-                        // The kernel takes a size for true at once, so it keeps the one that it has.
+                        // The kernel takes a size for true at once, so it keeps the one that it
+                        // has.
                         (Ok(Response::Uncached(Reply::Stat(stat))), Some(Passing::Size(size))) => {
                             stat.size = size
                         }
@@ -56,7 +58,8 @@ impl Front {
                         _ => {}
                     }
                     match told {
-                        // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.
+                        // A directory that another machine has removed: whoever has it open, or
+                        // works in it, goes on seeing one.
                         Err(Error::Stale) => reply(front.removed_stat(node)),
                         Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)))
                             if front.mapped.hides(node, &stat) =>

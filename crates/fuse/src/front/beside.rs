@@ -1,8 +1,10 @@
 //! Direct writes beside the kernel's pages.
 //!
-//! Trap: the kernel drops the pages of what is written past them before it asks us, and afterwards only if it has waited for our answer (`fuse_aio_complete`). What was read into pages in
-//! between is of before the write, so we have it dropped before we answer. The kernel does not say which writes are asynchronous, nor what it has in pages: if none came during so many direct
-//! writes, all are dropped once, and nothing need be until one comes.
+//! Trap: the kernel drops the pages of what is written past them before it asks us, and afterwards
+//! only if it has waited for our answer (`fuse_aio_complete`). What was read into pages in between
+//! is of before the write, so we have it dropped before we answer. The kernel does not say which
+//! writes are asynchronous, nor what it has in pages: if none came during so many direct writes,
+//! all are dropped once, and nothing need be until one comes.
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;

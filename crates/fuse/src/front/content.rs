@@ -19,8 +19,9 @@ const PAGE: u64 = 4096;
 /// `FMODE_EXEC`, which the kernel leaves in the flags of an open for execve.
 const FOR_EXEC: i32 = 0x20;
 
-/// What the kernel brings back with each use of an open file. It says all that we need of it, so handles need no table: how it was opened, in the lowest byte, whether what is read
-/// is kept in pages, in the next bit, and which one it is.
+/// What the kernel brings back with each use of an open file. It says all that we need of it, so
+/// handles need no table: how it was opened, in the lowest byte, whether what is read is kept in
+/// pages, in the next bit, and which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) u64);
 
@@ -32,8 +33,10 @@ const PAGED: u64 = 1 << 8;
 pub(crate) struct Handles(AtomicU64);
 
 impl Handles {
-    /// Of a file opened with `flags`. What `passes` to and fro between machines is read and written past the kernel's pages, which would be dropped before each use; and so is
-    /// what is opened to append. Trap: through pages that it has not read the kernel writes one at a time, and between the two requests of one append another machine appends.
+    /// Of a file opened with `flags`. What `passes` to and fro between machines is read and written
+    /// past the kernel's pages, which would be dropped before each use; and so is what is opened to
+    /// append. Trap: through pages that it has not read the kernel writes one at a time, and
+    /// between the two requests of one append another machine appends.
     pub(crate) fn next(&self, flags: i32, passes: bool) -> Handle {
         let open = opening(flags).0;
         let appends = flags & libc::O_APPEND != 0 && open.has_mode(Mode::AccessWrite);
@@ -75,7 +78,8 @@ impl Handle {
     }
 }
 
-/// How a file is opened, and the permissions that takes. Access mode 3 is Linux' "neither, but ioctl".
+/// How a file is opened, and the permissions that takes. Access mode 3 is Linux' "neither, but
+/// ioctl".
 pub(crate) fn opening(flags: i32) -> (Open, u8) {
     let read = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR);
     let write = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
@@ -87,8 +91,8 @@ pub(crate) fn opening(flags: i32) -> (Open, u8) {
 impl Front {
     /// Truncation comes before, as a request of its own.
     ///
-    /// Trap: MAP_SHARED writes reach us late. While a file is open for writing the client serves its reads under the content write lease
-    /// only.
+    /// Trap: MAP_SHARED writes reach us late. While a file is open for writing the client serves
+    /// its reads under the content write lease only.
     pub(crate) fn open(
         self: &Arc<Self>,
         asker: Asker,
@@ -145,7 +149,8 @@ impl Front {
         flags: i32,
         reply: impl FnOnce(Outcome<Vec<Bytes>>) + Send + 'static,
     ) {
-        // Trap: what is mapped is kept in pages however the file was opened, and comes in requests of whole ones.
+        // Trap: what is mapped is kept in pages however the file was opened, and comes in requests
+        // of whole ones.
         let whole_pages = offset % PAGE == 0 && u64::from(length) % PAGE == 0;
         let kept = handle.is_paged() || (whole_pages && !syscall::reads(asker.pid, node));
         if kept {
@@ -169,7 +174,8 @@ impl Front {
         }
     }
 
-    /// With `append`, `offset` is the kernel's opinion only. Trap: for O_APPEND the authoritative size is where it goes.
+    /// With `append`, `offset` is the kernel's opinion only. Trap: for O_APPEND the authoritative
+    /// size is where it goes.
     pub(crate) fn write(
         self: &Arc<Self>,
         asker: Asker,
@@ -224,8 +230,8 @@ impl Front {
         });
     }
 
-    /// fsync and fsyncdir. That of the mount's root means everything: the kernel sends syncfs to file systems on block devices only, so
-    /// this is how a user can ask for it.
+    /// fsync and fsyncdir. That of the mount's root means everything: the kernel sends syncfs to
+    /// file systems on block devices only, so this is how a user can ask for it.
     pub(crate) fn sync(
         self: &Arc<Self>,
         asker: Asker,
@@ -288,7 +294,8 @@ impl Front {
         });
     }
 
-    /// A write costs a program its capabilities, whoever writes. Of what goes through its pages the kernel removes them itself, and of no other.
+    /// A write costs a program its capabilities, whoever writes. Of what goes through its pages the
+    /// kernel removes them itself, and of no other.
     fn after_taking_privileges(
         self: &Arc<Self>,
         asker: Asker,
@@ -305,8 +312,10 @@ impl Front {
         self.call(node, Asker::KERNEL, call, move |front, _| front.after_clearing_setid(asker, node, then));
     }
 
-    /// A change of content by a user without privilege costs a file its set-id bits ([`namespace::Attributes::mode_after_write`]). We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks
-    /// for `security.capability` before each write. It is the machine that clears them, not the user, who need not be the owner.
+    /// A change of content by a user without privilege costs a file its set-id bits
+    /// ([`namespace::Attributes::mode_after_write`]). We do it (`FUSE_HANDLE_KILLPRIV_V2`), since
+    /// otherwise the kernel asks for `security.capability` before each write. It is the machine
+    /// that clears them, not the user, who need not be the owner.
     pub(super) fn after_clearing_setid(
         self: &Arc<Self>,
         asker: Asker,

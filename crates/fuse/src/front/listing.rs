@@ -14,11 +14,13 @@ use super::{Front, Outcome, Shown, unexpected};
 use crate::errno::Errno;
 use crate::groups::Asker;
 
-/// Cookies of `.` and `..`; an entry's is its position plus these. Positions stay far below 2^63, where cookies would turn negative for the kernel.
+/// Cookies of `.` and `..`; an entry's is its position plus these. Positions stay far below 2^63,
+/// where cookies would turn negative for the kernel.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-/// Entries of a page's second call, when the first did not fill it; each further call asks for twice as many.
+/// Entries of a page's second call, when the first did not fill it; each further call asks for
+/// twice as many.
 const FURTHER_ENTRIES: usize = 32;
 
 /// Entries of one call at most.
@@ -35,7 +37,8 @@ pub(crate) struct Line<'a> {
     pub(crate) kind: FileKind,
     /// Where to go on after it.
     pub(crate) cookie: u64,
-    /// What readdirplus says beside; for `.` and `..`, which the kernel does not take, the directory's own.
+    /// What readdirplus says beside; for `.` and `..`, which the kernel does not take, the
+    /// directory's own.
     pub(crate) shown: Option<Shown>,
 }
 
@@ -49,7 +52,8 @@ pub(crate) trait Page: Send + 'static {
     fn finish(self, outcome: Outcome<()>);
 }
 
-/// How many lines the last full pages held, plain and plus: how many there is room for depends on their names.
+/// How many lines the last full pages held, plain and plus: how many there is room for depends on
+/// their names.
 #[derive(Debug)]
 pub(crate) struct PageLines([AtomicUsize; 2]);
 
@@ -63,8 +67,8 @@ impl PageLines {
     }
 }
 
-/// Directories that are open, and where the listing by each handle ends: what is renamed while it is listed would come again
-/// and again.
+/// Directories that are open, and where the listing by each handle ends: what is renamed while it
+/// is listed would come again and again.
 #[derive(Default)]
 pub(crate) struct Listings {
     opened: AtomicU64,
@@ -81,7 +85,8 @@ impl Listings {
         self.upto.lock().remove(&handle);
     }
 
-    /// Where the listing ends that goes on; nothing of one that begins: at offset 0, as after rewinddir.
+    /// Where the listing ends that goes on; nothing of one that begins: at offset 0, as after
+    /// rewinddir.
     fn upto(&self, handle: u64, after: u64) -> Option<Upto> {
         if after == 0 { None } else { self.upto.lock().get(&handle).copied() }
     }
@@ -92,11 +97,12 @@ impl Listings {
 }
 
 impl Front {
-    /// What follows cookie `after` in `dir`, as much as fits, up to where the listing by `handle` ends. Every page asks anew, so
-    /// entries are current when returned.
+    /// What follows cookie `after` in `dir`, as much as fits, up to where the listing by `handle`
+    /// ends. Every page asks anew, so entries are current when returned.
     ///
-    /// Handles of directories hold nothing else, and the kernel caches no listings (`FOPEN_CACHE_DIR`): it would go on returning entries from its
-    /// copy to whoever is reading already, after they are gone.
+    /// Handles of directories hold nothing else, and the kernel caches no listings
+    /// (`FOPEN_CACHE_DIR`): it would go on returning entries from its copy to whoever is reading
+    /// already, after they are gone.
     pub(crate) fn list<P: Page>(
         self: &Arc<Self>,
         asker: Asker,
@@ -182,7 +188,8 @@ impl Front {
         });
     }
 
-    /// Writes `entries` from the one at `at` on, while there is room, then asks for more unless they were the last.
+    /// Writes `entries` from the one at `at` on, while there is room, then asks for more unless
+    /// they were the last.
     fn fill<P: Page>(self: &Arc<Self>, mut to: Filling<P>, entries: Vec<Listed>, at: usize, end: bool) {
         let none = entries.is_empty();
         for (at, listed) in entries.iter().enumerate().skip(at) {
@@ -232,7 +239,8 @@ impl Front {
         Ok(false)
     }
 
-    /// The stat of the entry at `at`, which came without: a line that leaves it out costs a request more.
+    /// The stat of the entry at `at`, which came without: a line that leaves it out costs a request
+    /// more.
     fn fetch<P: Page>(self: &Arc<Self>, mut to: Filling<P>, mut entries: Vec<Listed>, at: usize, end: bool) {
         let Some(Entry { file, position, .. }) = entries.get(at).map(|listed| listed.entry.clone()) else {
             return to.give_up(Errno::IO);
@@ -295,8 +303,9 @@ impl<P: Page> Filling<P> {
         })
     }
 
-    /// What is there goes out; the error comes again with the next page. A listing that is to give way, and has nothing yet, has one line to go on after that is of no file: C libraries leave out what has no number, and
-    /// programs what has this name.
+    /// What is there goes out; the error comes again with the next page. A listing that is to give
+    /// way, and has nothing yet, has one line to go on after that is of no file: C libraries leave
+    /// out what has no number, and programs what has this name.
     fn give_up(mut self, errno: Errno) {
         let gives_way = errno == Errno(libc::EINTR);
         if gives_way && self.lines == 0 {

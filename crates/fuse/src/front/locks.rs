@@ -1,8 +1,11 @@
-//! Locks: fcntl's, which a process loses whenever it closes the file, and flock's and those of open files (F_OFD_SETLK), which go with the last of its descriptors.
+//! Locks: fcntl's, which a process loses whenever it closes the file, and flock's and those of open
+//! files (F_OFD_SETLK), which go with the last of its descriptors.
 //!
-//! The kernel says of each lock by which handle it was made, and by whom: a number for the process' table of descriptors, or for the open file. It tells us of every close (flush) with
-//! the former, and of the last one (release) with the latter if flock was called on it; of the locks that open files own it says nothing at the end. So what is remembered is which owners
-//! have locked by which handle: what is left of those when the handle goes are they.
+//! The kernel says of each lock by which handle it was made, and by whom: a number for the process'
+//! table of descriptors, or for the open file. It tells us of every close (flush) with the former,
+//! and of the last one (release) with the latter if flock was called on it; of the locks that open
+//! files own it says nothing at the end. So what is remembered is which owners have locked by which
+//! handle: what is left of those when the handle goes are they.
 
 use client::{Call, Reply};
 use file_service::Response;
@@ -116,7 +119,8 @@ impl Front {
         });
     }
 
-    /// A descriptor was closed: its process loses all fcntl locks on the file. Trap: FOPEN_NOFLUSH loses this.
+    /// A descriptor was closed: its process loses all fcntl locks on the file. Trap: FOPEN_NOFLUSH
+    /// loses this.
     pub(crate) fn flush(
         self: &Arc<Self>,
         asker: Asker,
@@ -129,7 +133,8 @@ impl Front {
         self.unlock_all(asker, node, lost, move |_| reply(Ok(())));
     }
 
-    /// The last descriptor was closed: whatever was locked by this handle and still is goes with it.
+    /// The last descriptor was closed: whatever was locked by this handle and still is goes with
+    /// it.
     pub(super) fn unlock_handle(
         self: &Arc<Self>,
         asker: Asker,
@@ -153,7 +158,8 @@ impl Front {
             return then(self);
         };
         let change = LockChange { owner, pid: asker.pid, space, range: LockRange::WHOLE, kind: None };
-        // Whatever comes of it: a file that is gone has no locks, and those of a machine that was cut off went with its session.
+        // Whatever comes of it: a file that is gone has no locks, and those of a machine that was
+        // cut off went with its session.
         let call = Call::Lock { file, change, wait: false };
         let then = Box::new(then) as Box<dyn FnOnce(&Arc<Front>) + Send>;
         self.call(node, Asker::KERNEL, call, move |front, _| front.unlock_all(asker, node, lockers, then));

@@ -1,8 +1,10 @@
 //! What the kernel may hold dirty: pages that a program has mapped to write to, and changed.
 //!
-//! Trap: the kernel says nothing of them before it writes them back: at msync, fsync and close, or when memory is short. What is decided on content before that (holes,
-//! blocks, times) is decided without them. So it is made to write them back first, by a notification that drops the file's pages. Only of files that are
-//! open here to read and to write, which a shared mapping takes, and only if pages may have come since the last time.
+//! Trap: the kernel says nothing of them before it writes them back: at msync, fsync and close, or
+//! when memory is short. What is decided on content before that (holes, blocks, times) is decided
+//! without them. So it is made to write them back first, by a notification that drops the file's
+//! pages. Only of files that are open here to read and to write, which a shared mapping takes, and
+//! only if pages may have come since the last time.
 
 use namespace::Stat;
 use parking_lot::Mutex;
@@ -21,11 +23,13 @@ pub(crate) type Written = Box<dyn FnOnce() + Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drop {
     Attributes,
-    /// What is dirty of these pages it writes back first: from an offset on, so many bytes, 0 for all.
+    /// What is dirty of these pages it writes back first: from an offset on, so many bytes, 0 for
+    /// all.
     Pages(u64, u64),
 }
 
-/// Who makes the kernel do so. Not on the thread that calls, which may serve what the kernel writes back.
+/// Who makes the kernel do so. Not on the thread that calls, which may serve what the kernel writes
+/// back.
 pub(crate) trait Kernel: Send + Sync {
     fn drop_and_tell(&self, node: u64, what: Drop, then: Written);
 }
@@ -89,7 +93,8 @@ impl Mapped {
         }
     }
 
-    /// The kernel is told `stat`. Whether that may change without a word, by what a program writes into a hole of the file.
+    /// The kernel is told `stat`. Whether that may change without a word, by what a program writes
+    /// into a hole of the file.
     pub(super) fn told(&self, node: u64, stat: &Stat) -> bool {
         if self.nodes.load(SeqCst) == 0 {
             return false;
@@ -100,15 +105,18 @@ impl Mapped {
         is_sparse(stat)
     }
 
-    /// Whether the kernel is to write back what it may hold dirty of `node` before it is told `stat`. Trap: a notification that comes before our answer has the kernel show that, but
-    /// not take it for its own. So only if the size is none that is news, or programs would go by the old one (lseek, a read, a page of a mapping).
+    /// Whether the kernel is to write back what it may hold dirty of `node` before it is told
+    /// `stat`. Trap: a notification that comes before our answer has the kernel show that, but not
+    /// take it for its own. So only if the size is none that is news, or programs would go by the
+    /// old one (lseek, a read, a page of a mapping).
     pub(super) fn hides(&self, node: u64, stat: &Stat) -> bool {
         self.nodes.load(SeqCst) > 0
             && is_sparse(stat)
             && self.by_node.lock().get(&node).is_some_and(|it| it.pages && it.size == Some(stat.size))
     }
 
-    /// Whether the kernel may hold something dirty. From here on it does not, until it has pages again.
+    /// Whether the kernel may hold something dirty. From here on it does not, until it has pages
+    /// again.
     fn take(&self, node: u64) -> bool {
         self.nodes.load(SeqCst) > 0
             && self.by_node.lock().get_mut(&node).is_some_and(|it| std::mem::take(&mut it.pages))
@@ -143,7 +151,8 @@ fn maps(open: Open) -> bool {
     open.has_mode(Mode::AccessRead) && open.has_mode(Mode::AccessWrite)
 }
 
-/// Whether there is a hole that could be written to: without one neither blocks nor holes change by a mapping.
+/// Whether there is a hole that could be written to: without one neither blocks nor holes change by
+/// a mapping.
 pub(crate) fn is_sparse(stat: &Stat) -> bool {
     stat.occupied < stat.size
 }

@@ -1,7 +1,9 @@
-//! What requests of the kernel mean in calls of the file API. Nothing here knows how requests arrive.
+//! What requests of the kernel mean in calls of the file API. Nothing here knows how requests
+//! arrive.
 //!
-//! Each request takes a closure that is given the result; it may run on another thread, later. So no thread of the transport ever
-//! waits: a request that has to (for a lease that is recalled elsewhere) is answered when it can be, and the door bounds how long that takes.
+//! Each request takes a closure that is given the result; it may run on another thread, later. So
+//! no thread of the transport ever waits: a request that has to (for a lease that is recalled
+//! elsewhere) is answered when it can be, and the door bounds how long that takes.
 
 mod appends;
 mod attributes;
@@ -57,7 +59,8 @@ pub(crate) struct Front {
     page_lines: listing::PageLines,
 }
 
-/// Attributes, and how long the kernel may believe them, and that they are of what it asked for by name.
+/// Attributes, and how long the kernel may believe them, and that they are of what it asked for by
+/// name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) stat: Stat,
@@ -138,7 +141,8 @@ impl Front {
         then: impl Then,
     ) {
         let interruptible = matches!(call, Call::Lock { .. });
-        // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops waiting for.
+        // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops
+        // waiting for.
         let waiter = Waiter::of(asker).filter(|_| !matches!(call, Call::Close { .. }));
         let waiter = waiter.map(|waiter| (waiter, Arc::<AtomicBool>::default()));
         let resizes = changes_size(&call);
@@ -163,7 +167,8 @@ impl Front {
         }
     }
 
-    /// Calls that wait and keep `dir` locked in the kernel give way, as far as they can: see [`crate::way`].
+    /// Calls that wait and keep `dir` locked in the kernel give way, as far as they can: see
+    /// [`crate::way`].
     pub(crate) fn give_way(&self, dir: &FileId) {
         for (ticket, tid, changes) in self.waits.locking(dir) {
             let may = || syscall::retries(tid).is_some_and(|call| self.gave.may(tid, call, Instant::now()));
@@ -181,7 +186,8 @@ impl Front {
     }
 }
 
-/// Whether the kernel takes another size from the answer. A page that is not full tells it where a file ends.
+/// Whether the kernel takes another size from the answer. A page that is not full tells it where a
+/// file ends.
 fn changes_size(call: &Call) -> bool {
     match call {
         Call::Write { .. } | Call::Allocate { .. } | Call::SetAttributes { .. } => true,

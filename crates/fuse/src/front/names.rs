@@ -74,7 +74,8 @@ impl Front {
                         Ok(Found::Missing(front.door.valid_for()))
                     }
                 }
-                // Whatever was called `label` in a directory that is gone, by another machine perhaps, is gone. Of what is only replaced the kernel asks once more.
+                // Whatever was called `label` in a directory that is gone, by another machine
+                // perhaps, is gone. Of what is only replaced the kernel asks once more.
                 Err(Error::Stale) => {
                     return front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
                         let gone = matches!(told, Err(Error::Stale));
@@ -87,7 +88,8 @@ impl Front {
         });
     }
 
-    /// Who has a file handle (`open_by_handle_at`, nfsd) has a node's number, which the kernel may have forgotten; and on its way to the root each parent's.
+    /// Who has a file handle (`open_by_handle_at`, nfsd) has a node's number, which the kernel may
+    /// have forgotten; and on its way to the root each parent's.
     fn lookup_node(
         self: &Arc<Self>,
         asker: Asker,
@@ -142,14 +144,16 @@ impl Front {
         self.ask(dir, asker, call, move |front, told| {
             noted.into_iter().for_each(|noted| noted.bound(&told));
             reply(match told {
-                // The directory is gone: of that Linux says ENOENT, and ESTALE only of what it may look up anew.
+                // The directory is gone: of that Linux says ENOENT, and ESTALE only of what it may
+                // look up anew.
                 Err(Error::Stale) => Err(Error::NotFound.into()),
                 told => front.node_of(told, (asker, dir, &label), since),
             });
         });
     }
 
-    /// creat: makes a file and opens it. Without `O_EXCL` in `flags`, opens what is there if somebody else was faster.
+    /// creat: makes a file and opens it. Without `O_EXCL` in `flags`, opens what is there if
+    /// somebody else was faster.
     pub(crate) fn create(
         self: &Arc<Self>,
         asker: Asker,
@@ -303,7 +307,8 @@ impl Front {
         });
     }
 
-    /// A file has lost its last name: the kernel holds on to it until it says otherwise. What it does not have, since another machine has given the name to another file, it cannot forget.
+    /// A file has lost its last name: the kernel holds on to it until it says otherwise. What it
+    /// does not have, since another machine has given the name to another file, it cannot forget.
     fn lingers(&self, told: &Result<Response, Error>) {
         if let Ok(Response::Reply(Reply::Lingers(file))) = told
             && !self.nodes.linger(file)
@@ -346,12 +351,14 @@ impl Front {
         lingered
     }
 
-    /// Too long a name is refused here, before anything is asked; the kernel itself resolves `.` and `..`.
+    /// Too long a name is refused here, before anything is asked; the kernel itself resolves `.`
+    /// and `..`.
     fn place(&self, dir: u64, name: &[u8]) -> Outcome<(ident::FileId, Label)> {
         Ok((self.nodes.file(dir)?, Label::new(name)?))
     }
 
-    /// The kernel is about to be given what `told` names, as `label` in `dir`. `since`: see [`Front::give`].
+    /// The kernel is about to be given what `told` names, as `label` in `dir`. `since`: see
+    /// [`Front::give`].
     fn node_of(
         &self,
         told: Result<Response, Error>,
@@ -377,8 +384,11 @@ impl Front {
         Ok(if contended || passing { shown.passing() } else { shown })
     }
 
-    /// The kernel is about to be given a file as `label` in `dir`, of which was asked when there had been so many [`Nodes::missed`](crate::nodes::Nodes::missed). Trap: what is taken back between that it is decided and that it is given is
-    /// taken back of nobody. So if anything was, the file is given for no time. Of a directory that the kernel has elsewhere and cannot move it is given nothing unless that may get another node (`anew`).
+    /// The kernel is about to be given a file as `label` in `dir`, of which was asked when there
+    /// had been so many [`Nodes::missed`](crate::nodes::Nodes::missed). Trap: what is taken back
+    /// between that it is decided and that it is given is taken back of nobody. So if anything was,
+    /// the file is given for no time. Of a directory that the kernel has elsewhere and cannot move
+    /// it is given nothing unless that may get another node (`anew`).
     pub(super) fn give(
         &self,
         (asker, dir, label): (Asker, u64, &Label),
@@ -397,7 +407,8 @@ impl Front {
         Ok(Some(if keeps { shown } else { shown.passing() }))
     }
 
-    /// Whether the kernel can move an entry from `from` to `to` when it is answered: if nobody renames, nobody changes anything in `from`, and who asks does neither.
+    /// Whether the kernel can move an entry from `from` to `to` when it is answered: if nobody
+    /// renames, nobody changes anything in `from`, and who asks does neither.
     fn can_splice(&self, asker: Asker, from: u64, to: u64) -> bool {
         let is_idle = |whose| self.flight.idle(Whose::Node(whose));
         is_idle(RENAMES) && (from == to || is_idle(from)) && !syscall::may_rename(asker.pid)

@@ -1,11 +1,16 @@
 //! What users may by all that the kernel knows of them.
 //!
-//! The kernel checks each request before it sends it (`default_permissions`): by user, groups, capabilities and namespaces, on attributes that it was given. The door decides again, on
-//! what is so by then, and a request says only which user asks and which is their primary group. So whoever is refused is looked at in /proc and asks again with all groups and capabilities, and
-//! so does at once who may lose a set-gid bit without being told.
+//! The kernel checks each request before it sends it (`default_permissions`): by user, groups,
+//! capabilities and namespaces, on attributes that it was given. The door decides again, on what is
+//! so by then, and a request says only which user asks and which is their primary group. So whoever
+//! is refused is looked at in /proc and asks again with all groups and capabilities, and so does at
+//! once who may lose a set-gid bit without being told.
 //!
-//! Trap: /proc does not show everybody, nor everything ([`Known::complete`](crate::groups::Known)). Then what the kernel has let pass counts, if it went by what is so. Most checks ask us for attributes that it
-//! is not sure of; those of changes of attributes do not, so there what it was told last is compared. If that is not so any more it is told ESTALE: it looks the path up once more, and checks anew.
+//! Trap: /proc does not show everybody, nor everything ([`Known::complete`](crate::groups::Known)).
+//! Then what the kernel has let pass counts, if it went by what is so. Most checks ask us for
+//! attributes that it is not sure of; those of changes of attributes do not, so there what it was
+//! told last is compared. If that is not so any more it is told ESTALE: it looks the path up once
+//! more, and checks anew.
 
 use client::{Call, Reply};
 use file_service::Response;
@@ -44,7 +49,8 @@ fn is_trusted(name: &[u8]) -> bool {
     name.starts_with(b"trusted.")
 }
 
-/// As whom somebody counts of whom the kernel knows more than can be seen, when it has let this call pass.
+/// As whom somebody counts of whom the kernel knows more than can be seen, when it has let this
+/// call pass.
 fn vouched_for(asker: Asker, known: &Known, call: &Call) -> Cred {
     let mut capabilities = Capabilities::EVERY;
     let keeps_set_gid = match call {

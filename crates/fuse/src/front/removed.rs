@@ -1,5 +1,6 @@
-//! Directories that are gone while somebody here is still in them. On the machine's disk they would go on until they are left; in the tree that all machines share they are no
-//! more. So what is done to one stays here, where alone it can be seen, until the kernel forgets it.
+//! Directories that are gone while somebody here is still in them. On the machine's disk they would
+//! go on until they are left; in the tree that all machines share they are no more. So what is done
+//! to one stays here, where alone it can be seen, until the kernel forgets it.
 
 use lease::Label;
 use namespace::{AttributeChange, Error, SetTime, Stat, Timestamp, XattrMode};

@@ -151,7 +151,8 @@ pub enum Call {
     Other(u32),
 }
 
-/// A node that the kernel has no use for any more, and how many of the times that it was given it that counts for.
+/// A node that the kernel has no use for any more, and how many of the times that it was given it
+/// that counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Forget {
@@ -220,7 +221,8 @@ impl Header {
         fixed_bytes(self.operation)
     }
 
-    /// `fixed` is what this operation has of a fixed size, and maybe more; `rest` what it has beside. Nothing if anything is cut short.
+    /// `fixed` is what this operation has of a fixed size, and maybe more; `rest` what it has
+    /// beside. Nothing if anything is cut short.
     pub(super) fn call(&self, fixed: &[u8], rest: &[u8]) -> Option<Call> {
         let fields = Fields(fixed.get(..self.fixed_bytes())?);
         self.names(fields, rest).or_else(|| self.content(fields, rest))
@@ -435,10 +437,12 @@ fn fixed_bytes(operation: u32) -> usize {
     }
 }
 
-/// The kernel's `fuse_setxattr_in` has flags of its own (`FUSE_SETXATTR_EXT`), as all mounts of one kernel agree.
+/// The kernel's `fuse_setxattr_in` has flags of its own (`FUSE_SETXATTR_EXT`), as all mounts of one
+/// kernel agree.
 pub(super) static LONG_SETXATTR: AtomicBool = AtomicBool::new(true);
 
-/// `FUSE_SETXATTR_ACL_KILL_SGID`: who sets the list is neither in the file's group nor may keep the bit all the same.
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: who sets the list is neither in the file's group nor may keep the
+/// bit all the same.
 const ACL_KILL_SGID: u32 = 1;
 /// `FUSE_WRITE_CACHE`: what was written through a mapping, or kept.
 const WRITE_CACHE: u32 = 1;

@@ -42,15 +42,16 @@ impl Notifier {
 }
 
 impl Kernel for Notifier {
-    /// The kernel looks `name` up again before it uses it. May block: it takes the directory's lock, which a create or rename in it
-    /// holds while it waits for us.
+    /// The kernel looks `name` up again before it uses it. May block: it takes the directory's
+    /// lock, which a create or rename in it holds while it waits for us.
     fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()> {
         let length = u32::try_from(name.len()).map_err(io::Error::other)?;
         let mut body = Vec::with_capacity(16 + name.len() + 1);
         body.extend(dir.to_ne_bytes());
         body.extend(length.to_ne_bytes());
-        // Trap: an entry that is *invalidated* is unhashed, and a shell in that directory loses its place; one that expires is merely looked up, and
-        // the kernel itself drops it if the answer is another file.
+        // Trap: an entry that is *invalidated* is unhashed, and a shell in that directory loses its
+        // place; one that expires is merely looked up, and the kernel itself drops it if the answer
+        // is another file.
         body.extend(EXPIRE_ONLY.to_ne_bytes());
         body.extend(name);
         body.push(0);
@@ -66,13 +67,15 @@ impl Kernel for Notifier {
         self.invalidate(node, -1, 0)
     }
 
-    /// The same, and drops its pages. May block: it waits for pages that a read holds locked until we answer it.
+    /// The same, and drops its pages. May block: it waits for pages that a read holds locked until
+    /// we answer it.
     fn invalidate_pages(&self, node: u64) -> io::Result<()> {
         self.invalidate(node, 0, 0)
     }
 
-    /// The same of a part. What is dirty the kernel writes back before it drops it (`fuse_launder_folio`), and needs no lock for that which a request holds that waits for this:
-    /// but where one truncates (`FUSE_NOWRITE`).
+    /// The same of a part. What is dirty the kernel writes back before it drops it
+    /// (`fuse_launder_folio`), and needs no lock for that which a request holds that waits for
+    /// this: but where one truncates (`FUSE_NOWRITE`).
     fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
         self.invalidate(node, offset.cast_signed(), length)
     }

@@ -1,4 +1,5 @@
-//! The way to the kernel: requests and answers, over its device or over rings. fuser mounts, and agrees with the kernel on what there is; requests it reads of a device only.
+//! The way to the kernel: requests and answers, over its device or over rings. fuser mounts, and
+//! agrees with the kernel on what there is; requests it reads of a device only.
 
 mod call;
 mod kernel;
@@ -36,9 +37,11 @@ const BACKGROUND_MAX: u16 = 64;
 
 /// What is mounted.
 pub trait Serve: Send + Sync + 'static {
-    /// Serves a request. `reply` may be given its answer by any thread, at any time: the one that calls must not wait.
+    /// Serves a request. `reply` may be given its answer by any thread, at any time: the one that
+    /// calls must not wait.
     fn serve(&self, request: Request, reply: Reply);
-    /// A thread that serves looks out for answers to what it has served: whatever may bring one without waiting.
+    /// A thread that serves looks out for answers to what it has served: whatever may bring one
+    /// without waiting.
     fn look(&self) {}
 }
 
@@ -59,14 +62,16 @@ pub(crate) fn mount(front: Arc<Front>, dir: &Path, options: &Options) -> io::Res
     mount_any(Arc::new(Requests(front)), dir, options)
 }
 
-/// Mounts on `dir`, which must exist. fuser calls mount(2), or fusermount3 where that needs privilege.
+/// Mounts on `dir`, which must exist. fuser calls mount(2), or fusermount3 where that needs
+/// privilege.
 pub(crate) fn mount_any(filesystem: Arc<dyn Serve>, dir: &Path, options: &Options) -> io::Result<Unserved> {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName("leasehold".into()),
         // fuser's own option does not reach mount(2).
         MountOption::CUSTOM("subtype=leasehold".into()),
-        // The kernel checks permissions by the attributes and ACLs that it has; the door checks them again.
+        // The kernel checks permissions by the attributes and ACLs that it has; the door checks
+        // them again.
         MountOption::DefaultPermissions,
         if options.trusted { MountOption::Dev } else { MountOption::NoDev },
         if options.trusted { MountOption::Suid } else { MountOption::NoSuid },
@@ -96,7 +101,8 @@ impl Filesystem for Greeter {
     }
 }
 
-/// Rings, if the kernel has offered them. Trap: once it is told that there will be some, it waits for them, so they are made before.
+/// Rings, if the kernel has offered them. Trap: once it is told that there will be some, it waits
+/// for them, so they are made before.
 fn rings(config: &mut KernelConfig) -> Option<Rings> {
     if !config.capabilities().contains(InitFlags::FUSE_OVER_IO_URING) {
         return None;
@@ -185,14 +191,17 @@ pub(crate) fn negotiate(config: &mut KernelConfig) {
     let _ = config.set_max_write(REQUEST_BYTES_MAX);
     let _ = config.set_max_background(BACKGROUND_MAX);
     if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-        // The kernel offers what its device has now, 128 KiB; `mountpoint::set_readahead` raises that.
+        // The kernel offers what its device has now, 128 KiB; `mountpoint::set_readahead` raises
+        // that.
         let _ = config.set_max_readahead(most);
     }
 }
 
 /// Flags, and what goes without them.
 ///
-/// Not among them: WRITEBACK_CACHE (trap: it makes the kernel the authority on size and times), NO_OPEN_SUPPORT (trap: it hides opens), ATOMIC_O_TRUNC (the kernel would drop a running program's pages before it finds that it may not be written, and forget O_TRUNC with O_RDONLY),
+/// Not among them: WRITEBACK_CACHE (trap: it makes the kernel the authority on size and times),
+/// NO_OPEN_SUPPORT (trap: it hides opens), ATOMIC_O_TRUNC (the kernel would drop a running
+/// program's pages before it finds that it may not be written, and forget O_TRUNC with O_RDONLY),
 /// AUTO_INVAL_DATA (pages are dropped when a lease ends, not when a time stamp differs).
 fn wanted() -> [(InitFlags, &'static str); 11] {
     [
@@ -204,19 +213,22 @@ fn wanted() -> [(InitFlags, &'static str); 11] {
         // The mode and the umask come apart, so that a default ACL can take the umask's place.
         (InitFlags::FUSE_DONT_MASK, "the umask applies in spite of default ACLs"),
         (InitFlags::FUSE_POSIX_ACL, "ACLs are not enforced"),
-        // Else each write is preceded by a request for security.capability. `Front::after_clearing_setid` does the other half.
+        // Else each write is preceded by a request for security.capability.
+        // `Front::after_clearing_setid` does the other half.
         (InitFlags::FUSE_HANDLE_KILLPRIV_V2, "each write costs two requests"),
         // Of an access list the kernel says whether its setter may keep a set-gid bit.
         (InitFlags::FUSE_SETXATTR_EXT, "setfacl by a member of another container costs a set-gid bit"),
         // The target of a link never changes.
         (InitFlags::FUSE_CACHE_SYMLINKS, "each use of a symbolic link is a request"),
         (InitFlags::FUSE_ASYNC_DIO, "direct IO is done in sequence"),
-        // What passes to and fro between machines, and what is opened to append, is opened for direct IO; programs map it all the same.
+        // What passes to and fro between machines, and what is opened to append, is opened for
+        // direct IO; programs map it all the same.
         (
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             "what other machines change, and what is opened to append, cannot be mapped shared",
         ),
-        // Of a file handle the kernel has a node's number only: it looks up `.` and `..` of nodes that it has forgotten.
+        // Of a file handle the kernel has a node's number only: it looks up `.` and `..` of nodes
+        // that it has forgotten.
         (InitFlags::FUSE_EXPORT_SUPPORT, "file handles are lost with the kernel's memory of their files"),
         // Of directories the kernel keeps locks itself.
         (InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS, "locks hold on this machine only"),

@@ -1,4 +1,5 @@
-//! The device: requests are read of it, and answers written to it. What a ring is there for, it brings only what nobody waits for.
+//! The device: requests are read of it, and answers written to it. What a ring is there for, it
+//! brings only what nobody waits for.
 
 use rustix::io::Errno as Sys;
 use std::io;

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use crate::errno::Errno;
 
-/// Answers one request. Dropped without an answer, it says EIO, as whoever waits must not wait for ever.
+/// Answers one request. Dropped without an answer, it says EIO, as whoever waits must not wait for
+/// ever.
 pub struct Reply {
     unique: u64,
     to: Option<To>,
@@ -87,7 +88,8 @@ pub struct Totals {
     pub name_bytes_max: u32,
 }
 
-/// What programs are advised to read and write at once. Each write(2) is one request, so that stdio should not do it by pages.
+/// What programs are advised to read and write at once. Each write(2) is one request, so that stdio
+/// should not do it by pages.
 const BLOCK_BYTES: u32 = 1 << 16;
 
 // linux/stat.h
@@ -102,7 +104,8 @@ impl Reply {
         Reply { unique, to: Some(to), after: None, underway: None }
     }
 
-    /// Has `after` called once the kernel has the answer: where a ring brings it, it has it later than it is given here.
+    /// Has `after` called once the kernel has the answer: where a ring brings it, it has it later
+    /// than it is given here.
     pub(super) fn before(mut self, after: impl FnOnce() + Send + 'static) -> Reply {
         self.after = Some(Box::new(after));
         self
@@ -302,7 +305,8 @@ impl Lines {
         Lines { bytes: Vec::new(), room: room.min(super::REQUEST_BYTES_MAX) as usize }
     }
 
-    /// Adds a line, with `entry` where the request is for those. `mode` has the kind of file, `cookie` is where to go on after it. Whether there was room.
+    /// Adds a line, with `entry` where the request is for those. `mode` has the kind of file,
+    /// `cookie` is where to go on after it. Whether there was room.
     pub fn push(&mut self, entry: Option<&Entry>, ino: u64, cookie: u64, mode: u32, name: &[u8]) -> bool {
         // `struct fuse_dirent`, to a multiple of 8 bytes.
         let line = (24 + name.len()).next_multiple_of(8);

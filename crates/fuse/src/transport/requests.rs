@@ -71,7 +71,8 @@ impl Serve for Requests {
                 });
             }
             Call::Write { offset, data, from_pages, flags, keeps_set_ids, .. } => {
-                // Pages that were written through a mapping come back with whatever handle was at hand, and belong where they are.
+                // Pages that were written through a mapping come back with whatever handle was at
+                // hand, and belong where they are.
                 let how = match () {
                     () if from_pages => Writes::Back,
                     () if flags & libc::O_APPEND != 0 => Writes::Append,
@@ -121,8 +122,9 @@ impl Serve for Requests {
             Call::Seek { offset, whence } => seek(front, asker, node, offset, whence, reply),
             Call::Interrupt { request } => front.waits.interrupt(request),
             Call::IoCtl => reply.error(Errno(libc::ENOTTY)),
-            // The kernel does without, then: copy_file_range (it copies by reading and writing), bmap, poll, syncfs (which it sends to file systems on a block device only: `fsync` of a
-            // directory is the way to flush).
+            // The kernel does without, then: copy_file_range (it copies by reading and writing),
+            // bmap, poll, syncfs (which it sends to file systems on a block device only: `fsync` of
+            // a directory is the way to flush).
             Call::Other(_) => reply.error(Errno(libc::ENOSYS)),
             call => names(front, asker, node, call, reply),
         }
@@ -207,7 +209,8 @@ fn kind(call: &Call) -> Option<(Kind, bool)> {
     })
 }
 
-/// Whether the kernel keeps anything of the answer. What is said of locks and of closing it does not, and some of that waits for long.
+/// Whether the kernel keeps anything of the answer. What is said of locks and of closing it does
+/// not, and some of that waits for long.
 fn is_kept(call: &Call) -> bool {
     !matches!(
         call,
@@ -383,7 +386,8 @@ fn lock_type(kind: Option<LockKind>) -> i32 {
     }
 }
 
-/// Nobody interrupts a change of names but to have it give way ([`crate::way`]), or because its thread is being killed.
+/// Nobody interrupts a change of names but to have it give way ([`crate::way`]), or because its
+/// thread is being killed.
 fn gives_way(errno: Errno) -> Errno {
     if errno == Errno(libc::EINTR) { Errno::STALE } else { errno }
 }
@@ -417,7 +421,8 @@ fn entry(shown: &Shown) -> Entry {
     Entry { node: shown.node, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
 }
 
-/// What a name that is known to be none is told as: node 0, which the kernel caches as a negative entry.
+/// What a name that is known to be none is told as: node 0, which the kernel caches as a negative
+/// entry.
 fn missing(ttl: Duration) -> Entry {
     Entry { node: 0, attr: Attr::default(), entry_ttl: ttl, attr_ttl: ttl }
 }

@@ -18,7 +18,8 @@ use crate::errno::Errno;
 /// Where the kernel is told by root whether it may offer rings.
 const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// For so long an answer is looked out for: what a server takes that is near, has not to ask others, and waits for its disk.
+/// For so long an answer is looked out for: what a server takes that is near, has not to ask
+/// others, and waits for its disk.
 const LOOK_OUT: Duration = Duration::from_micros(400);
 
 /// Rings of a mount to be.
@@ -27,7 +28,8 @@ pub(super) struct Rings {
     queues: Cpus,
 }
 
-/// Lets the kernel offer rings, if we may: it does not by itself, though nobody gets one who does not ask for it.
+/// Lets the kernel offer rings, if we may: it does not by itself, though nobody gets one who does
+/// not ask for it.
 pub(super) fn have_offered() {
     if std::fs::read_to_string(OFFERED).is_ok_and(|offered| offered.trim() == "N") {
         match std::fs::write(OFFERED, "Y") {
@@ -49,7 +51,8 @@ impl Rings {
         })
     }
 
-    /// What their threads do. Each ring has the queue of its processor; those of processors that sleep are spread over all.
+    /// What their threads do. Each ring has the queue of its processor; those of processors that
+    /// sleep are spread over all.
     pub(super) fn jobs<'a>(
         self,
         device: impl AsFd,
@@ -78,17 +81,20 @@ impl Rings {
     }
 }
 
-/// A processor whose requests the kernel may have kept back, since there were no slots for them, and there are now.
+/// A processor whose requests the kernel may have kept back, since there were no slots for them,
+/// and there are now.
 struct Stall {
     cpu: u32,
     /// Requests that its ring has had.
     taken: Arc<AtomicU64>,
 }
 
-/// An attribute that no file has, and of which nobody is asked: whoever asks for it makes a request that is answered at once.
+/// An attribute that no file has, and of which nobody is asked: whoever asks for it makes a request
+/// that is answered at once.
 const TURN: &str = "security.leasehold.turn";
 
-/// Has the kernel hand out what it has kept back: with each answer it takes, it hands out one. So requests are made which have an answer, until that brings none.
+/// Has the kernel hand out what it has kept back: with each answer it takes, it hands out one. So
+/// requests are made which have an answer, until that brings none.
 fn bring_on(stall: &Stall, dir: &Path) {
     stay_on(stall.cpu);
     let mut quiet = 0;
@@ -134,7 +140,8 @@ fn serve(
     Ok(())
 }
 
-/// Looks out for an answer, and takes in what a server says meanwhile: no other thread has to wake up for it. Whoever has something to do on this processor comes first.
+/// Looks out for an answer, and takes in what a server says meanwhile: no other thread has to wake
+/// up for it. Whoever has something to do on this processor comes first.
 fn look_out(patience: &mut Patience, filesystem: &dyn Serve, see: &mut dyn FnMut() -> Sight) {
     if !patience.begins() {
         return;

@@ -180,7 +180,8 @@ impl Tree {
         Ok(Reply::Nothing)
     }
 
-    /// What takes the name `place`, of a file that stays until the kernel has forgotten it if that was its last.
+    /// What takes the name `place`, of a file that stays until the kernel has forgotten it if that
+    /// was its last.
     pub fn lingering(
         &mut self,
         place: Place<'_>,

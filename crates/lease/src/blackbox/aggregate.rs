@@ -13,8 +13,8 @@ pub trait Aggregate {
     /// The value that changes nothing: clients join with it, and leave with it.
     const IDENTITY: Self::Value;
 
-    /// The value that nothing changes, if there is one (there cannot be two). A client stuck at it is a *shield* (BlackBox §4.7): whoever
-    /// sees it sees nothing of anybody else.
+    /// The value that nothing changes, if there is one (there cannot be two). A client stuck at it
+    /// is a *shield* (BlackBox §4.7): whoever sees it sees nothing of anybody else.
     const ABSORBING: Option<Self::Value>;
 
     /// Two values in one: commutative and associative.
@@ -39,7 +39,8 @@ pub trait Aggregate {
     }
 }
 
-/// Whether anybody else says true: what the file system uses, for handles and the six modes (BlackBox §4.3, §4.4).
+/// Whether anybody else says true: what the file system uses, for handles and the six modes
+/// (BlackBox §4.3, §4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Or {}
 

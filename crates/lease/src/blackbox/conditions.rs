@@ -1,8 +1,10 @@
-//! When a lease may be granted: states C-1 to C-3 and D-1 to D-3 for any aggregate (BlackBox §4.6, §4.7).
+//! When a lease may be granted: states C-1 to C-3 and D-1 to D-3 for any aggregate (BlackBox §4.6,
+//! §4.7).
 //!
-//! Let s be what the stuck values of some clients come to. Add one that writes: it may choose the identity, which leaves s; so what all of them come to is the
-//! same whatever is chosen exactly if s combined with any value is s: if s is absorbing. Hence two questions settle everything: does anybody
-//! write, and is s absorbing? Both have answers from how many clients are in each class.
+//! Let s be what the stuck values of some clients come to. Add one that writes: it may choose the
+//! identity, which leaves s; so what all of them come to is the same whatever is chosen exactly if
+//! s combined with any value is s: if s is absorbing. Hence two questions settle everything: does
+//! anybody write, and is s absorbing? Both have answers from how many clients are in each class.
 
 use super::{Aggregate, BlackBox, Class, Own};
 use crate::SessionId;
@@ -10,7 +12,8 @@ use crate::SessionId;
 /// Where the server stands with a request for `OtherRead` by client X (BlackBox §4.6, Fig. C).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateC {
-    /// The stuck values of others are absorbing by themselves: X can be told so, whoever else writes.
+    /// The stuck values of others are absorbing by themselves: X can be told so, whoever else
+    /// writes.
     C1,
     /// Otherwise, and nobody else writes: X can be told what the others are stuck at.
     C2,
@@ -23,7 +26,8 @@ pub enum StateC {
 pub enum StateD {
     /// Every other client is shielded from X's value, or ignores it.
     D1,
-    /// Some client sees X's value, and nobody can become its shield: only recalling `OtherRead` helps.
+    /// Some client sees X's value, and nobody can become its shield: only recalling `OtherRead`
+    /// helps.
     D2,
     /// Some client sees X's value, and a third writes, who may turn out to be its shield.
     D3,
@@ -38,13 +42,15 @@ pub enum Violation {
     /// A client is stuck at a value that does not exist.
     #[error("{0} is stuck at no value")]
     NoSuchValue(SessionId),
-    /// A client is listed without need, or what is worked out from the rest is not what the rest says.
+    /// A client is listed without need, or what is worked out from the rest is not what the rest
+    /// says.
     #[error("counted wrongly")]
     Miscounted,
 }
 
 impl<A: Aggregate> BlackBox<A> {
-    /// Which of C-1 to C-3 holds for a request by `x`, be it granted already or not. Nobody stands for the server itself.
+    /// Which of C-1 to C-3 holds for a request by `x`, be it granted already or not. Nobody stands
+    /// for the server itself.
     pub fn state_c(&self, x: Option<SessionId>) -> StateC {
         self.others_of(x.map(|x| self.class(x))).0
     }
@@ -54,7 +60,8 @@ impl<A: Aggregate> BlackBox<A> {
         self.state_d_of(self.class(x))
     }
 
-    /// Which of C-1 to C-3 holds for a client of this class, and what the others are stuck at: its class is all that matters of a client.
+    /// Which of C-1 to C-3 holds for a client of this class, and what the others are stuck at: its
+    /// class is all that matters of a client.
     pub(super) fn others_of(&self, its: Option<Class<A::Value>>) -> (StateC, A::Value) {
         let stuck = self.stuck_without([its.map(|its| its.own), None]);
         let state = if Some(stuck) == A::ABSORBING {
@@ -79,7 +86,8 @@ impl<A: Aggregate> BlackBox<A> {
         if A::ABSORBING.is_some() && exposed.any(has_third) { StateD::D3 } else { StateD::D2 }
     }
 
-    /// Whether every rule holds: what each client sees is fixed by those who are stuck, and what is counted is what is there.
+    /// Whether every rule holds: what each client sees is fixed by those who are stuck, and what is
+    /// counted is what is there.
     pub fn check(&self) -> Result<(), Violation> {
         if !self.members.is_consistent() {
             return Err(Violation::Miscounted);
@@ -99,13 +107,14 @@ impl<A: Aggregate> BlackBox<A> {
         Ok(())
     }
 
-    /// The classes of the clients, other than one of class `its`, that see its value: they hold `OtherRead`, and the stuck values of all but the two do
-    /// not fix what they see.
+    /// The classes of the clients, other than one of class `its`, that see its value: they hold
+    /// `OtherRead`, and the stuck values of all but the two do not fix what they see.
     pub(super) fn exposed_to(
         &self,
         its: Class<A::Value>,
     ) -> impl Iterator<Item = Class<A::Value>> + use<'_, A> {
-        // With one client less there is no more of a shield: if there is none without X, none is worth looking for.
+        // With one client less there is no more of a shield: if there is none without X, none is
+        // worth looking for.
         let shielded = self.is_absorbing_without([Some(its.own), None]);
         let sees = move |class: &Class<A::Value>| {
             !shielded || !self.is_absorbing_without([Some(its.own), Some(class.own)])
@@ -113,7 +122,8 @@ impl<A: Aggregate> BlackBox<A> {
         self.readers_but(its).filter(sees)
     }
 
-    /// The classes of the clients, other than one of class `its`, whose view would change, or might, if its value became the identity.
+    /// The classes of the clients, other than one of class `its`, whose view would change, or
+    /// might, if its value became the identity.
     pub(super) fn resting_on(
         &self,
         its: Class<A::Value>,
@@ -136,8 +146,8 @@ impl<A: Aggregate> BlackBox<A> {
         all - u32::from(its.is_some_and(|its| its.own == Own::Writing))
     }
 
-    /// What the stuck values come to, without those of (at most) two clients. Who writes has none; who is not listed has the identity, which
-    /// is the same with or without it.
+    /// What the stuck values come to, without those of (at most) two clients. Who writes has none;
+    /// who is not listed has the identity, which is the same with or without it.
     pub(super) fn stuck_without(&self, mut without: [Option<Own<A::Value>>; 2]) -> A::Value {
         let mut all = A::IDENTITY;
         for (class, mut count) in self.members.counts() {

@@ -1,8 +1,9 @@
 //! Who is in which class: all clients of one field in one array, class by class.
 //!
-//! The decisions of BlackBox §4.6 and §4.7 depend on how many clients are in each class, and recalls go to all of one class. So the sessions of a
-//! class stand together, and a client that changes class trades places with one of each class between: the cost of a change is
-//! the number of distinct classes, whatever the number of clients.
+//! The decisions of BlackBox §4.6 and §4.7 depend on how many clients are in each class, and
+//! recalls go to all of one class. So the sessions of a class stand together, and a client that
+//! changes class trades places with one of each class between: the cost of a change is the number
+//! of distinct classes, whatever the number of clients.
 
 use crate::SessionId;
 use hashbrown::HashTable;
@@ -25,7 +26,8 @@ pub enum Own<V> {
 pub struct Class<V> {
     /// What is known of its own value.
     pub own: Own<V>,
-    /// Whether it holds `OtherRead`. What it was told needs no place: as long as the client holds it, that is what the others' stuck values come to.
+    /// Whether it holds `OtherRead`. What it was told needs no place: as long as the client holds
+    /// it, that is what the others' stuck values come to.
     pub reads: bool,
 }
 
@@ -41,10 +43,12 @@ struct Group<V> {
     count: u32,
 }
 
-/// The clients of one field. One or two need no allocation; 100,000 need less than 32 bytes each, see [`Members::bytes`].
+/// The clients of one field. One or two need no allocation; 100,000 need less than 32 bytes each,
+/// see [`Members::bytes`].
 #[derive(Clone, Debug)]
 pub(super) struct Members<V> {
-    /// Group by group. Within a group in no order that means anything: two replicas may differ in it, so nobody may see it.
+    /// Group by group. Within a group in no order that means anything: two replicas may differ in
+    /// it, so nobody may see it.
     sessions: SmallVec<[SessionId; 2]>,
     /// By class, ascending; none is empty.
     groups: SmallVec<[Group<V>; 2]>,
@@ -155,8 +159,9 @@ impl<V: Copy + Ord> Members<V> {
         })
     }
 
-    /// Moves who stands at `at` from one group to the other, each group between one place aside, and says where it is now. A group behind
-    /// the last stands for being listed no more, or not yet.
+    /// Moves who stands at `at` from one group to the other, each group between one place aside,
+    /// and says where it is now. A group behind the last stands for being listed no more, or not
+    /// yet.
     fn carry(&mut self, at: usize, from: usize, to: usize) -> usize {
         let session = self.sessions[at];
         let mut hole = at;
@@ -184,7 +189,8 @@ impl<V: Copy + Ord> Members<V> {
         self.groups.iter().take(group).map(|group| group.count as usize).sum()
     }
 
-    /// Who stands at `at` goes into the hole, and leaves one. The first hole is left by the one that is `carried`.
+    /// Who stands at `at` goes into the hole, and leaves one. The first hole is left by the one
+    /// that is `carried`.
     fn shift(&mut self, at: usize, hole: &mut usize, carried: (SessionId, usize)) {
         if at != *hole {
             if *hole == carried.1 {
@@ -237,7 +243,8 @@ impl<V: Copy + Ord> Members<V> {
         self.give_back();
     }
 
-    /// Memory follows the number of clients down as well: a field that was busy once is one of many that are not.
+    /// Memory follows the number of clients down as well: a field that was busy once is one of many
+    /// that are not.
     fn give_back(&mut self) {
         let half = self.sessions.capacity() / 2;
         if self.sessions.spilled() && self.sessions.len() <= half / 2 {

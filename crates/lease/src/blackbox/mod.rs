@@ -1,21 +1,29 @@
-//! Black-box leases: a client sees what the others' values come to, and nothing else of them (BlackBox §4).
+//! Black-box leases: a client sees what the others' values come to, and nothing else of them
+//! (BlackBox §4).
 //!
-//! Each client has a value of its own on the field, which it may change while it holds `SelfWrite`, and sees an [`Aggregate`] of all other
-//! clients' values while it holds `OtherRead`. Who holds `SelfWrite` can have any value; who does not is *stuck* at the one that it last returned. All
+//! Each client has a value of its own on the field, which it may change while it holds `SelfWrite`,
+//! and sees an [`Aggregate`] of all other clients' values while it holds `OtherRead`. Who holds
+//! `SelfWrite` can have any value; who does not is *stuck* at the one that it last returned. All
 //! that is granted rests on one question: is it the same whatever those who are not stuck choose?
 //!
-//! * [`conditions`](StateC): when a lease may be granted, for any aggregate. With [`Or`] they are those of the report.
-//! * [`procedures`](Policy): what the server does about it: procedures E and F, and the end of a session.
+//! * [`conditions`](StateC): when a lease may be granted, for any aggregate. With [`Or`] they are
+//!   those of the report.
+//! * [`procedures`](Policy): what the server does about it: procedures E and F, and the end of a
+//!   session.
 //!
-//! [`BlackBox`] is one field. It does not know the time, who waits, or what was recalled before: its caller asks again when all that it was told to
-//! recall has been returned. Its caller's duties:
+//! [`BlackBox`] is one field. It does not know the time, who waits, or what was recalled before:
+//! its caller asks again when all that it was told to recall has been returned. Its caller's
+//! duties:
 //!
-//! * Requests on a field are served in the order of arrival, each until it is granted, and nothing is granted past the first. (Then each
-//!   recall brings the first request nearer to its grant, and nothing takes it away again: nobody starves.)
-//! * The end of a session goes before all requests: a request that waits for the session's own answer would wait for ever. It is a return of all that the
-//!   session held, so whoever waits is tried again, other sessions that are ending included.
-//! * What is sent to a client arrives in the order it was sent in, and so does what it sends. A client lets go of what is recalled, whatever it waits for,
-//!   and ignores recalls of what it does not hold.
+//! * Requests on a field are served in the order of arrival, each until it is granted, and nothing
+//!   is granted past the first. (Then each recall brings the first request nearer to its grant, and
+//!   nothing takes it away again: nobody starves.)
+//! * The end of a session goes before all requests: a request that waits for the session's own
+//!   answer would wait for ever. It is a return of all that the session held, so whoever waits is
+//!   tried again, other sessions that are ending included.
+//! * What is sent to a client arrives in the order it was sent in, and so does what it sends. A
+//!   client lets go of what is recalled, whatever it waits for, and ignores recalls of what it does
+//!   not hold.
 
 mod aggregate;
 mod conditions;
@@ -32,9 +40,11 @@ pub use rows::{NotABlackBox, Row};
 use crate::SessionId;
 use members::Members;
 
-/// One field under a black-box lease: what the server knows of each client's value, and who may change or see what.
+/// One field under a black-box lease: what the server knows of each client's value, and who may
+/// change or see what.
 ///
-/// A client that is stuck at the identity and does not see the others is not listed: it costs nothing, and joining is not an event.
+/// A client that is stuck at the identity and does not see the others is not listed: it costs
+/// nothing, and joining is not an event.
 pub struct BlackBox<A: Aggregate> {
     members: Members<A::Value>,
 }
@@ -67,13 +77,15 @@ impl<A: Aggregate> BlackBox<A> {
         class.reads.then(|| self.stuck_without([Some(class.own), None]))
     }
 
-    /// What the values of all but `x` come to, if it is the same whatever those who write choose: what `x` would be told if it were granted `OtherRead` now.
+    /// What the values of all but `x` come to, if it is the same whatever those who write choose:
+    /// what `x` would be told if it were granted `OtherRead` now.
     pub fn others(&self, x: SessionId) -> Option<A::Value> {
         let (state, value) = self.others_of(Some(self.class(x)));
         (state != StateC::C3).then_some(value)
     }
 
-    /// What all clients' values come to, if it is the same whatever those who write choose. For the server itself, never for a client.
+    /// What all clients' values come to, if it is the same whatever those who write choose. For the
+    /// server itself, never for a client.
     pub fn everyone(&self) -> Option<A::Value> {
         let stuck = self.stuck_without([None, None]);
         (self.writers_but(None) == 0 || Some(stuck) == A::ABSORBING).then_some(stuck)

@@ -1,4 +1,5 @@
-//! What the server does about a request: procedures E and F (BlackBox §4.8, §4.9), and the end of a session.
+//! What the server does about a request: procedures E and F (BlackBox §4.8, §4.9), and the end of a
+//! session.
 
 use super::{Aggregate, BlackBox, Class, Own, StateC, StateD};
 use crate::{Kind, SessionId};
@@ -28,7 +29,8 @@ impl SubLease {
     }
 }
 
-/// A lease to be asked back. The session is the addressee: for whom it is asked back is nobody's business.
+/// A lease to be asked back. The session is the addressee: for whom it is asked back is nobody's
+/// business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Recall {
     /// Who holds it.
@@ -44,7 +46,8 @@ pub enum Answer<V> {
     Held(V),
     /// From now on the client has the lease.
     Granted(V),
-    /// All of this is to be asked back, in the order of sessions; when all of it was returned, the request is to be made again.
+    /// All of this is to be asked back, in the order of sessions; when all of it was returned, the
+    /// request is to be made again.
     Recall(Vec<Recall>),
 }
 
@@ -53,7 +56,8 @@ pub enum Answer<V> {
 pub enum Departure {
     /// Nothing is known of it any more.
     Gone,
-    /// All of this is to be asked back first; when all of it was returned, the session is to be ended again.
+    /// All of this is to be asked back first; when all of it was returned, the session is to be
+    /// ended again.
     Recall(Vec<Recall>),
 }
 
@@ -71,16 +75,19 @@ pub struct Policy {
 pub enum SelfWrites {
     /// All that may matter: one round, many messages.
     All,
-    /// 1, then 2, then 4, ...: few messages where one in two is absorbing, and a number of rounds that grows with the logarithm of the clients.
+    /// 1, then 2, then 4, ...: few messages where one in two is absorbing, and a number of rounds
+    /// that grows with the logarithm of the clients.
     Growing,
 }
 
-/// What is done for a client that wants to write while others see it and somebody may be their shield (D-3).
+/// What is done for a client that wants to write while others see it and somebody may be their
+/// shield (D-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unshielded {
     /// `OtherRead` is recalled from all that see it: one round that is sure to help.
     RecallReaders,
-    /// `SelfWrite` is recalled from those that may turn out to be shields; who sees the client keeps its `OtherRead` if one does.
+    /// `SelfWrite` is recalled from those that may turn out to be shields; who sees the client
+    /// keeps its `OtherRead` if one does.
     CoerceShield,
 }
 
@@ -97,7 +104,8 @@ impl Default for Policy {
 }
 
 impl<A: Aggregate> BlackBox<A> {
-    /// Procedure E: `x` asks for `OtherRead` (BlackBox §4.8, Fig. E). `round` says how often recalls for this request have been returned.
+    /// Procedure E: `x` asks for `OtherRead` (BlackBox §4.8, Fig. E). `round` says how often
+    /// recalls for this request have been returned.
     pub fn ask_other_read(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<A::Value> {
         let its = self.class(x);
         // E-1: X has it already.
@@ -111,24 +119,26 @@ impl<A: Aggregate> BlackBox<A> {
         answer
     }
 
-    /// The server asks for itself what the values of all clients come to: procedure E for one who has no value of its own, and keeps no
-    /// lease.
+    /// The server asks for itself what the values of all clients come to: procedure E for one who
+    /// has no value of its own, and keeps no lease.
     pub fn ask_everyone(&self, policy: Policy, round: u32) -> Answer<A::Value> {
         self.look_at_others(None, policy, round)
     }
 
-    /// Procedure F: `x` asks for `SelfWrite` (BlackBox §4.9, Fig. F). `round` says how often recalls for this request have been returned.
+    /// Procedure F: `x` asks for `SelfWrite` (BlackBox §4.9, Fig. F). `round` says how often
+    /// recalls for this request have been returned.
     ///
-    /// The report counts shields, which only an aggregate has where one client alone can be absorbing. In general form: no shields means that the others' stuck values are
-    /// not absorbing; one shield, that they are, and not without the client that is asked about.
+    /// The report counts shields, which only an aggregate has where one client alone can be
+    /// absorbing. In general form: no shields means that the others' stuck values are not
+    /// absorbing; one shield, that they are, and not without the client that is asked about.
     pub fn ask_self_write(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<()> {
         // F-1: X has it already.
         let its = self.class(x);
         if its.own == Own::Writing {
             return Answer::Held(());
         }
-        // F-2 to F-4: with no shields, who is exposed is everybody else that holds OtherRead (F-3); with one, that shield, if it does
-        // (F-4); with two, nobody.
+        // F-2 to F-4: with no shields, who is exposed is everybody else that holds OtherRead (F-3);
+        // with one, that shield, if it does (F-4); with two, nobody.
         let recalls = match (self.state_d_of(its), policy.unshielded) {
             // F-5 (two shields, or one that ignores X), F-8 (no shields, and all others ignore X).
             (StateD::D1, _) => {
@@ -145,10 +155,12 @@ impl<A: Aggregate> BlackBox<A> {
         Answer::Recall(recalls)
     }
 
-    /// The session `x` ends, or is given up: a self-write to the identity, after which nothing is known of it (departs from BlackBox §4.7: because the identity is one
-    /// value of many, only those are recalled whose view rests on the one that goes).
+    /// The session `x` ends, or is given up: a self-write to the identity, after which nothing is
+    /// known of it (departs from BlackBox §4.7: because the identity is one value of many, only
+    /// those are recalled whose view rests on the one that goes).
     ///
-    /// It is over for `x` at the first call: whatever it was granted is void. Its value stays until no other client's view rests on it.
+    /// It is over for `x` at the first call: whatever it was granted is void. Its value stays until
+    /// no other client's view rests on it.
     pub fn leave(&mut self, x: SessionId) -> Departure {
         let its = Class { reads: false, ..self.class(x) };
         self.put(x, its);
@@ -169,7 +181,8 @@ impl<A: Aggregate> BlackBox<A> {
         round: u32,
     ) -> Answer<A::Value> {
         match self.others_of(x.map(|(_, its)| its)) {
-            // E-2, E-3: C-1, and X is told the absorbing value. E-4, E-5: C-2, and X is told what the others are stuck at.
+            // E-2, E-3: C-1, and X is told the absorbing value. E-4, E-5: C-2, and X is told what
+            // the others are stuck at.
             (StateC::C1 | StateC::C2, value) => Answer::Granted(value),
             // E-6: C-3, by elimination.
             (StateC::C3, _) => {
@@ -179,7 +192,8 @@ impl<A: Aggregate> BlackBox<A> {
         }
     }
 
-    /// D-3: the others' `SelfWrite`s that may come back with a shield. One client alone that is exposed is no shield for itself.
+    /// D-3: the others' `SelfWrite`s that may come back with a shield. One client alone that is
+    /// exposed is no shield for itself.
     fn coerced_for(
         &self,
         (x, its): (SessionId, Class<A::Value>),
@@ -199,7 +213,8 @@ impl<A: Aggregate> BlackBox<A> {
         classes.filter(|class| class.own == Own::Writing).collect()
     }
 
-    /// A recall of `lease` from everybody in these classes but `x`. In the order of sessions, so that every replica says the same.
+    /// A recall of `lease` from everybody in these classes but `x`. In the order of sessions, so
+    /// that every replica says the same.
     fn all_in(&self, classes: Vec<Class<A::Value>>, x: Option<SessionId>, lease: SubLease) -> Vec<Recall> {
         let asked = self.members.classes().filter(|(class, _)| classes.contains(class));
         let sessions = asked.flat_map(|(_, sessions)| sessions).copied();

@@ -46,7 +46,8 @@ impl<A: Aggregate> BlackBox<A> {
         Ok(field)
     }
 
-    /// The field of these clients, whatever they hold: [`BlackBox::check`] says whether that can be.
+    /// The field of these clients, whatever they hold: [`BlackBox::check`] says whether that can
+    /// be.
     pub(crate) fn of(rows: impl IntoIterator<Item = Row<A::Value>>) -> BlackBox<A> {
         let mut field = BlackBox::new();
         for row in rows {

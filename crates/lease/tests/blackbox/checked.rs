@@ -1,9 +1,13 @@
-//! The models, checked to their last state; and that the checker finds what is wrong when something is.
+//! The models, checked to their last state; and that the checker finds what is wrong when something
+//! is.
 //!
-//! What is shown of every state: what a client sees is so; nobody writes without `SelfWrite`; nothing is recalled where the grant would be right. That every
-//! request is served is shown by its parts, since the space has cycles (clients may write, and come and go, for ever), in which stateright's `eventually` finds
-//! nothing: while anybody waits, a recall or its answer is on the way; each of those that arrives brings the server nearer to what the first that waits needs back; and nothing that
-//! any client does takes it further away. Nearness is a number, so if what is sent arrives and recalled clients answer, the first is served, and then the next.
+//! What is shown of every state: what a client sees is so; nobody writes without `SelfWrite`;
+//! nothing is recalled where the grant would be right. That every request is served is shown by its
+//! parts, since the space has cycles (clients may write, and come and go, for ever), in which
+//! stateright's `eventually` finds nothing: while anybody waits, a recall or its answer is on the
+//! way; each of those that arrives brings the server nearer to what the first that waits needs
+//! back; and nothing that any client does takes it further away. Nearness is a number, so if what
+//! is sent arrives and recalled clients answer, the first is served, and then the next.
 
 use crate::definition::Enumerable;
 use crate::model::{Fault, System};
@@ -12,7 +16,8 @@ use lease::blackbox::{BoundedMax, Or, Policy, SaturatingCount, SelfWrites, Unshi
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 use std::marker::PhantomData;
 
-/// Clients that ask for one lease at a time, and let go of nothing unasked; all messages are in flight for a while.
+/// Clients that ask for one lease at a time, and let go of nothing unasked; all messages are in
+/// flight for a while.
 fn system<A>(clients: usize) -> System<A> {
     System {
         clients,

@@ -1,4 +1,5 @@
-//! What may be granted, by its definition: every completion of what is not stuck is tried (BlackBox §4.6, §4.7).
+//! What may be granted, by its definition: every completion of what is not stuck is tried (BlackBox
+//! §4.6, §4.7).
 
 use lease::SessionId;
 use lease::blackbox::{Aggregate, BlackBox, BoundedMax, Or, Own, SaturatingCount};
@@ -28,7 +29,8 @@ impl<const MAX: u32> Enumerable for SaturatingCount<MAX> {
     }
 }
 
-/// The exclusive or: a monoid without an absorbing element, so there are no shields and nothing to coerce.
+/// The exclusive or: a monoid without an absorbing element, so there are no shields and nothing to
+/// coerce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parity {}
 

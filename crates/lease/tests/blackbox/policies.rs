@@ -1,4 +1,5 @@
-//! What each policy costs: recalls and rounds (times that a request waits for returns), on twelve clients that open, close and look.
+//! What each policy costs: recalls and rounds (times that a request waits for returns), on twelve
+//! clients that open, close and look.
 
 use lease::SessionId;
 use lease::blackbox::{Answer, BlackBox, Or, Policy, Recall, SelfWrites, SubLease, Unshielded};
@@ -44,7 +45,8 @@ impl Run {
     }
 }
 
-/// Recalls and rounds of requests of which one in `looks` wants to know of the others, and the rest open (`opens` of 100) or close.
+/// Recalls and rounds of requests of which one in `looks` wants to know of the others, and the rest
+/// open (`opens` of 100) or close.
 fn run(policy: Policy, looks: u64, opens: u64) -> (u64, u64) {
     let (field, open) = (BlackBox::new(), [false; CLIENTS]);
     let mut run = Run { field, open, recalls: 0, rounds: 0 };
@@ -83,7 +85,8 @@ fn what_each_policy_costs() {
             .map(|(recalls, rounds)| format!("{} {}", recalls * 1_000 / REQUESTS, rounds * 1_000 / REQUESTS))
             .collect();
         println!("one in {looks} looks, {opens} of 100 open: {}", each.join(" | "));
-        // A subset is recalled in the hope that it is enough: never more recalls for a look, and as many rounds at least.
+        // A subset is recalled in the hope that it is enough: never more recalls for a look, and as
+        // many rounds at least.
         assert!(costs[2].0 <= costs[0].0 && costs[2].1 >= costs[0].1, "{costs:?}");
     }
 }

@@ -200,8 +200,8 @@ proptest! {
         }
     }
 
-    /// What a client is told depends on the others' values only through the aggregate: two fields that differ in who holds what, and not in that,
-    /// give it the same answers.
+    /// What a client is told depends on the others' values only through the aggregate: two fields
+    /// that differ in who holds what, and not in that, give it the same answers.
     #[test]
     fn the_same_aggregate_looks_the_same(one in prop::collection::vec(step(5), 0..60), two in prop::collection::vec(step(5), 0..60)) {
         let (mut one, mut two) = (field_after(&one), field_after(&two));

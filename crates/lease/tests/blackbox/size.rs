@@ -3,7 +3,8 @@
 use lease::SessionId;
 use lease::blackbox::{Answer, BlackBox, Or, Policy};
 
-/// `clients` clients that have all had a value of their own, every other of them true, and see the others.
+/// `clients` clients that have all had a value of their own, every other of them true, and see the
+/// others.
 fn field(clients: u64) -> BlackBox<Or> {
     let mut field = BlackBox::new();
     for x in (0..clients).map(session) {

@@ -1,6 +1,7 @@
 //! The report's state diagrams and flow charts, row by row (BlackBox §4.6 to §4.9, Figs. C to F).
 //!
-//! A field is written as its clients: `x=T` is stuck TRUE, `x=F` stuck FALSE, `x=w` writes; an `r` behind it holds `OtherRead`.
+//! A field is written as its clients: `x=T` is stuck TRUE, `x=F` stuck FALSE, `x=w` writes; an `r`
+//! behind it holds `OtherRead`.
 
 use lease::SessionId;
 use lease::blackbox::{
@@ -126,7 +127,8 @@ fn d_1_no_client_is_a_shield_for_itself() {
 
 #[test]
 fn d_2_another_sees_x_and_nobody_else_writes() {
-    // X is no shield for others from itself, and the writing of the one to be shielded is of no use to it.
+    // X is no shield for others from itself, and the writing of the one to be shielded is of no use
+    // to it.
     for clients in ["y=Fr", "y=Tr", "x=T y=Fr", "y=Tr z=Fr", "x=T y=wr"] {
         assert_eq!(state_d(clients), StateD::D2, "{clients}");
     }
@@ -390,7 +392,8 @@ fn shields_of_a_count_are_several_clients_together() {
     for (name, others) in [("x", 3), ("y", 3), ("z", 2), ("w", 3)] {
         assert_eq!(it.ask_other_read(client(name), Policy::FARSITE, 0), Answer::Granted(others));
     }
-    // Without x, y and z come to 3: w is shielded. Each of the two is needed for that, so neither is.
+    // Without x, y and z come to 3: w is shielded. Each of the two is needed for that, so neither
+    // is.
     let yz = recalls("y z", SubLease::OtherRead);
     it.return_other_read(client("x")).expect("held");
     assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 0), Answer::Recall(yz));

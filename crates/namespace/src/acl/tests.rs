@@ -92,7 +92,8 @@ fn golden_bytes() {
 
 #[test]
 fn access() {
-    // The file belongs to user 1 and group 10; of each row the asker, what is wanted, and whether the list permits it.
+    // The file belongs to user 1 and group 10; of each row the asker, what is wanted, and whether
+    // the list permits it.
     let rows = [
         ("u::rw- g::r-- o::---", 1, 1, 6, true),
         ("u::rw- g::r-- o::rwx", 1, 1, 1, false), // the owner's entry decides

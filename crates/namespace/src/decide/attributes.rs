@@ -37,8 +37,9 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Reading moves the access time, and no other: what a file is has not changed. Whoever may read the attributes may do that, as many as do: the latest counts, in whatever order they
-/// come, and nobody is asked to let go of what it was told for that.
+/// Reading moves the access time, and no other: what a file is has not changed. Whoever may read
+/// the attributes may do that, as many as do: the latest counts, in whatever order they come, and
+/// nobody is asked to let go of what it was told for that.
 pub(super) fn accessed<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -50,7 +51,8 @@ pub(super) fn accessed<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Files are given away by whom a capability lets. An owner may pass a file to a group of his, and may "change" what stays.
+/// Files are given away by whom a capability lets. An owner may pass a file to a group of his, and
+/// may "change" what stays.
 fn may_set_owner(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Result<(), Stop> {
     let owner = cred.uid == old.uid;
     let uid = change.uid.is_none_or(|uid| owner && uid == old.uid);
@@ -75,7 +77,8 @@ fn may_set_mode(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Resu
     if owns(old, cred) { Ok(()) } else { Err(Error::NotPermitted.into()) }
 }
 
-/// Both times to now: who may write the file does that by writing it. Anything else, one time alone included, is for its owner (POSIX utimensat).
+/// Both times to now: who may write the file does that by writing it. Anything else, one time alone
+/// included, is for its owner (POSIX utimensat).
 fn may_set_times<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -124,8 +127,8 @@ fn follow_mode<K: Knowledge + ?Sized>(
     if (old.mode ^ new.mode) & 0o777 == 0 {
         return Ok(());
     }
-    // Read first: nearly all files have no list, and then nothing of the field is written. Nobody adds one meanwhile, as that changes
-    // attributes too.
+    // Read first: nearly all files have no list, and then nothing of the field is written. Nobody
+    // adds one meanwhile, as that changes attributes too.
     if let Some(mut acl) = stored_acl(case, file, &ACCESS_LABEL)? {
         case.xattr(file, &ACCESS_LABEL, Kind::Write)?;
         acl.set_mode_bits(new.mode);

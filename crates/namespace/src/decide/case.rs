@@ -25,9 +25,10 @@ impl From<Error> for Stop {
 
 /// See the module.
 ///
-/// A rule asks for each field with the kind of lease that its *success* needs. Where that is `Write` and only `Read` is held, the value
-/// serves to go on (the operation may be refused, and then reading was enough) and the lease is noted as wanted. So a rule that
-/// comes to its end has succeeded if nothing is wanted.
+/// A rule asks for each field with the kind of lease that its *success* needs. Where that is
+/// `Write` and only `Read` is held, the value serves to go on (the operation may be refused, and
+/// then reading was enough) and the lease is noted as wanted. So a rule that comes to its end has
+/// succeeded if nothing is wanted.
 pub(super) struct Case<'k, K: ?Sized> {
     rules: Rules,
     knowledge: &'k K,
@@ -136,8 +137,8 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 
-    /// What the others' values of a black box come to. If that is not known the rule goes on with FALSE: all that it can do then is find what else
-    /// it wants.
+    /// What the others' values of a black box come to. If that is not known the rule goes on with
+    /// FALSE: all that it can do then is find what else it wants.
     pub fn others(&mut self, file: &FileId, field: Field) -> Result<bool, Stop> {
         match self.knowledge.others(file, &field) {
             Known::Used(value) => Ok(value),

@@ -13,7 +13,8 @@ use crate::{
 use ident::FileId;
 use lease::{Kind, Label};
 
-/// Whether `new.file` was unused is for who manages reservations to say: integers are never given out twice.
+/// Whether `new.file` was unused is for who manages reservations to say: integers are never given
+/// out twice.
 pub(super) fn create<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     dir: &FileId,
@@ -110,8 +111,9 @@ impl Born {
     }
 }
 
-/// Mode before umask or default list, and group. What is made in a set-gid directory belongs to its group, and a directory there
-/// passes that on. A set-gid program for a group that the maker is not in would be a way into the group (Linux' `mode_strip_sgid`).
+/// Mode before umask or default list, and group. What is made in a set-gid directory belongs to its
+/// group, and a directory there passes that on. A set-gid program for a group that the maker is not
+/// in would be a way into the group (Linux' `mode_strip_sgid`).
 fn mode_and_group(parent: &Attributes, new: &NewFile, cred: &Cred) -> (u16, u32) {
     let passes_group_on = parent.mode & SET_GID != 0;
     let gid = if passes_group_on { parent.gid } else { cred.gid };

@@ -1,4 +1,5 @@
-//! Locks of byte ranges: POSIX fcntl, BSD flock. They need a handle and no more permission than that took, which is the front door's business.
+//! Locks of byte ranges: POSIX fcntl, BSD flock. They need a handle and no more permission than
+//! that took, which is the front door's business.
 
 use super::Decided;
 use super::case::Case;
@@ -6,7 +7,8 @@ use crate::{Answer, Effect, Error, Knowledge, LOCKS_MAX, LockChange, LockKind, L
 use ident::FileId;
 use lease::{Field, Kind};
 
-/// Locks, unlocks, raises or lowers. A conflict is knowledge like any other: a second try that fails for the same reason costs no message (Farsite §6).
+/// Locks, unlocks, raises or lowers. A conflict is knowledge like any other: a second try that
+/// fails for the same reason costs no message (Farsite §6).
 pub(super) fn lock<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,

@@ -1,5 +1,5 @@
-//! The one function that says what an operation does: on the client under its leases, on the server when it chooses what to grant, and on
-//! the server again when it replays.
+//! The one function that says what an operation does: on the client under its leases, on the server
+//! when it chooses what to grant, and on the server again when it replays.
 
 mod attributes;
 mod case;
@@ -31,12 +31,13 @@ type Decided = Result<Answer, Stop>;
 
 /// Decides `operation` by these rules, on what is known.
 ///
-/// Pure and monotone: with more knowledge an answer other than [`Verdict::Unknown`] stays the same. That holds because every rule is a straight line of
-/// questions: what it asks next depends only on the operation and on what it was told before, and it stops at the first question that
-/// is not answered. Nothing depends on *not* knowing.
+/// Pure and monotone: with more knowledge an answer other than [`Verdict::Unknown`] stays the same.
+/// That holds because every rule is a straight line of questions: what it asks next depends only on
+/// the operation and on what it was told before, and it stops at the first question that is not
+/// answered. Nothing depends on *not* knowing.
 ///
-/// What is refused does not depend on leases to write, so a refusal can be proved by read leases alone: whether a field may be written counts only
-/// when all else has succeeded.
+/// What is refused does not depend on leases to write, so a refusal can be proved by read leases
+/// alone: whether a field may be written counts only when all else has succeeded.
 pub fn decide<K: Knowledge + ?Sized>(rules: Rules, operation: &Operation, knowledge: &K) -> Verdict {
     let mut case = Case::new(rules, knowledge);
     match rule(operation, &mut case) {
@@ -48,8 +49,8 @@ pub fn decide<K: Knowledge + ?Sized>(rules: Rules, operation: &Operation, knowle
     }
 }
 
-/// Every field that a refusal rests on: those asked for on the way to it. Found by going that way again, so that what succeeds need not keep
-/// a record.
+/// Every field that a refusal rests on: those asked for on the way to it. Found by going that way
+/// again, so that what succeeds need not keep a record.
 fn evidence<K: Knowledge + ?Sized>(rules: Rules, operation: &Operation, knowledge: &K) -> Vec<Lease> {
     let traced = Traced::new(knowledge);
     // Decides as it did before: the knowledge is the same.

@@ -1,7 +1,8 @@
-//! Handles as Windows has them, POSIX' among them: opening, the deletion disposition, and what the last close does (BlackBox §3.3, §4.3, §4.4).
+//! Handles as Windows has them, POSIX' among them: opening, the deletion disposition, and what the
+//! last close does (BlackBox §3.3, §4.3, §4.4).
 //!
-//! What others have open is knowledge, never a lease refused: a second try that fails for the same reason costs no message (Farsite §6, "The lease
-//! mechanism is not overloaded with semantics").
+//! What others have open is knowledge, never a lease refused: a second try that fails for the same
+//! reason costs no message (Farsite §6, "The lease mechanism is not overloaded with semantics").
 
 use super::Decided;
 use super::case::Case;
@@ -12,7 +13,8 @@ use crate::{Answer, Cred, Disposition, Effect, Error, FileKind, Knowledge, Link,
 use ident::FileId;
 use lease::{Field, Kind, Mode, Open};
 
-/// One more handle. It conflicts with this client's own others as with anybody's; what is true of those already needs no leave to become so.
+/// One more handle. It conflicts with this client's own others as with anybody's; what is true of
+/// those already needs no leave to become so.
 pub(super) fn open<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -23,7 +25,8 @@ pub(super) fn open<K: Knowledge + ?Sized>(
 ) -> Decided {
     access(case, file, mask, cred)?;
     if u16::from(mask) & WRITE != 0 {
-        // Nothing of the answer rests on it: whoever writes has to know how what he writes is to be spread.
+        // Nothing of the answer rests on it: whoever writes has to know how what he writes is to be
+        // spread.
         case.policy(file)?;
     }
     if case.disposition(file, Kind::Read)?.is_some() {
@@ -43,7 +46,8 @@ pub(super) fn open<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Sets the deletion disposition, or takes it back. Setting it is what deletes, so what unlink and rmdir ask is asked here, and not at the last close.
+/// Sets the deletion disposition, or takes it back. Setting it is what deletes, so what unlink and
+/// rmdir ask is asked here, and not at the last close.
 pub(super) fn set_disposition<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -76,8 +80,9 @@ pub(super) fn set_disposition<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// The last handle was closed, as this client says of its own and knows of the others'. What has no links dies; of what has, the link goes that the disposition
-/// names. If that cannot be, deletion is off: [`Error::Invalid`] only says that nothing was pending.
+/// The last handle was closed, as this client says of its own and knows of the others'. What has no
+/// links dies; of what has, the link goes that the disposition names. If that cannot be, deletion
+/// is off: [`Error::Invalid`] only says that nothing was pending.
 pub(super) fn dispose<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,

@@ -1,4 +1,5 @@
-//! Who may do what: mode bits, access control lists, sticky directories; as Linux has them (fs/namei.c).
+//! Who may do what: mode bits, access control lists, sticky directories; as Linux has them
+//! (fs/namei.c).
 
 use super::case::{Case, Stop};
 use crate::acl::{ACCESS_LABEL, Acl};
@@ -16,8 +17,9 @@ pub(super) const STICKY: u16 = 0o1000;
 
 /// Whether `cred` may do all of `wanted`.
 ///
-/// The access control list is asked for only where it can count: not for the owner or for whom a capability lets, and, as in Linux, not where the group's bits (which
-/// then are its mask) are all zero.
+/// The access control list is asked for only where it can count: not for the owner or for whom a
+/// capability lets, and, as in Linux, not where the group's bits (which then are its mask) are all
+/// zero.
 pub(super) fn permits<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -87,7 +89,8 @@ pub(super) fn enter<K: Knowledge + ?Sized>(
     Ok(attributes)
 }
 
-/// Whether the asker may bind and unbind labels of `dir`; nobody may in a directory that was removed while it was open.
+/// Whether the asker may bind and unbind labels of `dir`; nobody may in a directory that was
+/// removed while it was open.
 pub(super) fn may_change<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     dir: &FileId,
@@ -104,7 +107,8 @@ pub(super) fn may_change<K: Knowledge + ?Sized>(
     Ok(())
 }
 
-/// Whether the asker may take `file` out of a directory: from a sticky one only its owner or the file's.
+/// Whether the asker may take `file` out of a directory: from a sticky one only its owner or the
+/// file's.
 pub(super) fn may_take<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     dir: &Attributes,

@@ -29,8 +29,9 @@ pub(super) struct Published {
     pub ctime: Timestamp,
 }
 
-/// The new head's `occupied` is all that a head can tell: exact for inline content (what is sealed in it), and for [`ContentChange::None`]. With
-/// [`ContentChange::Extents`] it is the *old* one, and who carries the effect out adds what the extents' rows gain and subtracts what they, and the
+/// The new head's `occupied` is all that a head can tell: exact for inline content (what is sealed
+/// in it), and for [`ContentChange::None`]. With [`ContentChange::Extents`] it is the *old* one,
+/// and who carries the effect out adds what the extents' rows gain and subtracts what they, and the
 /// inline content that goes, lose.
 pub(super) fn publish<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
@@ -81,7 +82,8 @@ fn makes_sense(old: &ContentHead, size: u64, change: &ContentChange) -> bool {
     }
 }
 
-/// Whether a change that `seals` something or not may say this of the file's key: never another one, and one before anything is sealed.
+/// Whether a change that `seals` something or not may say this of the file's key: never another
+/// one, and one before anything is sealed.
 fn is_key(old: &ContentHead, new: Option<&[u8; 32]>, seals: bool) -> bool {
     match (&old.key, new) {
         (Some(old), Some(new)) => old == new,

@@ -1,4 +1,5 @@
-//! rename, with replacement, without, and exchange: up to four files (two directories, the moved file, the target), of which Farsite §4.2 has three.
+//! rename, with replacement, without, and exchange: up to four files (two directories, the moved
+//! file, the target), of which Farsite §4.2 has three.
 
 use super::Decided;
 use super::case::{Case, Stop};
@@ -92,8 +93,9 @@ impl Rename<'_> {
     }
 }
 
-/// Whether a directory may get another parent: that changes the directory itself (its `..`), and it may not end up below itself. Only a server
-/// knows what is above what, so this is where a client's decision ends.
+/// Whether a directory may get another parent: that changes the directory itself (its `..`), and it
+/// may not end up below itself. Only a server knows what is above what, so this is where a client's
+/// decision ends.
 fn may_go<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     r: &Rename<'_>,
@@ -113,7 +115,8 @@ fn may_go<K: Knowledge + ?Sized>(
     Ok(())
 }
 
-/// `entry` stands at `new` from now on and no longer at `old`; the label there is somebody else's to unbind.
+/// `entry` stands at `new` from now on and no longer at `old`; the label there is somebody else's
+/// to unbind.
 fn place<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     r: &Rename<'_>,

@@ -1,5 +1,5 @@
-//! What an operation must be whatever the state: keeps nonsense out before anything is asked. A correct client never sends any, so a server that
-//! meets it has met another kind.
+//! What an operation must be whatever the state: keeps nonsense out before anything is asked. A
+//! correct client never sends any, so a server that meets it has met another kind.
 
 use crate::{
     AttributeChange, FileKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp,

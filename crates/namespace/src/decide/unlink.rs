@@ -49,12 +49,14 @@ pub(super) fn must_be_empty<K: Knowledge + ?Sized>(
     Ok(())
 }
 
-/// `file` is no longer linked as `link`. With its last link it dies, or is orphaned if anybody has it open: this client, as the operation
-/// says, or somebody else, as its other-value does (BlackBox §4.3). Either answer is success, so nobody has to close anything for it.
+/// `file` is no longer linked as `link`. With its last link it dies, or is orphaned if anybody has
+/// it open: this client, as the operation says, or somebody else, as its other-value does (BlackBox
+/// §4.3). Either answer is success, so nobody has to close anything for it.
 ///
-/// To die, no lease on content is needed: whoever has unpublished content of a file without a name or handle has nothing that anybody
-/// could miss, so a [`crate::Operation::Publish`] that finds its file gone ([`Error::Stale`]) lost nothing. The other
-/// fields need none because each of their changes changes attributes too, or needs a handle or a child.
+/// To die, no lease on content is needed: whoever has unpublished content of a file without a name
+/// or handle has nothing that anybody could miss, so a [`crate::Operation::Publish`] that finds its
+/// file gone ([`Error::Stale`]) lost nothing. The other fields need none because each of their
+/// changes changes attributes too, or needs a handle or a child.
 pub(super) fn lose_link<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,

@@ -1,4 +1,5 @@
-//! Extended attributes, and the access control lists among them: Linux' fs/xattr.c and fs/posix_acl.c.
+//! Extended attributes, and the access control lists among them: Linux' fs/xattr.c and
+//! fs/posix_acl.c.
 
 use super::Decided;
 use super::case::{Case, Stop};
@@ -17,11 +18,13 @@ use std::sync::LazyLock;
 pub const XATTR_BYTES_MAX: usize = 65_536;
 /// All names of one file with a zero byte after each, in bytes (Linux' XATTR_LIST_MAX).
 pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
-/// Names and values of one file, in bytes; access lists beyond that, which are two values at most, are never refused.
+/// Names and values of one file, in bytes; access lists beyond that, which are two values at most,
+/// are never refused.
 pub const XATTRS_BYTES_MAX: usize = 256 << 10;
 
-/// The attribute that says how a file's content is to be spread over hosts ([`Spread`]): what is made in a directory has the directory's. No part of it is the user's to
-/// list or copy, so it has no usual name.
+/// The attribute that says how a file's content is to be spread over hosts ([`Spread`]): what is
+/// made in a directory has the directory's. No part of it is the user's to list or copy, so it has
+/// no usual name.
 pub const POLICY: &[u8] = b"leasehold.policy";
 /// The same.
 pub static POLICY_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(POLICY));
@@ -38,7 +41,8 @@ enum Class {
     Trusted,
     /// Everybody reads, administrators write.
     Security,
-    /// The capabilities of a program. The kernel removes them, as the user, whenever a user writes to the file or chowns it.
+    /// The capabilities of a program. The kernel removes them, as the user, whenever a user writes
+    /// to the file or chowns it.
     Capability,
     /// An access control list.
     Acl(AclKind),
@@ -139,7 +143,8 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// A file's attributes go along with leases on it, so what a message holds bounds them. ext4 says ENOSPC, too.
+/// A file's attributes go along with leases on it, so what a message holds bounds them. ext4 says
+/// ENOSPC, too.
 fn must_fit<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -253,7 +258,8 @@ fn may_write<K: Knowledge + ?Sized>(
         let needed = if class == Class::Capability { Capability::Setfcap } else { Capability::SysAdmin };
         return if cred.has(needed) { Ok(()) } else { Err(Error::NotPermitted.into()) };
     }
-    // In a sticky directory everybody may make files, and could hang attributes on the directory without end.
+    // In a sticky directory everybody may make files, and could hang attributes on the directory
+    // without end.
     let sticky = attributes.kind == FileKind::Directory && attributes.mode & STICKY != 0;
     if !has_user_attributes(attributes) || (sticky && !owns(attributes, cred)) {
         return Err(Error::NotPermitted.into());
@@ -261,7 +267,8 @@ fn may_write<K: Knowledge + ?Sized>(
     if permits(case, file, attributes, cred, WRITE)? { Ok(()) } else { Err(Error::AccessDenied.into()) }
 }
 
-/// Permission bits of anything else do not say who may fill a disk with attributes (Linux' `xattr_permission`).
+/// Permission bits of anything else do not say who may fill a disk with attributes (Linux'
+/// `xattr_permission`).
 fn has_user_attributes(attributes: &Attributes) -> bool {
     matches!(attributes.kind, FileKind::Regular | FileKind::Directory)
 }

@@ -38,7 +38,8 @@ pub struct World {
     next: u64,
 }
 
-/// Names that fold together, that only look alike, that are no text, and as long as can be: of each kind few, so that they meet.
+/// Names that fold together, that only look alike, that are no text, and as long as can be: of each
+/// kind few, so that they meet.
 const LABELS: [&[u8]; 14] = [
     b"a",
     b"b",

@@ -1,13 +1,15 @@
 //! Situations, operations and outcomes as rows of text.
 //!
-//! A situation has a line for each file: path, mode as `ls` prints it, owner and group, and for a further link `= path`. The root
-//! is `.`, 0755 and root's unless said otherwise.
+//! A situation has a line for each file: path, mode as `ls` prints it, owner and group, and for a
+//! further link `= path`. The root is `.`, 0755 and root's unless said otherwise.
 //!
-//! A row is `asker operation -> outcome; what holds afterwards; ...`, the asker being `uid:gid,gid...+CAPABILITY+CAPABILITY...`, what holds afterwards
-//! `path mode owner:group`, `path links n`, `path is path` (as it was before), `path gone`.
+//! A row is `asker operation -> outcome; what holds afterwards; ...`, the asker being
+//! `uid:gid,gid...+CAPABILITY+CAPABILITY...`, what holds afterwards `path mode owner:group`,
+//! `path links n`, `path is path` (as it was before), `path gone`.
 //!
-//! The rows were also run on ext4 and tmpfs of Linux 6.18. They give the same, but for what is the kernel's own and not decided here: it follows
-//! symbolic links on the way, and may refuse links to other users' files (fs.protected_hardlinks).
+//! The rows were also run on ext4 and tmpfs of Linux 6.18. They give the same, but for what is the
+//! kernel's own and not decided here: it follows symbolic links on the way, and may refuse links to
+//! other users' files (fs.protected_hardlinks).
 
 #![allow(dead_code, reason = "each test uses its part")]
 

@@ -1,5 +1,5 @@
-//! A whole file system in memory: authoritative state that knows everything, the same seen through a set of leases, and what every verdict on it
-//! must satisfy.
+//! A whole file system in memory: authoritative state that knows everything, the same seen through
+//! a set of leases, and what every verdict on it must satisfy.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -292,7 +292,8 @@ pub fn decide_traced(rules: Rules, tree: &Tree, operation: &Operation) -> (Verdi
     (verdict, traced.into_leases())
 }
 
-/// Decides on the whole state, after making sure that the proof of the verdict suffices and has nothing superfluous in it.
+/// Decides on the whole state, after making sure that the proof of the verdict suffices and has
+/// nothing superfluous in it.
 pub fn decide_proved(tree: &Tree, operation: &Operation) -> Verdict {
     decide_proved_by(Rules::NEWEST, tree, operation)
 }

@@ -7,7 +7,8 @@
 //! shares/xx/SHARE    the copy of a share, by the first byte of its name
 //! ```
 //!
-//! What ends in `.new` is not done. Files are their owner's only: a backup has the keys of the cluster.
+//! What ends in `.new` is not done. Files are their owner's only: a backup has the keys of the
+//! cluster.
 
 use super::error::{BackupError, io};
 use super::format::{self, About, Reader};
@@ -32,7 +33,8 @@ pub(super) struct Archive {
     dir: PathBuf,
     /// Directories of shares with new entries that may not be durable.
     touched: BTreeSet<u8>,
-    /// Held as long as it is open. There is none where nothing can be written, and so nobody changes anything, and for a list.
+    /// Held as long as it is open. There is none where nothing can be written, and so nobody
+    /// changes anything, and for a list.
     _lock: Option<File>,
 }
 
@@ -77,7 +79,8 @@ impl Archive {
         Ok(Archive { _lock: lock(dir, FlockOperation::NonBlockingLockShared)?, ..archive })
     }
 
-    /// To say which backups there are. It neither waits for a backup that is being made nor is it in its way: one has its name from the moment at which it is whole.
+    /// To say which backups there are. It neither waits for a backup that is being made nor is it
+    /// in its way: one has its name from the moment at which it is whole.
     pub(super) fn open_to_list(dir: &Path) -> Result<Archive, BackupError> {
         match read_mark(dir)? {
             Some(_) => Ok(Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: None }),
@@ -143,7 +146,8 @@ impl Archive {
         sync_dir(&self.dir.join("backups"))
     }
 
-    /// How long the share is, if its copy is here. That its bytes are what they were is not looked at.
+    /// How long the share is, if its copy is here. That its bytes are what they were is not looked
+    /// at.
     pub(super) fn has(&self, share: &ShareId) -> Result<Option<u32>, BackupError> {
         let path = self.share(share);
         let mut file = match File::open(&path) {
@@ -199,7 +203,8 @@ impl Archive {
         }
     }
 
-    /// Removes all backups but the latest `keep`, and then the shares to which no backup refers. Returns how many of each.
+    /// Removes all backups but the latest `keep`, and then the shares to which no backup refers.
+    /// Returns how many of each.
     pub(super) fn prune(&mut self, keep: usize) -> Result<(usize, u64), BackupError> {
         let names = self.names()?;
         // One that people have given a name of its own stays.

@@ -41,7 +41,8 @@ pub(super) struct About {
     pub at: u64,
     /// The directory's time.
     pub time: Time,
-    /// The cluster's authority, by which machines know their servers: its key (PKCS #8) and its certificate (DER).
+    /// The cluster's authority, by which machines know their servers: its key (PKCS #8) and its
+    /// certificate (DER).
     pub authority: (Vec<u8>, Vec<u8>),
 }
 
@@ -112,7 +113,8 @@ pub(super) fn copy_header(share: &ShareId, body: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Of the copy of `share` that begins with this header: how long its body is, and its hash. None if it is not such a header.
+/// Of the copy of `share` that begins with this header: how long its body is, and its hash. None if
+/// it is not such a header.
 pub(super) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [u8; 32])> {
     let (said, check) = header.get(..COPY_HEADER)?.split_last_chunk::<32>()?;
     let rest = said.strip_prefix(COPY_MAGIC)?.strip_prefix(&share.0)?;

@@ -23,7 +23,8 @@ const COPIES_TOGETHER: (usize, usize) = (16, 16 << 20);
 /// How long this machine's own client may take to get out what it has not logged yet.
 /// How long what programs on this machine have done may take to get to the server.
 const FLUSH: Duration = Duration::from_secs(30);
-/// How often it is begun anew, since other hosts have let go what was to be copied from them. Each time less is left to copy.
+/// How often it is begun anew, since other hosts have let go what was to be copied from them. Each
+/// time less is left to copy.
 const ATTEMPTS: usize = 5;
 /// Between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -80,7 +81,8 @@ impl Making<'_> {
         if !self.server.group().is_current() {
             return Err(BackupError::Behind);
         }
-        // Before the rows are as they are to be copied: whatever these refer to is there until the hold ends.
+        // Before the rows are as they are to be copied: whatever these refer to is there until the
+        // hold ends.
         let hold = self.server.share_host().hold();
         let (view, time) = self.server.group().freeze()?;
         about.time = time;
@@ -115,14 +117,16 @@ impl Making<'_> {
         Ok(Some(report))
     }
 
-    /// A name that is later than all others, whatever the clock says: by their names they are kept and removed.
+    /// A name that is later than all others, whatever the clock says: by their names they are kept
+    /// and removed.
     fn name(&self, at: u64) -> Result<String, BackupError> {
         let names = self.archive.names()?;
         let last = names.iter().rfind(|name| name::time(name).is_some());
         Ok(name::after(last.map(String::as_str), at))
     }
 
-    /// Sees to it that there is a copy of `share`. False if there is no share to be had, since nothing refers to it any more.
+    /// Sees to it that there is a copy of `share`. False if there is no share to be had, since
+    /// nothing refers to it any more.
     fn copy(
         &mut self,
         share: ShareId,

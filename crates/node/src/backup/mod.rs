@@ -1,4 +1,5 @@
-//! Backups: the whole file system as it was at one moment, in a directory, made while it is used; and the way back.
+//! Backups: the whole file system as it was at one moment, in a directory, made while it is used;
+//! and the way back.
 //!
 //! A backup is the rows of the directory after exactly one log entry, in a file of its own, and the
 //! shares that these refer to. Shares never change and their names are never used twice, so all

@@ -1,7 +1,9 @@
-//! What backups are called: when they were made, in UTC, so that the order of names is that of time (`20261122T135202Z`).
+//! What backups are called: when they were made, in UTC, so that the order of names is that of time
+//! (`20261122T135202Z`).
 
 const DAY: u64 = 86_400;
-/// Days from 0000-03-01, on which a year of the Gregorian calendar may as well begin, to 1970-01-01; and days of 400 years, of 100, and of 4.
+/// Days from 0000-03-01, on which a year of the Gregorian calendar may as well begin, to
+/// 1970-01-01; and days of 400 years, of 100, and of 4.
 const TO_1970: u64 = 719_468;
 const ERA: u64 = 146_097;
 

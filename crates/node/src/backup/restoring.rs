@@ -65,7 +65,8 @@ pub fn list(dir: &Path) -> Result<Vec<String>, BackupError> {
     Archive::open_to_list(dir)?.names()
 }
 
-/// Makes a data directory out of a backup: that of the machine which founded the cluster, as its only server.
+/// Makes a data directory out of a backup: that of the machine which founded the cluster, as its
+/// only server.
 pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<RestoreReport, BackupError> {
     let archive = Archive::open_to_read(&order.dir)?;
     let name = archive.choose(order.name.as_deref())?;
@@ -111,7 +112,8 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     // The machine's own key and certificate are made anew at its first start.
     replace_file(&order.data, "authority.key", &key)?;
     replace_file(&order.data, "authority.crt", &certificate)?;
-    // The founder is never expelled, and everybody looks for a lone server as that machine. Its earlier starts are over with their sessions.
+    // The founder is never expelled, and everybody looks for a lone server as that machine. Its
+    // earlier starts are over with their sessions.
     begun.finish(Identity { machine: directory::FOUNDER.0, ..Identity::default() })?;
     Ok(report)
 }

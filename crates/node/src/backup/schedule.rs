@@ -21,7 +21,8 @@ pub struct BackupSchedule {
 }
 
 impl BackupSchedule {
-    /// Makes them until the machine stops. The first one at once, unless there is one that is young enough.
+    /// Makes them until the machine stops. The first one at once, unless there is one that is young
+    /// enough.
     pub(crate) fn run(&self, membership: &Arc<Membership>) {
         let mut next = Instant::now();
         while !membership.engine().is_stopping() {

@@ -1,4 +1,5 @@
-//! Shares that are kept in fragments: what is wanted is read of the fragments that have it. Where one of these is not to be had the share is put together of any that are enough.
+//! Shares that are kept in fragments: what is wanted is read of the fragments that have it. Where
+//! one of these is not to be had the share is put together of any that are enough.
 
 use super::{Asked, Copies, PATIENCE, PAUSE, ShareRange, is_whole, patience};
 use crate::fragments::{Scattered, put_together};
@@ -65,7 +66,8 @@ impl Copies {
         asked.unwrap_or_default()
     }
 
-    /// What they answer, if all do and it is what it was. Whose fragments do not go together look at them.
+    /// What they answer, if all do and it is what it was. Whose fragments do not go together look
+    /// at them.
     fn hear<T>(
         &self,
         hosts: &HostList,
@@ -87,7 +89,8 @@ impl Copies {
         opened
     }
 
-    /// All of a share, of whichever fragments there are. Blocks until enough of those that can be had at all are.
+    /// All of a share, of whichever fragments there are. Blocks until enough of those that can be
+    /// had at all are.
     fn put_together(&self, share: ShareId) -> Result<Bytes, Error> {
         if let Some((_, bytes)) = self.put_together.lock().0.iter().find(|(known, _)| *known == share) {
             return Ok(bytes.clone());

@@ -1,4 +1,5 @@
-//! A client's way to shares: stored at several hosts, whole or in fragments, and read at the nearest that have them.
+//! A client's way to shares: stored at several hosts, whole or in fragments, and read at the
+//! nearest that have them.
 
 mod coded;
 mod reading;
@@ -25,7 +26,8 @@ pub(crate) type Stored = (u64, Result<Vec<[u8; 32]>, Error>);
 /// A part of a share: which, from where, how many bytes.
 pub(crate) type ShareRange = (ShareId, u32, u32);
 
-/// How long a host may say nothing at all before another one is asked, or is enough; twice as long each time that all were, up to the second.
+/// How long a host may say nothing at all before another one is asked, or is enough; twice as long
+/// each time that all were, up to the second.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(6));
 /// Before hosts are asked once more, none of which could be reached.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -58,7 +60,8 @@ impl Copies {
         self.here().filter(|share_host| share_host.is_alone())
     }
 
-    /// Whether all hosts of these are this very machine, so that a front door's thread may wait for what is read.
+    /// Whether all hosts of these are this very machine, so that a front door's thread may wait for
+    /// what is read.
     pub(crate) fn are_here(&self, mut shares: impl Iterator<Item = ShareId>) -> bool {
         if self.here.read().is_none() {
             return false;
@@ -68,7 +71,8 @@ impl Copies {
         hosts.is_only(me) || shares.all(is_here)
     }
 
-    /// Seals uploads here, and has them stored together. Blocks until they are durable at all hosts that are to have them, or at enough.
+    /// Seals uploads here, and has them stored together. Blocks until they are durable at all hosts
+    /// that are to have them, or at enough.
     pub(crate) fn store(&self, session: SessionId, uploads: Vec<Upload>) -> Vec<Stored> {
         let mut shares = Vec::with_capacity(uploads.len());
         let mut sealed = Vec::with_capacity(uploads.len());
@@ -97,7 +101,8 @@ impl Copies {
         }
     }
 
-    /// Reads parts of shares, together, and `open`s them, which fails for bytes that are not what they were. Blocks.
+    /// Reads parts of shares, together, and `open`s them, which fails for bytes that are not what
+    /// they were. Blocks.
     pub(crate) fn read<T>(
         &self,
         parts: &[ShareRange],
@@ -125,7 +130,8 @@ impl Copies {
         self.read_copies(parts, open)
     }
 
-    /// Lets go what was stored and is not needed. What cannot be let go now is swept when this machine's next session begins.
+    /// Lets go what was stored and is not needed. What cannot be let go now is swept when this
+    /// machine's next session begins.
     pub(crate) fn let_go(&self, shares: &[ShareId]) {
         let hosts = self.peers.hosts().now();
         let here = self.here();

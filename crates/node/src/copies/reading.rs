@@ -72,7 +72,8 @@ impl Copies {
         }
     }
 
-    /// The hosts that may have `share`, this machine first, then the nearest of those that are to have it.
+    /// The hosts that may have `share`, this machine first, then the nearest of those that are to
+    /// have it.
     fn order(&self, hosts: &HostList, share: ShareId) -> Vec<MachineId> {
         let mut all = hosts.having(&share);
         let count = hosts.copies(&share).min(all.len());

@@ -1,4 +1,5 @@
-//! Shares on their way to their hosts: whole or in fragments, to all hosts that are to have them, or to enough.
+//! Shares on their way to their hosts: whole or in fragments, to all hosts that are to have them,
+//! or to enough.
 
 use super::{Copies, PATIENCE, PAUSE, patience, store_here};
 use crate::hosts::HostList;
@@ -59,7 +60,8 @@ struct Placing {
     kept: Vec<MachineId>,
     /// Who has not been asked yet, the first last.
     left: Vec<MachineId>,
-    /// By how many hosts it is to be kept beyond what is usual, since too few others can be reached.
+    /// By how many hosts it is to be kept beyond what is usual, since too few others can be
+    /// reached.
     more: usize,
 }
 
@@ -185,7 +187,8 @@ impl<'a> Storing<'a> {
         any
     }
 
-    /// Each host that can be reached has its fragment, and that is not enough: they are to have one more each. Whether there are any.
+    /// Each host that can be reached has its fragment, and that is not enough: they are to have one
+    /// more each. Whether there are any.
     fn widen(&mut self) -> bool {
         let mut any = false;
         for index in 0..self.shares.len() {

@@ -1,8 +1,10 @@
-//! Certificates: those of the authorities, which certify machines one after the other, and a machine's own.
+//! Certificates: those of the authorities, which certify machines one after the other, and a
+//! machine's own.
 //!
-//! A machine's certificate names its number (`machine-7.leasehold`); only a server's is also good for being called
-//! (`server.leasehold`, extended key usage), so that no machine can pass for a server. Each authority before the latest has certified that one, too: by that a machine that knows only an earlier
-//! one knows the servers.
+//! A machine's certificate names its number (`machine-7.leasehold`); only a server's is also good
+//! for being called (`server.leasehold`, extended key usage), so that no machine can pass for a
+//! server. Each authority before the latest has certified that one, too: by that a machine that
+//! knows only an earlier one knows the servers.
 
 use crate::data::{DataError, missing};
 use crate::small::{read_file, remove_file, replace_file};
@@ -38,18 +40,21 @@ pub enum CertificateError {
     Verifier(#[from] rustls::client::VerifierBuilderError),
 }
 
-/// A machine's key, its certificate and the authority's. In the data directory: `machine.key`, `machine.crt`, `authority.crt` (DER).
+/// A machine's key, its certificate and the authority's. In the data directory: `machine.key`,
+/// `machine.crt`, `authority.crt` (DER).
 #[derive(Clone, Debug)]
 pub struct Credentials {
     key: Arc<KeyPair>,
     pub(super) certificate: CertificateDer<'static>,
     pub(super) authority: CertificateDer<'static>,
-    /// What this machine's program knows, or is held to: said with each greeting, as the certificate is shown.
+    /// What this machine's program knows, or is held to: said with each greeting, as the
+    /// certificate is shown.
     pub(super) knows: Versions,
 }
 
-/// An authority of the cluster. Its key is in the servers' rows and nowhere else: each of them must be able to let machines in when the others are gone. Until there are rows the founder has
-/// it in `authority.key`.
+/// An authority of the cluster. Its key is in the servers' rows and nowhere else: each of them must
+/// be able to let machines in when the others are gone. Until there are rows the founder has it in
+/// `authority.key`.
 pub(crate) struct Authority {
     key: KeyPair,
     certificate: CertificateDer<'static>,
@@ -110,7 +115,8 @@ impl Authority {
         if dir.join("authority.key").exists() { remove_file(dir, "authority.key") } else { Ok(()) }
     }
 
-    /// What a machine is given: a certificate for `machine`, whose public key is `key`, as a server if it `serves`; and the authority's.
+    /// What a machine is given: a certificate for `machine`, whose public key is `key`, as a server
+    /// if it `serves`; and the authority's.
     pub(crate) fn certify(
         &self,
         machine: MachineId,
@@ -120,7 +126,8 @@ impl Authority {
         Ok((self.issue(machine, &Ed25519(key), serves)?.to_vec(), self.certificate.to_vec()))
     }
 
-    /// A certificate for the authority that comes after this one: by that whoever knows this one knows servers that the other certifies.
+    /// A certificate for the authority that comes after this one: by that whoever knows this one
+    /// knows servers that the other certifies.
     pub(super) fn introduce(&self, next: &Authority) -> Result<CertificateDer<'static>, CertificateError> {
         let own = authority_params(1)?;
         let certificate = authority_params(0)?.signed_by(&next.key, &Issuer::from_params(&own, &self.key))?;
@@ -137,7 +144,8 @@ impl Authority {
         &self.certificate
     }
 
-    /// Credentials in `dir` of `machine`, of which is made what there is not yet: for who founds a cluster.
+    /// Credentials in `dir` of `machine`, of which is made what there is not yet: for who founds a
+    /// cluster.
     pub(crate) fn credentials(
         &self,
         dir: &Path,
@@ -185,7 +193,8 @@ impl Credentials {
         Credentials { knows, ..self }
     }
 
-    /// The key in `dir` of a machine that is about to join; its public half. An earlier attempt to join has made it: by that key it is known again.
+    /// The key in `dir` of a machine that is about to join; its public half. An earlier attempt to
+    /// join has made it: by that key it is known again.
     pub(crate) fn key_to_join(dir: &Path) -> Result<[u8; 32], CertificateError> {
         public_key(&key_or_new(dir, "machine.key")?)
     }
@@ -195,7 +204,8 @@ impl Credentials {
         public_key(&self.key)
     }
 
-    /// Keeps what an authority has given the machine in `dir`. The machine's own comes last: as long as it is the earlier one the machine is given another.
+    /// Keeps what an authority has given the machine in `dir`. The machine's own comes last: as
+    /// long as it is the earlier one the machine is given another.
     pub(crate) fn keep(dir: &Path, certificate: &[u8], authority: &[u8]) -> Result<(), DataError> {
         replace_file(dir, "authority.crt", authority)?;
         replace_file(dir, "machine.crt", certificate)
@@ -247,7 +257,8 @@ pub(super) fn key_of(certificate: &CertificateDer<'_>) -> Option<[u8; 32]> {
     certificate.subject_public_key_info().last_chunk().copied()
 }
 
-/// All have one name, since the issuer's is taken from it. `below`: authorities that it may have introduced between itself and a machine.
+/// All have one name, since the issuer's is taken from it. `below`: authorities that it may have
+/// introduced between itself and a machine.
 fn authority_params(below: u8) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, "leasehold cluster authority");

@@ -1,4 +1,5 @@
-//! A program's way to one share server, as the machine that it runs on: one question after the other, on the thread that asks.
+//! A program's way to one share server, as the machine that it runs on: one question after the
+//! other, on the thread that asks.
 
 use super::CertificateError;
 use super::credential_store::Caller;

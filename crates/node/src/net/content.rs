@@ -1,7 +1,9 @@
-//! A machine's way to the share server of another: a connection of its own, so that bulk does not hold up messages.
+//! A machine's way to the share server of another: a connection of its own, so that bulk does not
+//! hold up messages.
 //!
-//! Every request may be done twice, so what is unanswered when a connection breaks is sent again over the next one. If there is none to be had, whoever
-//! asked is told so, and may ask another host.
+//! Every request may be done twice, so what is unanswered when a connection breaks is sent again
+//! over the next one. If there is none to be had, whoever asked is told so, and may ask another
+//! host.
 
 use super::credential_store::Caller;
 use super::frames;
@@ -29,11 +31,13 @@ use wire::{
     decode_with_body, encode,
 };
 
-/// How long a host may take to take a call, and to greet: another host may have the share. At first, and at most: it may be the network that is slow.
+/// How long a host may take to take a call, and to greet: another host may have the share. At
+/// first, and at most: it may be the network that is slow.
 const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// A connection over which nothing was asked for so long is given up; a host that is down is called again for so long after it was wanted.
+/// A connection over which nothing was asked for so long is given up; a host that is down is called
+/// again for so long after it was wanted.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// What a request comes to.
@@ -112,8 +116,8 @@ enum Over {
 }
 
 impl Pending {
-    /// Waits for the answer; for no longer than `within` while nothing at all is heard of the host, if that is given. From then on nobody waits for it, until it is
-    /// heard of.
+    /// Waits for the answer; for no longer than `within` while nothing at all is heard of the host,
+    /// if that is given. From then on nobody waits for it, until it is heard of.
     pub(crate) fn wait(&self, within: Option<Duration>) -> Result<Results, Unanswered> {
         self.wait_once(within).inspect_err(|_| self.give_up())
     }

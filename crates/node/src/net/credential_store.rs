@@ -1,4 +1,5 @@
-//! The credentials of a machine as they are now: they change while it is up, when the authority is renewed, and for all its connections at once.
+//! The credentials of a machine as they are now: they change while it is up, when the authority is
+//! renewed, and for all its connections at once.
 
 use super::authority::{Authority, CertificateError, Credentials};
 use super::link::End;
@@ -66,7 +67,8 @@ impl CredentialStore {
         self.now.lock().credentials.public_key()
     }
 
-    /// An authority has given the machine these: its certificate, and the authority's. What cannot be used is not kept.
+    /// An authority has given the machine these: its certificate, and the authority's. What cannot
+    /// be used is not kept.
     pub(crate) fn take(&self, certificate: Vec<u8>, authority: Vec<u8>) -> Result<(), CertificateError> {
         let mut now = self.now.lock();
         let credentials = now.credentials.certified(certificate, authority);
@@ -74,8 +76,9 @@ impl CredentialStore {
         Ok(())
     }
 
-    /// The machine is `machine`, a server, and these are the authorities that there are, the latest last. By that one it certifies itself, unless it has a certificate of a later one: what a server
-    /// knows may be behind what it was given.
+    /// The machine is `machine`, a server, and these are the authorities that there are, the latest
+    /// last. By that one it certifies itself, unless it has a certificate of a later one: what a
+    /// server knows may be behind what it was given.
     pub(crate) fn serve(
         &self,
         machine: MachineId,
@@ -135,7 +138,8 @@ impl Now {
     }
 }
 
-/// By what a machine that knows an earlier authority knows the one that has certified `credentials`.
+/// By what a machine that knows an earlier authority knows the one that has certified
+/// `credentials`.
 fn introductions(
     credentials: &Credentials,
     authorities: &[(u64, CertificateAuthority)],

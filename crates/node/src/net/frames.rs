@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError};
 use wire::{FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX};
 
-/// What was sent and not taken for so long ends a connection; so does silence for about as long: both ends must know well before a session's term
-/// (30 s) is over.
+/// What was sent and not taken for so long ends a connection; so does silence for about as long:
+/// both ends must know well before a session's term (30 s) is over.
 pub(super) const SILENCE: Duration = Duration::from_secs(12);
 const KEEPALIVE: Duration = Duration::from_secs(4);
 
@@ -32,7 +32,8 @@ pub(super) fn messages<S>(frames: &mut Frames<S>) {
     frames.codec_mut().set_max_frame_length(FRAME_BYTES_MAX);
 }
 
-/// Bytes of a frame between members of the server group: an entry is at least one message of a client's, with what goes around it.
+/// Bytes of a frame between members of the server group: an entry is at least one message of a
+/// client's, with what goes around it.
 const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// The other side is a member of the server group.
@@ -46,7 +47,8 @@ pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     set_socket_keepalive(tcp, true)?;
     set_tcp_keepidle(tcp, KEEPALIVE)?;
     set_tcp_keepintvl(tcp, KEEPALIVE)?;
-    // Few messages are under way at a time: one that is lost again and again is not waited for twice as long each time.
+    // Few messages are under way at a time: one that is lost again and again is not waited for
+    // twice as long each time.
     set_tcp_thin_linear_timeouts(tcp, true)?;
     set_tcp_user_timeout(tcp, SILENCE.as_millis().try_into().unwrap_or(u32::MAX))?;
     Ok(())
@@ -73,7 +75,8 @@ pub(super) async fn send_bytes<S: AsyncRead + AsyncWrite + Unpin>(
     stream.flush().await
 }
 
-/// What a peer has done, rather than what became of the connection: one that breaks within a frame ends without TLS' closing word, which is another error.
+/// What a peer has done, rather than what became of the connection: one that breaks within a frame
+/// ends without TLS' closing word, which is another error.
 pub(super) fn misdeed(error: &io::Error) -> Option<FrameError> {
     let too_long = error.get_ref().is_some_and(|inner| inner.is::<LengthDelimitedCodecError>());
     // Of `Decoder::decode_eof`, which has no type for it.

@@ -91,8 +91,8 @@ fn unanswered(addresses: &[String]) -> JoinError {
     JoinError::Unreachable { addresses: addresses.to_vec(), why }
 }
 
-/// Asks the server that leads, which is looked for at these addresses, where they say, and if nobody
-/// answers there, in the local network.
+/// Asks the server that leads, which is looked for at these addresses, where they say, and if
+/// nobody answers there, in the local network.
 fn ask_cluster(addresses: &[String], caller: Caller, purpose: Purpose) -> Result<Welcome, JoinError> {
     let (told, answer) = mpsc::channel();
     let mut to_ask: VecDeque<String> = addresses.iter().cloned().collect();

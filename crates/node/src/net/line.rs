@@ -1,4 +1,6 @@
-//! A connection on which any thread says what it has to say itself, and a task listens, or whoever looks for an answer: a message that waits for another thread to wake up waits longer than it takes on its way.
+//! A connection on which any thread says what it has to say itself, and a task listens, or whoever
+//! looks for an answer: a message that waits for another thread to wake up waits longer than it
+//! takes on its way.
 
 use super::frames::Frames;
 use super::link::{End, Stream};
@@ -22,13 +24,15 @@ pub(super) struct Line {
     /// What is to be said, in this order; nothing said asks whether anybody is there.
     waiting: Mutex<VecDeque<Option<ToServer>>>,
     frames: Mutex<Frames<Stream>>,
-    /// Held from when something is taken from the connection until it is told, so that all is told in its order; and when that was last.
+    /// Held from when something is taken from the connection until it is told, so that all is told
+    /// in its order; and when that was last.
     heard: Mutex<Instant>,
     failed: Mutex<Option<End>>,
     again: Arc<Again>,
 }
 
-/// Told when the connection may take more, or has failed. Apart from the line: the connection keeps who is to be told, and the line keeps the connection.
+/// Told when the connection may take more, or has failed. Apart from the line: the connection keeps
+/// who is to be told, and the line keeps the connection.
 #[derive(Default)]
 struct Again(Notify);
 
@@ -50,9 +54,11 @@ impl Line {
         self.waiting.lock().push_back(message);
     }
 
-    /// Says what waits, as far as the connection takes it at once. Never waits for that, nor for another thread that does the same.
+    /// Says what waits, as far as the connection takes it at once. Never waits for that, nor for
+    /// another thread that does the same.
     pub(super) fn push(&self) {
-        // Who has the connection looks again once it has let go of it: nothing is left that was put there meanwhile.
+        // Who has the connection looks again once it has let go of it: nothing is left that was put
+        // there meanwhile.
         while !self.waiting.lock().is_empty() {
             let Some(mut frames) = self.frames.try_lock() else { return };
             if !self.push_into(&mut frames) {
@@ -61,7 +67,8 @@ impl Line {
         }
     }
 
-    /// Whether all of it was said. If not, [`Line::keep_saying`] goes on when the connection takes more, or ends.
+    /// Whether all of it was said. If not, [`Line::keep_saying`] goes on when the connection takes
+    /// more, or ends.
     fn push_into(&self, frames: &mut Frames<Stream>) -> bool {
         let waker = Waker::from(self.again.clone());
         match self.poll_say(Pin::new(frames), &mut Context::from_waker(&waker)) {
@@ -118,7 +125,8 @@ impl Line {
         std::future::poll_fn(|cx| self.poll_hear(cx, false, &hear)).await
     }
 
-    /// Tells `hear` what the other side has said, on this thread, unless another does so just now. Never waits for the other side.
+    /// Tells `hear` what the other side has said, on this thread, unless another does so just now.
+    /// Never waits for the other side.
     pub(super) fn look(&self, hear: impl Fn(Vec<BytesMut>) -> Result<(), End>) {
         if let Poll::Ready(end) = self.poll_hear(&mut Context::from_waker(Waker::noop()), true, &hear) {
             self.fail(end);

@@ -22,19 +22,24 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use wire::{GreetingError, MachineId, Purpose, ServerAt, ToClient, ToServer, Version, Welcome, decode};
 
-/// How long a server may take to take a call. What is said after that may take longer: a link may lose some of it.
+/// How long a server may take to take a call. What is said after that may take longer: a link may
+/// lose some of it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// How long one of several servers may take to take a call: another may be quicker. At first, and at most: where all are silent it may be the network that is slow. To answer a greeting it
-/// may take [`GREETING`] times as long.
+/// How long one of several servers may take to take a call: another may be quicker. At first, and
+/// at most: where all are silent it may be the network that is slow. To answer a greeting it may
+/// take [`GREETING`] times as long.
 const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 const GREETING: u32 = 4;
-/// Between two attempts where there are several servers: while they elect a leader none has one to tell of.
+/// Between two attempts where there are several servers: while they elect a leader none has one to
+/// tell of.
 const ELECTION_PAUSE: Duration = Duration::from_millis(100);
-/// A server that says nothing, not even that nobody listens, is passed over for so long, where there are others. Who does may be back at any moment.
+/// A server that says nothing, not even that nobody listens, is passed over for so long, where
+/// there are others. Who does may be back at any moment.
 const GONE: Duration = Duration::from_secs(3);
-/// A server that says nothing for half of the time that it is given to take a call is asked whether it is there; after as much again, another one is called. Only where there are others.
+/// A server that says nothing for half of the time that it is given to take a call is asked whether
+/// it is there; after as much again, another one is called. Only where there are others.
 const QUIET: u32 = 2;
 /// How long no server may be reached until that is said.
 const MISSED: Duration = Duration::from_secs(10);
@@ -105,10 +110,12 @@ pub(crate) struct LinkStatus {
     pub down: Option<String>,
 }
 
-/// Is told which servers there are, whenever a session goes on, and whether this machine is to become one.
+/// Is told which servers there are, whenever a session goes on, and whether this machine is to
+/// become one.
 pub(crate) type Servers = Box<dyn Fn(Vec<ServerAt>, bool) + Send + Sync>;
 
-/// Is told of a start of this machine that the server knows and it does not; whether it counts from there.
+/// Is told of a start of this machine that the server knows and it does not; whether it counts from
+/// there.
 pub(crate) type Later = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// Why a machine gives up that was up, and of which a later start is known.
@@ -192,7 +199,8 @@ impl Link {
         }
     }
 
-    /// Takes in what the server has said, on this thread: for one that has a moment, and a call that waits.
+    /// Takes in what the server has said, on this thread: for one that has a moment, and a call
+    /// that waits.
     pub(crate) fn look(&self, engine: &Engine) {
         let line = self.line.lock().clone();
         if let Some(line) = line {
@@ -252,7 +260,8 @@ impl Link {
             *self.line.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
-            // Connections end whenever servers come and go, and the next one is up in a moment. It is when that does not come that somebody wants to know.
+            // Connections end whenever servers come and go, and the next one is up in a moment. It
+            // is when that does not come that somebody wants to know.
             if was_up {
                 tracing::info!(
                     server = address,
@@ -284,7 +293,8 @@ impl Link {
             match why {
                 End::Over => pause = PAUSE.0,
                 End::Elsewhere(_) if is_hint => {
-                    // At some of the leader's addresses there may be another server here, or this machine's own. Or it leads no more, and may name one that leads not yet.
+                    // At some of the leader's addresses there may be another server here, or this
+                    // machine's own. Or it leads no more, and may name one that leads not yet.
                     if hints.is_empty() {
                         tokio::time::sleep(ELECTION_PAUSE).await;
                     }
@@ -373,7 +383,8 @@ impl Link {
     }
 
     fn heard(&self, servers: Vec<ServerAt>, serve: bool) {
-        // The first of each server, then the second of each: of a server that is gone no second one is tried before another server.
+        // The first of each server, then the second of each: of a server that is gone no second one
+        // is tried before another server.
         let most = servers.iter().map(|server| server.addresses.len()).max().unwrap_or_default();
         let turns =
             (0..most).flat_map(|turn| servers.iter().filter_map(move |server| server.addresses.get(turn)));

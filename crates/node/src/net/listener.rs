@@ -34,7 +34,8 @@ use wire::{
     decode, encode,
 };
 
-/// Whoever has not said anything by then is not waited for, nor who has not said by then what it wants.
+/// Whoever has not said anything by then is not waited for, nor who has not said by then what it
+/// wants.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(3);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the directory may take to open a session or to enrol a machine.
@@ -341,7 +342,8 @@ impl Host {
         .await
     }
 
-    /// Goes on with a connection on the group's thread, until the listener is dropped: what is said there wakes no other thread.
+    /// Goes on with a connection on the group's thread, until the listener is dropped: what is said
+    /// there wakes no other thread.
     fn beside_the_group<T: Future<Output = Result<(), End>> + Send>(
         &self,
         peer: SocketAddr,
@@ -386,7 +388,8 @@ impl Host {
         Ok(Welcome::Serve { member, certificates: self.server.certify(machine, key, true)? })
     }
 
-    /// Why a server is not listened to as a member. One whose membership this one has not heard of yet must be: its vote may be what is missing.
+    /// Why a server is not listened to as a member. One whose membership this one has not heard of
+    /// yet must be: its vote may be what is missing.
     fn refuses_peer(&self, machine: MachineId) -> Option<String> {
         let standing = self.server.group().standing();
         if standing.leads && !self.server.may_serve(machine) {
@@ -395,7 +398,8 @@ impl Host {
         (!standing.members.is_empty()).then(|| self.server.refuses(machine)).flatten()
     }
 
-    /// Why a machine may not do what servers do. Its certificate says that it was one once; the leader knows whether it is.
+    /// Why a machine may not do what servers do. Its certificate says that it was one once; the
+    /// leader knows whether it is.
     fn refuses_server(&self, machine: MachineId) -> Option<String> {
         let refused = self.server.refuses(machine);
         refused.or_else(|| self.server.member_on(machine).is_none().then(|| NO_SERVER.to_owned()))
@@ -426,7 +430,8 @@ impl Host {
         Ok(frames::send(&mut frames, Vec::new()).await?)
     }
 
-    /// The session to go on with; an error if what the machine was told proves that this server, the only one, has forgotten some of that. Of several another may know it, and if not, that
+    /// The session to go on with; an error if what the machine was told proves that this server,
+    /// the only one, has forgotten some of that. Of several another may know it, and if not, that
     /// session is over: it is nothing that the machine has done.
     fn known(&self, receipt: Option<Receipt>, session: Option<SessionId>) -> Result<Option<SessionId>, End> {
         let Some(why) = receipt.and_then(|receipt| self.server.has_forgotten(&receipt)) else {

@@ -1,4 +1,5 @@
-//! What members of the server group say to each other: over connections of their own, between machines that both have a server's certificate.
+//! What members of the server group say to each other: over connections of their own, between
+//! machines that both have a server's certificate.
 
 use super::credential_store::Caller;
 use super::discovery::Places;
@@ -73,7 +74,8 @@ impl Wire for MemberWire {
 }
 
 impl MemberWire {
-    /// openraft makes a wire for each vote: where the member was found last is tried first, or it would have to be found within each.
+    /// openraft makes a wire for each vote: where the member was found last is tried first, or it
+    /// would have to be found within each.
     async fn connect(&self, addresses: &[String]) -> io::Result<Frames<Stream>> {
         let last = self.spoken.lock().get(&self.id).map(|(_, address)| address.clone());
         let places = self.places.all();

@@ -1,7 +1,9 @@
-//! A TCP stream that can go from one thread's runtime to another's, with the TLS connection and the frames around it.
+//! A TCP stream that can go from one thread's runtime to another's, with the TLS connection and the
+//! frames around it.
 //!
-//! Only when a connection has greeted is it known whom it is for. What sessions and members say goes to the thread that has the group, so that no message
-//! waits for two threads to wake up one after the other.
+//! Only when a connection has greeted is it known whom it is for. What sessions and members say
+//! goes to the thread that has the group, so that no message waits for two threads to wake up one
+//! after the other.
 
 use std::io;
 use std::pin::Pin;

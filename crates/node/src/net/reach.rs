@@ -1,5 +1,6 @@
-//! A machine at several addresses: which of them is good from here nobody knows before he has called it. Some are of networks that end at that machine, and there may be another one,
-//! or oneself, at the same address here.
+//! A machine at several addresses: which of them is good from here nobody knows before he has
+//! called it. Some are of networks that end at that machine, and there may be another one, or
+//! oneself, at the same address here.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -8,8 +9,9 @@ use std::time::Duration;
 /// How long an address is called before the next is, too.
 const ALONE: Duration = Duration::from_millis(100);
 
-/// What `call` comes to at the first of `addresses` where it succeeds: each is called once those before it have failed or had some time. The last error if it succeeds nowhere; nothing
-/// if there are no addresses.
+/// What `call` comes to at the first of `addresses` where it succeeds: each is called once those
+/// before it have failed or had some time. The last error if it succeeds nowhere; nothing if there
+/// are no addresses.
 pub(super) async fn first<'a, T, E, C: Future<Output = Result<T, E>>>(
     addresses: &'a [String],
     call: impl Fn(&'a String) -> C,
@@ -35,7 +37,8 @@ mod tests {
     use super::*;
     use tokio::time::{Instant, sleep};
 
-    /// What comes of calling addresses that are so many ms away, or fail after so many, and how many ms it takes.
+    /// What comes of calling addresses that are so many ms away, or fail after so many, and how
+    /// many ms it takes.
     async fn called(addresses: &[(u64, bool)]) -> (Option<Result<usize, usize>>, u64) {
         let names: Vec<String> = (0..addresses.len()).map(|at| at.to_string()).collect();
         let began = Instant::now();

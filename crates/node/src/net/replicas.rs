@@ -1,4 +1,5 @@
-//! Several hosts of shares in one process, over real sockets: copies made, found, lost, repaired and moved.
+//! Several hosts of shares in one process, over real sockets: copies made, found, lost, repaired
+//! and moved.
 
 mod accounts;
 mod coded;
@@ -636,7 +637,8 @@ fn a_host_that_is_another_machine_is_not_talked_to() {
 
 const DAY: u64 = 24 * 3600;
 
-/// A share that the group has leased at a host and that nothing refers to: as what another server left there.
+/// A share that the group has leased at a host and that nothing refers to: as what another server
+/// left there.
 fn leave_behind(group: &Group, at: usize, number: u64) -> ShareId {
     let left = NewShare { id: share(number), parts: vec![plain(number)] };
     assert_eq!(group.share_host(at).shares().store_for_group(vec![left]), [Ok(())]);

@@ -42,7 +42,8 @@ fn block_on<T>(work: impl Future<Output = Result<T, ServeError>>) -> Result<T, S
     runtime.map_err(End::Io)?.block_on(work)
 }
 
-/// Gets what makes this machine a server: its number in the group; its certificate and the authority's. Blocks.
+/// Gets what makes this machine a server: its number in the group; its certificate and the
+/// authority's. Blocks.
 pub(crate) fn ask_to_serve(address: &str, caller: &Caller) -> Result<(u64, Certificates), ServeError> {
     match ask(address, caller, &Purpose::Serve)? {
         Welcome::Serve { member, certificates } => Ok((member, certificates)),
@@ -50,7 +51,8 @@ pub(crate) fn ask_to_serve(address: &str, caller: &Caller) -> Result<(u64, Certi
     }
 }
 
-/// Tells the leader that the server is up, and where. Returns when the group has it among its members. Blocks.
+/// Tells the leader that the server is up, and where. Returns when the group has it among its
+/// members. Blocks.
 pub(crate) fn tell_ready(
     address: &str,
     caller: &Caller,

@@ -13,7 +13,8 @@ use wire::{MachineId, ShareReply, ShareRequest, decode_with_body, encode};
 /// Requests of one connection that are worked on at once.
 const REQUESTS_MAX: usize = 16;
 
-/// Does what `machine` asks of the share server of a host that knows of files what `references` says, until its connection ends or it `is_refused`.
+/// Does what `machine` asks of the share server of a host that knows of files what `references`
+/// says, until its connection ends or it `is_refused`.
 pub(super) async fn serve_shares(
     frames: Frames<Stream>,
     share_host: &Arc<ShareHost>,

@@ -1,4 +1,5 @@
-//! A TCP stream of tokio's that also another thread may read for a moment: it takes what is there, and neither waits nor wakes anybody.
+//! A TCP stream of tokio's that also another thread may read for a moment: it takes what is there,
+//! and neither waits nor wakes anybody.
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -20,7 +21,8 @@ impl Socket {
         Socket { tcp, beside: false }
     }
 
-    /// Whether it is read by a thread that looks again by itself. tokio hears that something has come on a thread of its own only, and wakes who waited for that all the same.
+    /// Whether it is read by a thread that looks again by itself. tokio hears that something has
+    /// come on a thread of its own only, and wakes who waited for that all the same.
     pub(super) fn read_beside(&mut self, beside: bool) {
         self.beside = beside;
     }

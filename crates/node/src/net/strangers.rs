@@ -1,8 +1,9 @@
 //! Connections of which it is not known yet whose they are.
 //!
-//! Anybody can make them, so none waits for another: each that comes is taken in, and where there are too many one that is there makes way. First goes what has said nothing, then
-//! what comes from addresses of which no machine is known, then whatever is oldest. So neither connections that are silent nor ones from elsewhere keep a machine out, and what is held of each is little and
-//! short.
+//! Anybody can make them, so none waits for another: each that comes is taken in, and where there
+//! are too many one that is there makes way. First goes what has said nothing, then what comes from
+//! addresses of which no machine is known, then whatever is oldest. So neither connections that are
+//! silent nor ones from elsewhere keep a machine out, and what is held of each is little and short.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};

@@ -181,7 +181,8 @@ fn who_has_no_certificate_or_a_forged_one_gets_nowhere() {
         }
         // A server that has not the authority that the token says is not talked to.
         assert!(greeted(&address, &Caller::stranger([7; 32]).unwrap(), &Purpose::Content).await.is_err());
-        // Another authority's certificate for machine 1; it trusts the true server, so the refusal is the server's.
+        // Another authority's certificate for machine 1; it trusts the true server, so the refusal
+        // is the server's.
         let other = Authority::found(forger.path()).unwrap();
         let mut forged = other.credentials(forger.path(), MachineId(1)).unwrap();
         forged.authority = Credentials::open(office.dirs[0].path()).unwrap().authority;
@@ -262,7 +263,8 @@ fn updates_and_releases_without_leases_end_the_session() {
     is_fenced(&mut office, "skipper", &ToServer::Log { answer: true, first: 7, entries: Vec::new() });
 }
 
-/// What becomes of a session whose connection ends: whether the machine's next greeting can go on with it.
+/// What becomes of a session whose connection ends: whether the machine's next greeting can go on
+/// with it.
 async fn goes_on(address: &str, config: &Caller, session: SessionId) -> bool {
     let purpose = began(1, Some(session));
     match greeted(address, config, &purpose).await {
@@ -293,7 +295,8 @@ fn frames_that_are_none_end_the_session() {
     let mut office = TestCluster::new();
     let (config, address) = (office.join("peer"), office.address.clone());
     run(async {
-        // No message; one that is cut short, in a frame that is not; longer than any frame may be; cut short itself.
+        // No message; one that is cut short, in a frame that is not; longer than any frame may be;
+        // cut short itself.
         let no_message = [&[0, 0, 0, 40][..], &[0xff; 40]].concat();
         let short_message = [0, 0, 0, 2, 2, 1];
         for (bytes, ends) in [
@@ -349,7 +352,8 @@ fn what_sessions_say_and_are_told_is_counted() {
     });
     let (after, flushes_after) = figures(&office);
     assert_eq!(after.recalls, 1);
-    // Two questions; two sessions opened, one grant, one recall. This machine's own client may have renewed meanwhile.
+    // Two questions; two sessions opened, one grant, one recall. This machine's own client may have
+    // renewed meanwhile.
     assert!(after.messages_heard >= before.messages_heard + 2, "{before:?} {after:?}");
     assert!(after.messages_told >= before.messages_told + 4, "{before:?} {after:?}");
     assert!(flushes_after > flushes);
@@ -376,7 +380,8 @@ fn an_expelled_machine_is_out_at_once() {
     drop(office.server);
 }
 
-/// The connection may end before it is told that its session is over: then it hears of that by a refusal.
+/// The connection may end before it is told that its session is over: then it hears of that by a
+/// refusal.
 #[test]
 fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     let office = TestCluster::new();
@@ -521,7 +526,8 @@ fn a_server_far_away_is_reached_though_it_has_several_addresses() {
     runtime.shutdown_background();
 }
 
-/// A copy of a machine's data directory: the second process of two is refused while the first is up, and takes over once it is gone, however often each has started.
+/// A copy of a machine's data directory: the second process of two is refused while the first is
+/// up, and takes over once it is gone, however often each has started.
 #[test]
 fn of_two_copies_of_a_machine_one_is_up() {
     let mut office = TestCluster::new();
@@ -553,7 +559,8 @@ fn of_two_copies_of_a_machine_one_is_up() {
     });
 }
 
-/// What a server does not know any more is proven by what it has said, and by nothing that a machine says by itself.
+/// What a server does not know any more is proven by what it has said, and by nothing that a
+/// machine says by itself.
 #[test]
 fn a_server_that_has_forgotten_is_told_so() {
     let mut office = TestCluster::new();

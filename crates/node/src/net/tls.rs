@@ -18,7 +18,8 @@ use std::io;
 use std::sync::Arc;
 use wire::MachineId;
 
-/// How a server takes calls: from nobody, who may then only join, or from a machine that one of the authorities certifies.
+/// How a server takes calls: from nobody, who may then only join, or from a machine that one of the
+/// authorities certifies.
 pub(super) struct Reception {
     pub(super) tls: Arc<ServerConfig>,
     /// By number.
@@ -30,14 +31,16 @@ pub(super) struct Reception {
 pub(crate) struct Shown {
     pub(crate) machine: MachineId,
     pub(crate) key: [u8; 32],
-    /// The number of the authority that says so; of one that this server has not heard of yet, none.
+    /// The number of the authority that says so; of one that this server has not heard of yet,
+    /// none.
     pub(crate) authority: Option<u64>,
     /// It is a server's.
     pub(super) serves: bool,
 }
 
 impl Reception {
-    /// Of a server with these credentials, which knows these authorities. It shows `introductions` of its authority by earlier ones along.
+    /// Of a server with these credentials, which knows these authorities. It shows `introductions`
+    /// of its authority by earlier ones along.
     pub(super) fn new(
         credentials: &Credentials,
         known: &[(u64, CertificateDer<'static>)],
@@ -70,7 +73,8 @@ impl Reception {
     }
 }
 
-/// The machine's certificate; its authority's, for who joins and knows no more of it than its fingerprint; and by what others know that one.
+/// The machine's certificate; its authority's, for who joins and knows no more of it than its
+/// fingerprint; and by what others know that one.
 fn chain(
     credentials: &Credentials,
     introductions: &[CertificateDer<'static>],
@@ -129,7 +133,8 @@ fn roots(authority: &CertificateDer<'static>) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Takes for the authority the certificate of that fingerprint in the chain that is shown, and then checks as anybody does.
+/// Takes for the authority the certificate of that fingerprint in the chain that is shown, and then
+/// checks as anybody does.
 #[derive(Debug)]
 struct Pinned {
     authority: [u8; 32],

@@ -1,4 +1,5 @@
-//! The token that `leasehold invite` prints: all that a machine needs to find the cluster, to know it, and to be let in once.
+//! The token that `leasehold invite` prints: all that a machine needs to find the cluster, to know
+//! it, and to be let in once.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Serialize};

@@ -64,8 +64,9 @@ fn bounded(shares: &[ShareId]) -> Result<&[ShareId], AccountRefusal> {
     if shares.len() > KEEP_MAX { Err(AccountRefusal::Malformed) } else { Ok(shares) }
 }
 
-/// The shares that a body is, if it is the one that was signed for. Their names end in the beginning of the key, so that an account can store nothing in the place of another's share,
-/// or of one that a file refers to.
+/// The shares that a body is, if it is the one that was signed for. Their names end in the
+/// beginning of the key, so that an account can store nothing in the place of another's share, or
+/// of one that a file refers to.
 fn parts(
     key: &AccountKey,
     shares: Vec<(ShareId, u32)>,

@@ -1,4 +1,5 @@
-//! A share server as a program sees it that has an account's key. Its machine, which is one of the cluster, carries what it asks.
+//! A share server as a program sees it that has an account's key. Its machine, which is one of the
+//! cluster, carries what it asks.
 
 use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
@@ -91,7 +92,8 @@ pub struct AccountClient {
 }
 
 impl AccountClient {
-    /// Calls the share server at `address` as the machine in `data`, for the account whose key is in `key`.
+    /// Calls the share server at `address` as the machine in `data`, for the account whose key is
+    /// in `key`.
     pub fn connect(data: &Path, address: &str, key: &Path) -> Result<AccountClient, AccountClientError> {
         let secret = KeyFile::read(key)?;
         let caller = CredentialStore::open(data, Versions::KNOWN)?.caller();

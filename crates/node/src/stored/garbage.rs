@@ -68,7 +68,8 @@ pub struct DeletionReport {
     pub days: Vec<PassReport>,
 }
 
-/// Has everything looked through and what may go deleted, unless it is a `dry_run`; and says what is there then.
+/// Has everything looked through and what may go deleted, unless it is a `dry_run`; and says what
+/// is there then.
 pub(super) fn collect(
     server: &Server,
     dry_run: bool,
@@ -188,7 +189,8 @@ impl Sorting<'_> {
     /// A share that is leased and that nothing refers to.
     fn sort(&mut self, share: &StoredShare) -> Result<(), DatabaseError> {
         let mut leases = self.server.shares().server().leases_of(&share.id)?;
-        // The next look lets go of the group's. A key's lease is its own matter, so it is told before that of an upload, or of what was found.
+        // The next look lets go of the group's. A key's lease is its own matter, so it is told
+        // before that of an upload, or of what was found.
         leases.retain(|lease| lease.account != self.server.shares().group);
         let of_key = |lease: &&ShareLease| self.keys.contains(&lease.account);
         match leases.iter().find(of_key).or(leases.first()) {

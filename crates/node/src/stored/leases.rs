@@ -1,4 +1,5 @@
-//! Who keeps what: accounts with what they hold, and shares with who holds them, by names that people know.
+//! Who keeps what: accounts with what they hold, and shares with who holds them, by names that
+//! people know.
 
 use super::Sum;
 use crate::figures::{size, when};

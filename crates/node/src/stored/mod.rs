@@ -1,4 +1,5 @@
-//! What people and other programs do with the shares that a server's machine has stored: how they stand, who keeps them, what goes when, taking them elsewhere.
+//! What people and other programs do with the shares that a server's machine has stored: how they
+//! stand, who keeps them, what goes when, taking them elsewhere.
 
 mod accounts;
 mod client;
@@ -114,7 +115,8 @@ pub(crate) fn reply(
     }
 }
 
-/// Exports from a store whose machine is not up: what its own disk has, by the names of shares, or everything.
+/// Exports from a store whose machine is not up: what its own disk has, by the names of shares, or
+/// everything.
 pub(crate) fn export_alone(
     store: &Shares,
     file: &Path,

@@ -1,7 +1,10 @@
-//! Shares with their leases in a file, to be taken in by another store, or by this one later (leasedb, "Next").
+//! Shares with their leases in a file, to be taken in by another store, or by this one later
+//! (leasedb, "Next").
 //!
-//! A parcel is a chain ([`crate::chain`], `LHPARCEL`) of a [`Frame`] each. What is taken in is stored as if it were new, with a starter lease, and with those leases that it had of the
-//! cluster's files and of keys. Leases of sessions stay behind: what a session has uploaded and nothing refers to is for that session alone.
+//! A parcel is a chain ([`crate::chain`], `LHPARCEL`) of a [`Frame`] each. What is taken in is
+//! stored as if it were new, with a starter lease, and with those leases that it had of the
+//! cluster's files and of keys. Leases of sessions stay behind: what a session has uploaded and
+//! nothing refers to is for that session alone.
 
 use super::words;
 use crate::chain::{self, ChainError};
@@ -91,7 +94,8 @@ impl fmt::Display for ParcelReport {
     }
 }
 
-/// Writes these shares (`None`: all that are here) into `file`, which comes to be when all of it is durable. Those that are not here `of_others` may have.
+/// Writes these shares (`None`: all that are here) into `file`, which comes to be when all of it is
+/// durable. Those that are not here `of_others` may have.
 pub(super) fn export(
     store: &Shares,
     of_others: impl Fn(&ShareId) -> Option<Bytes>,
@@ -188,7 +192,8 @@ fn parcelled(
     Ok(Some(Parcelled { share: share.0, digest, leases: leases.collect(), body }))
 }
 
-/// Takes in what is in `file`. What of it is in before something is found wrong with the rest stays.
+/// Takes in what is in `file`. What of it is in before something is found wrong with the rest
+/// stays.
 pub(super) fn import(
     server: &Server,
     file: &Path,
@@ -262,7 +267,8 @@ fn read(from: impl Read, take: &mut dyn FnMut(Parcelled) -> Result<(), String>) 
     }
 }
 
-/// The account here of whoever held a share there. A key that has none gets one, which may hold what is brought and nothing more.
+/// The account here of whoever held a share there. A key that has none gets one, which may hold
+/// what is brought and nothing more.
 fn account(
     server: &Server,
     known: &mut BTreeMap<Vec<u8>, AccountId>,

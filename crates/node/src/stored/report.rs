@@ -56,7 +56,8 @@ pub struct StoreReport {
     pub corrupt: Sum,
     /// Why nothing expires and nothing is deleted, if that is so.
     pub suspended: Option<String>,
-    /// When all that files refer to was last known to be leased: leases of the cluster that have ended since stay.
+    /// When all that files refer to was last known to be leased: leases of the cluster that have
+    /// ended since stay.
     pub vouched: Option<u64>,
     /// What goes on in the background, and how it went: the latest pass of each first.
     pub passes: Vec<PassReport>,

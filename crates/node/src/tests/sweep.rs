@@ -1,4 +1,6 @@
-//! A bit that flips, anywhere in what a running server has written: it is put right, or found. Nothing else is ever read. (The log is its own crate's, and the database of the share server that crate's.)
+//! A bit that flips, anywhere in what a running server has written: it is put right, or found.
+//! Nothing else is ever read. (The log is its own crate's, and the database of the share server
+//! that crate's.)
 
 use crate::backup::tests::{start, write};
 use crate::shares_server::{ShareSettings, Shares};
@@ -37,8 +39,9 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// Flips bits of `file`, one after the other, at `count` places from its beginning up to byte `end`; what `read` then finds must be `known`, or nothing. How many places, and how often it
-/// was nothing.
+/// Flips bits of `file`, one after the other, at `count` places from its beginning up to byte
+/// `end`; what `read` then finds must be `known`, or nothing. How many places, and how often it was
+/// nothing.
 fn sweep<T: PartialEq>(
     file: &Path,
     end: u64,

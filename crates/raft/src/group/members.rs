@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Groups have so many voters at most: more make each entry dearer, and the failure of three at once no likelier to matter.
+/// Groups have so many voters at most: more make each entry dearer, and the failure of three at
+/// once no likelier to matter.
 const VOTERS_MAX: usize = 5;
 
 /// Entries that a newcomer may be behind and still counts as having caught up.
@@ -48,8 +49,10 @@ impl From<RaftError<Types, ClientWriteError<Types>>> for MembersError {
     }
 }
 
-/// Which of these members are to vote: those that do now first, of them the leader, which asks, and of the others those that were heard of since then: a majority of others would never be had. An odd
-/// number: of two voters neither can go on without the other, and four stand no more than three.
+/// Which of these members are to vote: those that do now first, of them the leader, which asks, and
+/// of the others those that were heard of since then: a majority of others would never be had. An
+/// odd number: of two voters neither can go on without the other, and four stand no more than
+/// three.
 fn voters(members: &[Member], leader: u64, since: Instant) -> BTreeSet<u64> {
     let mut order: Vec<&Member> =
         members.iter().filter(|member| member.votes || member.host.keeping != Keeping::Drains).collect();
@@ -90,7 +93,8 @@ impl Group {
         self.applied().unwrap_or(0) + 1
     }
 
-    /// Adds `host` as a member that follows, or changes what is said of one. Returns when that is committed; a newcomer still has all to learn.
+    /// Adds `host` as a member that follows, or changes what is said of one. Returns when that is
+    /// committed; a newcomer still has all to learn.
     pub async fn set_member(&self, id: u64, host: Host) -> Result<(), MembersError> {
         let is_there = self.standing().members.iter().any(|member| member.id == id);
         if !is_there {
@@ -135,7 +139,8 @@ impl Group {
         if gone.is_empty() { Ok(()) } else { self.change(ChangeMembers::RemoveNodes(gone)).await }
     }
 
-    /// Removes a member. Returns when that is committed. A majority of those that are to vote then must answer first: if they never did, nobody could change anything any more.
+    /// Removes a member. Returns when that is committed. A majority of those that are to vote then
+    /// must answer first: if they never did, nobody could change anything any more.
     pub async fn remove_member(&self, id: u64) -> Result<(), MembersError> {
         let began = now();
         let vote = loop {
@@ -158,7 +163,8 @@ impl Group {
         self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
     }
 
-    /// The founder's state before its first entry is in no entry: so a newcomer must get a snapshot, and not the log from its beginning.
+    /// The founder's state before its first entry is in no entry: so a newcomer must get a
+    /// snapshot, and not the log from its beginning.
     async fn leave_nothing_to_replay(&self) {
         while self.log.lock().purged().is_none() {
             let _ = self.ask_checkpoint().await;
@@ -167,7 +173,8 @@ impl Group {
     }
 
     async fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {
-        // openraft has a leader that was removed lead on for a moment, in which it must change nothing more.
+        // openraft has a leader that was removed lead on for a moment, in which it must change
+        // nothing more.
         let is_member = {
             let metrics = self.ear.raft.metrics();
             let metrics = metrics.borrow_watched();
@@ -215,7 +222,8 @@ mod tests {
         assert_eq!((count(&[true; 5]), count(&[true; 9])), (5, 5));
     }
 
-    /// Of three of which one is dead the leader is removed: the one that is left alone must be the one that lives.
+    /// Of three of which one is dead the leader is removed: the one that is left alone must be the
+    /// one that lives.
     #[test]
     fn who_is_silent_is_the_first_not_to_vote() {
         let mut left = members(&[true, true, true]);

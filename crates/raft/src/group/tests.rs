@@ -1,4 +1,5 @@
-//! The group over real files. Inputs are sessions' beginnings: each makes an output that says which it was.
+//! The group over real files. Inputs are sessions' beginnings: each makes an output that says which
+//! it was.
 
 mod figures;
 mod grants;
@@ -193,7 +194,8 @@ fn checkpoints_purge_the_log_and_keep_memory_bounded() {
 fn what_was_delivered_is_in_a_copy_of_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
-    // No checkpoint while copying: a copy made while redb writes is a state that no crash leaves. The store's own tests cut those.
+    // No checkpoint while copying: a copy made while redb writes is a state that no crash leaves.
+    // The store's own tests cut those.
     let (group, delivered) = open(&live, GroupSettings { log_bytes: 64 << 20, ..GroupSettings::default() });
     let mut copies: Vec<(PathBuf, usize)> = Vec::new();
     for round in 0..12u64 {
@@ -262,7 +264,8 @@ fn time_goes_on_after_a_restart() {
         let (group, delivered) = open(dir.path(), GroupSettings::default());
         // Its thread begins to count when it comes to it.
         wait_until("the clock", || group.clock.lock().is_some());
-        // Longer than any of openraft's time-outs: a lone voter needs no heartbeat to stay the leader.
+        // Longer than any of openraft's time-outs: a lone voter needs no heartbeat to stay the
+        // leader.
         std::thread::sleep(Duration::from_millis(700));
         group.propose(input(machine));
         wait_until("delivery", || begun(&delivered) == [machine]);

@@ -1,6 +1,8 @@
-//! How far the log was durable once, noted beside its directory: a log that ends before that has lost its end, though every frame of it is whole.
+//! How far the log was durable once, noted beside its directory: a log that ends before that has
+//! lost its end, though every frame of it is whole.
 //!
-//! The mark is written when a frame is durable and is not synced with it, so it costs no flush. What a process that was killed has written is there; the power may take the latest marks, never
+//! The mark is written when a frame is durable and is not synced with it, so it costs no flush.
+//! What a process that was killed has written is there; the power may take the latest marks, never
 //! what they are about. There are two places, written in turn, so that one is whole.
 //!
 //! ```text
@@ -32,7 +34,8 @@ pub(super) struct Extent {
 }
 
 impl Mark {
-    /// The mark in the file `path`, and what it says; nothing if there is none yet, or it cannot be read.
+    /// The mark in the file `path`, and what it says; nothing if there is none yet, or it cannot be
+    /// read.
     pub(super) fn open(disk: &dyn Disk, path: &Path) -> io::Result<(Mark, Option<Extent>)> {
         let file = disk.open(path, true)?;
         let mut bytes = [0; 2 * PLACE];

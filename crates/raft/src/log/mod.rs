@@ -1,13 +1,16 @@
 //! The group's log on this machine's disk: entries, the vote, and up to where entries were purged.
 //!
-//! Every change is one frame (see [`segment`]), durable when the call returns, but for entries: those wait in memory until something rests on
-//! them ([`Log::sync`]), and then go in one frame with one fdatasync. So a frame is still written only once all before it are durable. The name of a segment is the number of its first frame, which begins with the vote and the purge mark as they were,
-//! so that older segments can go. Purged segments are kept for further use, and space for the first ones is set aside at once: a
-//! disk that others have filled up does not stop the log.
+//! Every change is one frame (see [`segment`]), durable when the call returns, but for entries:
+//! those wait in memory until something rests on them ([`Log::sync`]), and then go in one frame
+//! with one fdatasync. So a frame is still written only once all before it are durable. The name of
+//! a segment is the number of its first frame, which begins with the vote and the purge mark as
+//! they were, so that older segments can go. Purged segments are kept for further use, and space
+//! for the first ones is set aside at once: a disk that others have filled up does not stop the
+//! log.
 //!
-//! Why not the crate raft-log: it extends its files (twice the device's bytes and time for each fdatasync), hands every flush to
-//! another thread (two wake-ups across cores), and does not open again when a power cut has left part of an unacknowledged write
-//! behind a gap.
+//! Why not the crate raft-log: it extends its files (twice the device's bytes and time for each
+//! fdatasync), hands every flush to another thread (two wake-ups across cores), and does not open
+//! again when a power cut has left part of an unacknowledged write behind a gap.
 
 mod mark;
 mod recent;
@@ -137,17 +140,21 @@ pub(super) struct Log {
     /// Says beside the directory how far this is durable.
     mark: Option<Mark>,
     spots: VecDeque<Spot>,
-    /// Entries that are not written yet: their frame, and which they are. They follow those of `spots`.
+    /// Entries that are not written yet: their frame, and which they are. They follow those of
+    /// `spots`.
     waiting: (Frame, Vec<LogId>),
     recent: Arc<Mutex<Recent>>,
     was_there: bool,
-    /// While opening: entries below this index stood in segments that are gone, and must turn out to be purged.
+    /// While opening: entries below this index stood in segments that are gone, and must turn out
+    /// to be purged.
     gone_below: u64,
 }
 
 impl Log {
-    /// Opens the log in `dir`, or begins one of segments of that size (but for one that an oversized batch needs), and sees to it that `keep_bytes` of log have
-    /// space on the disk. What a power cut left of a frame that was never acknowledged is dropped. In the file `mark` is noted how far the log is durable: what ends before that is damaged.
+    /// Opens the log in `dir`, or begins one of segments of that size (but for one that an
+    /// oversized batch needs), and sees to it that `keep_bytes` of log have space on the disk. What
+    /// a power cut left of a frame that was never acknowledged is dropped. In the file `mark` is
+    /// noted how far the log is durable: what ends before that is damaged.
     pub(super) fn on(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -218,7 +225,8 @@ impl Log {
         self.was_there
     }
 
-    /// What is known of members' starts. A change is durable with the next [`Log::save_starts`], segment or purge.
+    /// What is known of members' starts. A change is durable with the next [`Log::save_starts`],
+    /// segment or purge.
     pub(super) fn starts(&self) -> Arc<Mutex<Starts>> {
         self.starts.clone()
     }
@@ -257,7 +265,8 @@ impl Log {
         self.flushes
     }
 
-    /// Whether what is to be written waits for room on the disk: for those that must not wait for who is writing.
+    /// Whether what is to be written waits for room on the disk: for those that must not wait for
+    /// who is writing.
     pub(super) fn full(&self) -> Arc<AtomicBool> {
         self.full.clone()
     }
@@ -268,7 +277,8 @@ impl Log {
         Ok(())
     }
 
-    /// Appends entries, which must follow the last one. They are durable after the next [`Log::sync`]; until then a crash leaves the log without them.
+    /// Appends entries, which must follow the last one. They are durable after the next
+    /// [`Log::sync`]; until then a crash leaves the log without them.
     pub(super) fn append(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LogError> {
         for entry in entries {
             let (log_id, bytes, record) = (entry.log_id, bytes_of(&entry), Record::Append(entry));
@@ -343,8 +353,9 @@ impl Log {
         Ok(entries.find(|entry| entry.log_id.index == index))
     }
 
-    /// Reads the segment behind that which begins with frame `after`, from the disk: with which frame it begins, and how many bytes it has. Nobody writes meanwhile, for as long
-    /// as the disk takes for a segment.
+    /// Reads the segment behind that which begins with frame `after`, from the disk: with which
+    /// frame it begins, and how many bytes it has. Nobody writes meanwhile, for as long as the disk
+    /// takes for a segment.
     pub(super) fn reread(&mut self, after: Option<u64>) -> Result<Option<(u64, usize)>, LogError> {
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let Some((first, segment)) = self.segments.range(behind).next() else { return Ok(None) };
@@ -413,7 +424,8 @@ impl Log {
         Ok((first, number, place))
     }
 
-    /// Says how far the log is durable; `durably` if that is to outlast the power. What cannot be said changes nothing.
+    /// Says how far the log is durable; `durably` if that is to outlast the power. What cannot be
+    /// said changes nothing.
     fn note_extent(&mut self, durably: bool) {
         let extent = Extent::of(&self.key, self.next_frame);
         let Some(mark) = &mut self.mark else { return };
@@ -442,7 +454,8 @@ impl Log {
         Ok(())
     }
 
-    /// Whether there is another segment when this one is full; sees to it as far as there is room on the disk.
+    /// Whether there is another segment when this one is full; sees to it as far as there is room
+    /// on the disk.
     pub(super) fn has_spare(&mut self) -> bool {
         let one_more = (self.segments.len() as u64 + 1) * self.segment_bytes;
         !self.spares.is_empty() || !self.reserves.is_empty() || self.reserve(one_more).is_ok()
@@ -459,7 +472,8 @@ impl Log {
         self.write(&mut Frame::default()).map(drop)
     }
 
-    /// Puts a segment with room for a body of `body_len` bytes in service; its first frame will be the next one.
+    /// Puts a segment with room for a body of `body_len` bytes in service; its first frame will be
+    /// the next one.
     fn enter(&mut self, body_len: usize) -> Result<(), LogError> {
         let path = self.path(self.next_frame);
         let entered = || -> io::Result<Segment> {
@@ -516,7 +530,8 @@ impl Log {
         Ok(())
     }
 
-    /// Takes over what the segment that begins with frame `first` says; `retired` are those that turn out to be in service no longer.
+    /// Takes over what the segment that begins with frame `first` says; `retired` are those that
+    /// turn out to be in service no longer.
     fn load(
         &mut self,
         first: u64,
@@ -526,7 +541,8 @@ impl Log {
         let file = self.path(first);
         let damaged = |at, what| LogError::Damaged { file: file.clone(), at, what };
         if first != self.next_frame {
-            // Older segments were being retired, in any order, when the power went; if anything in them was still needed, `gone_below` shows it.
+            // Older segments were being retired, in any order, when the power went; if anything in
+            // them was still needed, `gone_below` shows it.
             self.spots.clear();
             self.gone_below = 0;
             retired.append(&mut self.segments);
@@ -574,7 +590,8 @@ impl Log {
             }
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Append(entry) => {
-                // In the oldest segment the purge mark may be behind: what was purged later stood in segments that are gone.
+                // In the oldest segment the purge mark may be behind: what was purged later stood
+                // in segments that are gone.
                 if entry.log_id.index != next_index(self.last()).max(self.gone_below) {
                     return Err("entries are missing");
                 }

@@ -1,4 +1,5 @@
-//! Entries that are still in memory: whoever applies or sends the latest ones need not read them from the disk.
+//! Entries that are still in memory: whoever applies or sends the latest ones need not read them
+//! from the disk.
 
 use crate::types::Entry;
 use openraft::EntryPayload;

@@ -1,18 +1,22 @@
 //! One file of the log, and the frames in it.
 //!
-//! A segment is written over, never extended: it is full of zeros, or of frames of its former life, when it enters service. So a frame costs the
-//! device its own blocks and nothing of the file system's journal; measured against appending, half the time of an fdatasync and half the bytes.
+//! A segment is written over, never extended: it is full of zeros, or of frames of its former life,
+//! when it enters service. So a frame costs the device its own blocks and nothing of the file
+//! system's journal; measured against appending, half the time of an fdatasync and half the bytes.
 //!
 //! ```text
 //! segment   header (64 bytes): magic, key, checksum 16 bytes │ frame │ frame │ … │ zeros or frames of a former life
 //! frame     number u64 │ length u32 │ locator u32 │ checksum 16 bytes │ body │ zeros up to a multiple of 64
 //! ```
 //!
-//! A bit that has flipped is put right, wherever it is. That matters most in the last frame, which could pass for one that was being written when the power went: the locator
-//! says where in a body it was (see `mend`), elsewhere all places are tried. Earlier versions have zeros for the locator and for the header's checksum.
+//! A bit that has flipped is put right, wherever it is. That matters most in the last frame, which
+//! could pass for one that was being written when the power went: the locator says where in a body
+//! it was (see `mend`), elsewhere all places are tried. Earlier versions have zeros for the locator
+//! and for the header's checksum.
 //!
-//! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is not taken for a later one.
-//! The checksum is keyed: what users put into a body cannot pass for a frame.
+//! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is
+//! not taken for a later one. The checksum is keyed: what users put into a body cannot pass for a
+//! frame.
 
 use crate::bit_repair::{flip_back, locator};
 use crate::disk::{Disk, DiskFile};
@@ -63,8 +67,8 @@ impl Segment {
         disk.open(path, true)?.reserve(bytes)
     }
 
-    /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len` needs, from the file
-    /// `unfinished` if there is one. The caller syncs the directory.
+    /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len`
+    /// needs, from the file `unfinished` if there is one. The caller syncs the directory.
     pub(super) fn create(
         disk: &dyn Disk,
         path: &Path,
@@ -88,7 +92,8 @@ impl Segment {
         Ok(Segment { file, key, bytes, end: ALIGNMENT })
     }
 
-    /// Opens a segment to be read or used again. None: not a segment of this version, or its header is not what was written.
+    /// Opens a segment to be read or used again. None: not a segment of this version, or its header
+    /// is not what was written.
     pub(super) fn open(disk: &dyn Disk, path: &Path) -> io::Result<Option<Segment>> {
         let file = disk.open(path, false)?;
         let bytes = file.length()?;
@@ -135,7 +140,8 @@ impl Segment {
         })
     }
 
-    /// The body of the frame that stands at the front of `bytes`, and at `at` in the file, if no more than one bit of it has flipped.
+    /// The body of the frame that stands at the front of `bytes`, and at `at` in the file, if no
+    /// more than one bit of it has flipped.
     fn mend(&self, bytes: &[u8], at: u64, number: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(sound) = mended_frame(bytes, number, &self.key) else { return Ok(None) };
         tracing::warn!(frame = number, "a bit had flipped in the log, and is put right");
@@ -143,7 +149,8 @@ impl Segment {
         Ok(sound.get(FRAME_HEADER..).map(<[u8]>::to_vec))
     }
 
-    /// Reads all frames up to [`Segment::end`], from `number` on, from the disk: where one is damaged, if so.
+    /// Reads all frames up to [`Segment::end`], from `number` on, from the disk: where one is
+    /// damaged, if so.
     pub(super) fn reread(&self, mut number: u64) -> io::Result<Option<u64>> {
         self.file.forget(self.end)?;
         let mut bytes = vec![0; self.end as usize];
@@ -168,9 +175,9 @@ impl Segment {
 
     /// Reads all frames from `number` on, and sets [`Segment::end`] behind them.
     ///
-    /// What follows the last one is a frame that was being written when the machine stopped, or nothing. But a frame is written
-    /// only once all before it are durable; so if a later one is there, what stopped us was durable once: damage, which must not
-    /// be taken for the log's end.
+    /// What follows the last one is a frame that was being written when the machine stopped, or
+    /// nothing. But a frame is written only once all before it are durable; so if a later one is
+    /// there, what stopped us was durable once: damage, which must not be taken for the log's end.
     pub(super) fn scan(&mut self, mut number: u64) -> io::Result<Scan> {
         let mut bytes = vec![0; self.bytes as usize];
         self.file.read_at(&mut bytes, 0)?;
@@ -236,7 +243,8 @@ impl Frame {
         self.0.resize(self.0.len().max(FRAME_HEADER), 0);
     }
 
-    /// Shows `write` the frame as it stands in a segment. Nothing is copied for that, and nothing added.
+    /// Shows `write` the frame as it stands in a segment. Nothing is copied for that, and nothing
+    /// added.
     fn sealed<T>(&mut self, number: u64, key: &Key, write: impl FnOnce(&[u8]) -> T) -> T {
         self.begin();
         let body_len = self.body().len();
@@ -273,7 +281,8 @@ fn open_frame<'a>(bytes: &'a [u8], number: u64, key: &Key) -> Option<&'a [u8]> {
     (header.get(16..)? == checksum(number, body, key)).then_some(body)
 }
 
-/// The frame `number` as it was written, if one bit of what stands at the front of `bytes` has flipped since.
+/// The frame `number` as it was written, if one bit of what stands at the front of `bytes` has
+/// flipped since.
 fn mended_frame(bytes: &[u8], number: u64, key: &Key) -> Option<Vec<u8>> {
     if (frame_number(bytes)? ^ number).count_ones() > 1 {
         return None;

@@ -45,7 +45,8 @@ fn started() -> Starts {
     starts
 }
 
-/// A leader that was given up may be in the middle of its snapshot when the next one begins its own.
+/// A leader that was given up may be in the middle of its snapshot when the next one begins its
+/// own.
 #[test]
 fn snapshots_of_two_conversations_do_not_mix() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

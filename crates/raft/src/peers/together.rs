@@ -1,6 +1,8 @@
-//! What is committed is said with the next entries: a message that says only that waits for them a little.
+//! What is committed is said with the next entries: a message that says only that waits for them a
+//! little.
 //!
-//! Where one entry follows the other, each would otherwise cost two messages to every member, the second just as the leader is about to answer who waits for the first.
+//! Where one entry follows the other, each would otherwise cost two messages to every member, the
+//! second just as the leader is about to answer who waits for the first.
 
 use crate::types::Types;
 use futures_util::{Stream, StreamExt, stream};

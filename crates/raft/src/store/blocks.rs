@@ -1,6 +1,7 @@
 //! The file under redb: blocks of 4 KiB, each with a sum that is checked whenever it is read.
 //!
-//! redb has checksums of its own and looks at them only to repair, so a bit that has flipped in a leaf would be a wrong value, and one in a branch would hide rows.
+//! redb has checksums of its own and looks at them only to repair, so a bit that has flipped in a
+//! leaf would be a wrong value, and one in a branch would hide rows.
 //!
 //! ```text
 //! file   head │ head │ sums │ 256 blocks │ sums │ 256 blocks │ …
@@ -9,12 +10,15 @@
 //! sum    12 bytes of an XXH3 keyed with the block's number │ locator u32: where a bit has flipped (see `mend`)
 //! ```
 //!
-//! *A power cut.* What redb writes between two syncs goes where nothing is that the last commit refers to, except to its own first bytes. So a block that does not match
-//! its sum, because one of the two was lost, is one that nobody asks for. The first bytes are kept twice, and the copy that is durable stays as it is until the other one is: who
-//! opens the file takes the later one that is whole. To redb that is a write that was lost.
+//! *A power cut.* What redb writes between two syncs goes where nothing is that the last commit
+//! refers to, except to its own first bytes. So a block that does not match its sum, because one of
+//! the two was lost, is one that nobody asks for. The first bytes are kept twice, and the copy that
+//! is durable stays as it is until the other one is: who opens the file takes the later one that is
+//! whole. To redb that is a write that was lost.
 //!
-//! *A full disk.* redb goes on after no error, so a checkpoint's writes wait until there is room ([`Blocks::wait_for_room`]). Nobody who reads waits with them: redb's
-//! readers take no lock that it holds while it writes.
+//! *A full disk.* redb goes on after no error, so a checkpoint's writes wait until there is room
+//! ([`Blocks::wait_for_room`]). Nobody who reads waits with them: redb's readers take no lock that
+//! it holds while it writes.
 
 use crate::bit_repair::{flip_back, locator};
 use parking_lot::Mutex;
@@ -102,7 +106,8 @@ impl Blocks {
         })))
     }
 
-    /// The file as who opened it would find it after a crash now. What is written to it stays in memory; what is read is read from the file.
+    /// The file as who opened it would find it after a crash now. What is written to it stays in
+    /// memory; what is read is read from the file.
     pub(super) fn as_of_now(&self) -> io::Result<Snapshot> {
         let head = self.0.head.lock();
         let len = AtomicU64::new(self.len()?);
@@ -119,7 +124,8 @@ impl Blocks {
         self.0.full.load(Relaxed)
     }
 
-    /// Writes to the file, and again for as long as there is no room. What was written of it in vain is nothing that the last commit refers to.
+    /// Writes to the file, and again for as long as there is no room. What was written of it in
+    /// vain is nothing that the last commit refers to.
     fn write_file(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         loop {
             let written = self.0.file.write(at, bytes);
@@ -142,7 +148,8 @@ impl Blocks {
         self.0.mended.load(Relaxed)
     }
 
-    /// Reads whole blocks, `from_disk` if what the kernel remembers of them is not what is asked for.
+    /// Reads whole blocks, `from_disk` if what the kernel remembers of them is not what is asked
+    /// for.
     fn read_blocks(&self, offset: u64, out: &mut [u8], from_disk: bool) -> io::Result<()> {
         let mut sums = Vec::new();
         for run in Blocks::runs(offset, out.len())? {
@@ -176,7 +183,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// Blocks and their sums that stand together: their place in the file, that of the sums, and which of the bytes from `offset` on.
+    /// Blocks and their sums that stand together: their place in the file, that of the sums, and
+    /// which of the bytes from `offset` on.
     fn runs(offset: u64, length: usize) -> io::Result<impl Iterator<Item = Run>> {
         if !offset.is_multiple_of(BLOCK_BYTES) || !length.is_multiple_of(BLOCK) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "not whole blocks"));
@@ -369,7 +377,8 @@ fn sum(block: &[u8], number: u64) -> [u8; SUM] {
     sum
 }
 
-/// See [`Blocks::as_of_now`]. It must not outlive what it refers to: who holds it keeps a read transaction of redb's open.
+/// See [`Blocks::as_of_now`]. It must not outlive what it refers to: who holds it keeps a read
+/// transaction of redb's open.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     blocks: Blocks,

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 /// The store's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk or the file's content failed us: what was being done, to which file, and why it failed.
+    /// The disk or the file's content failed us: what was being done, to which file, and why it
+    /// failed.
     #[error("{doing} {file}: {cause}", file = file.display())]
     File {
         /// What was being done.
@@ -35,8 +36,8 @@ impl StoreError {
         StoreError::File { doing, file: file.to_owned(), cause: Box::new(cause.into()) }
     }
 
-    /// Whether what was written is not there any more: the file holds other bytes, or the disk cannot read it. The way out is to have it again from elsewhere, or from a
-    /// backup.
+    /// Whether what was written is not there any more: the file holds other bytes, or the disk
+    /// cannot read it. The way out is to have it again from elsewhere, or from a backup.
     pub fn is_damage(&self) -> bool {
         let StoreError::File { cause, .. } = self else { return false };
         match &**cause {
@@ -57,8 +58,9 @@ pub fn is_lost(cause: &std::io::Error) -> bool {
 /// Exit code of a server that stopped because its disk failed (`EX_IOERR`).
 pub const EXIT_DISK: i32 = 74;
 
-/// Stops the process, or the member if it is simulated: a wrong server is worse than a stopped one. What was acknowledged is in the log, which the next start
-/// replays; nothing is lost by not unwinding.
+/// Stops the process, or the member if it is simulated: a wrong server is worse than a stopped one.
+/// What was acknowledged is in the log, which the next start replays; nothing is lost by not
+/// unwinding.
 pub fn stop(error: &dyn std::error::Error) -> ! {
     if let Some(life) = Life::current() {
         life.gives_up(error);
@@ -67,7 +69,8 @@ pub fn stop(error: &dyn std::error::Error) -> ! {
     std::process::exit(EXIT_DISK)
 }
 
-/// Held by a thread that the server cannot do without: if it panics, so that nothing would be applied any more, the process stops, unless it is for the alarm.
+/// Held by a thread that the server cannot do without: if it panics, so that nothing would be
+/// applied any more, the process stops, unless it is for the alarm.
 pub struct Indispensable(pub Alarm);
 
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,10 @@
 //! The ordered rows of the server's state on this machine's disk.
 //!
-//! Three layers: what changed since the last checkpoint began (active), what that checkpoint writes or wrote (frozen: afterwards it says nothing new,
-//! but says it faster), and a redb file with everything as of the last checkpoint that ended. The log makes the upper two durable. A checkpoint is one
-//! durable commit of the frozen layer together with `meta`, which says how far in the log it reaches, so the file always is
-//! exactly the state after one log entry.
+//! Three layers: what changed since the last checkpoint began (active), what that checkpoint writes
+//! or wrote (frozen: afterwards it says nothing new, but says it faster), and a redb file with
+//! everything as of the last checkpoint that ended. The log makes the upper two durable. A
+//! checkpoint is one durable commit of the frozen layer together with `meta`, which says how far in
+//! the log it reaches, so the file always is exactly the state after one log entry.
 
 mod blocks;
 mod error;
@@ -29,7 +30,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file begins with that redb has written without [`blocks`] under it, as versions up to 0.6 did.
+/// What a file begins with that redb has written without [`blocks`] under it, as versions up to 0.6
+/// did.
 const BARE: &[u8] = b"redb";
 
 /// Version of what redb holds: the two tables below, rows as the directory encodes them.
@@ -49,7 +51,8 @@ pub struct StoreSettings {
     pub overlay_bytes: usize,
 }
 
-/// The rows. Reads and changes never fail, see [`directory::Store`]: damage raises the alarm, and any other error of the disk stops the process ([`EXIT_DISK`]).
+/// The rows. Reads and changes never fail, see [`directory::Store`]: damage raises the alarm, and
+/// any other error of the disk stops the process ([`EXIT_DISK`]).
 pub struct RowStore {
     active: Overlay,
     disk: Arc<Disk>,
@@ -94,7 +97,8 @@ pub struct StoreStats {
 }
 
 impl RowStore {
-    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a crash too, at once, whatever the size.
+    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a
+    /// crash too, at once, whatever the size.
     pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
         let failed = |cause: io::Error| StoreError::new("opening", path, cause);
         let mut begins = [0; BARE.len()];
@@ -192,7 +196,8 @@ impl RowStore {
         self.disk.below.read().position.clone()
     }
 
-    /// The active layer has reached its bound: time for a checkpoint, or to wait for the one under way.
+    /// The active layer has reached its bound: time for a checkpoint, or to wait for the one under
+    /// way.
     pub fn is_full(&self) -> bool {
         self.active.bytes() >= self.overlay_bytes
     }
@@ -202,7 +207,8 @@ impl RowStore {
         self.active.rows() == 0
     }
 
-    /// Begins a checkpoint of the rows as they are now, which is the state at `position`. None while one is under way.
+    /// Begins a checkpoint of the rows as they are now, which is the state at `position`. None
+    /// while one is under way.
     pub fn checkpoint(&mut self, position: Vec<u8>) -> Option<Checkpoint> {
         let mut below = self.disk.below.write();
         if below.writing {
@@ -247,7 +253,8 @@ impl RowStore {
         if self.is_full() { self.checkpoint(Vec::new()).map_or(Ok(()), Checkpoint::write) } else { Ok(()) }
     }
 
-    /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a checkpoint is under way.
+    /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a
+    /// checkpoint is under way.
     pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
         self.replace_by(&view.rows, view.position.clone())
     }
@@ -368,7 +375,8 @@ impl StorageBackend for OnDisk {
     }
 }
 
-/// A checkpoint that has begun. It must be written: until then its rows stay in memory and no other can begin.
+/// A checkpoint that has begun. It must be written: until then its rows stay in memory and no other
+/// can begin.
 #[must_use]
 pub struct Checkpoint {
     disk: Arc<Disk>,
@@ -386,7 +394,8 @@ impl Checkpoint {
         written
     }
 
-    /// Writes it in one durable commit. Takes as long as the disk does; the store can be read and changed meanwhile.
+    /// Writes it in one durable commit. Takes as long as the disk does; the store can be read and
+    /// changed meanwhile.
     pub fn write(self) -> Result<(), StoreError> {
         self.disk.write("checkpointing", self.position, |table| {
             // In key order, which costs redb least.
@@ -411,7 +420,8 @@ impl Disk {
     ) -> Result<(), StoreError> {
         let commit = || -> Result<Arc<Table>, redb::Error> {
             let mut transaction = self.database.begin_write()?;
-            // Saves the allocator's state with the commit: opening after a crash takes milliseconds instead of a walk through the file.
+            // Saves the allocator's state with the commit: opening after a crash takes milliseconds
+            // instead of a walk through the file.
             transaction.set_quick_repair(true);
             change(&mut transaction.open_table(ROWS)?)?;
             transaction.open_table(META)?.insert(META_POSITION, position.as_slice())?;

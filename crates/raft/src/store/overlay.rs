@@ -10,7 +10,8 @@ use std::ops::Bound;
 /// Keys up to this long need no memory of their own.
 const SHORT_KEY: usize = 40;
 
-/// What a row costs beside its value and what does not fit of its key: its place in a hash table that is two thirds full, and its key's in the order.
+/// What a row costs beside its value and what does not fit of its key: its place in a hash table
+/// that is two thirds full, and its key's in the order.
 const ROW_BYTES: usize = 180;
 
 /// A row's key.
@@ -19,8 +20,9 @@ type Rows = FxHashMap<Key, Option<Vec<u8>>>;
 
 /// Changed rows. `None` hides a row of the layer below.
 ///
-/// Rows are found by hash, since nearly all questions are for one row, and an ordered map misses the processor's cache with nearly each key that it compares. Their order
-/// is made up for when somebody asks for a range.
+/// Rows are found by hash, since nearly all questions are for one row, and an ordered map misses
+/// the processor's cache with nearly each key that it compares. Their order is made up for when
+/// somebody asks for a range.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     rows: Rows,

@@ -1,4 +1,5 @@
-//! The rows once more, from the disk: what redb and the kernel remember of them does not show what a disk has done to them since.
+//! The rows once more, from the disk: what redb and the kernel remember of them does not show what
+//! a disk has done to them since.
 
 use super::blocks::Blocks;
 use super::{Row, RowView, StoreError, read_meta, read_rows};
@@ -7,7 +8,8 @@ use redb::Database;
 /// Memory for pages: all are read once.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// Rows as of a checkpoint, read anew. While there is one, the file grows by what is changed meanwhile.
+/// Rows as of a checkpoint, read anew. While there is one, the file grows by what is changed
+/// meanwhile.
 pub struct Reread {
     rows: RowView,
     /// Reads `rows`.

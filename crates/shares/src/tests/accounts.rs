@@ -37,7 +37,8 @@ fn who_takes_shares_over_holds_them_alone(on: On) {
     for n in [1, 2] {
         assert_eq!(server.leases_of(&id(n)).unwrap().iter().map(|l| l.account).collect::<Vec<_>>(), [ME]);
     }
-    // What is damaged is not held, may be all that there is, and stays leased by whoever has a lease.
+    // What is damaged is not held, may be all that there is, and stays leased by whoever has a
+    // lease.
     running.store(&[(id(4), &body(4))], uploader).unwrap();
     world.write_file(&id(4), b"else");
     assert!(server.verify(&id(4)).is_err());

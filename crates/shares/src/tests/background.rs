@@ -1,4 +1,5 @@
-//! Expirer, discovery, scrub and reaper: when they act, when they do not, and how they go on after a restart.
+//! Expirer, discovery, scrub and reaper: when they act, when they do not, and how they go on after
+//! a restart.
 
 use std::{fs, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
@@ -80,7 +81,8 @@ fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_
                     if random.chance(50) {
                         server.let_go(ME, &[id(n)], Deletion::AtOnce).unwrap();
                         server.reap().unwrap();
-                        // What is not deleted yet, since discovery is under way, is leased again by the next upload.
+                        // What is not deleted yet, since discovery is under way, is leased again by
+                        // the next upload.
                     }
                 }
             });
@@ -159,7 +161,8 @@ fn fault_10_what_has_no_row_is_looked_for_on_the_disk(on: On) {
     assert_eq!(server.lease(ME, &[id(1), id(4)], None).unwrap(), [id(1)]);
     assert_eq!(server.take_over(ME, &[id(2)], Uploaders::new()).unwrap(), [id(2)]);
     assert_eq!(server.leases_of(&id(2)).unwrap().len(), 1);
-    // Storing what lies there takes a lease on it and puts nothing in its place; other bytes of that name are refused, and delete nothing.
+    // Storing what lies there takes a lease on it and puts nothing in its place; other bytes of
+    // that name are refused, and delete nothing.
     let placed = |running: &Running| running.disk.steps().iter().filter(|step| PLACE.contains(step)).count();
     let before = placed(&running);
     running.store(&[(id(3), b"other bytes")], ME).unwrap_err();

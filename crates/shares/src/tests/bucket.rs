@@ -1,5 +1,6 @@
-//! An S3 server in this process: s3s speaks the protocol and checks signatures, and keeps nothing; a map keeps the objects of one bucket.
-//! Stricter than S3 in two ways: what others only may do (a list in many short pages) it does, and what nobody here needs it refuses.
+//! An S3 server in this process: s3s speaks the protocol and checks signatures, and keeps nothing;
+//! a map keeps the objects of one bucket. Stricter than S3 in two ways: what others only may do (a
+//! list in many short pages) it does, and what nobody here needs it refuses.
 
 use std::{collections::BTreeMap, ops::Bound, sync::LazyLock, time::SystemTime};
 

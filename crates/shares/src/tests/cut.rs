@@ -1,4 +1,5 @@
-//! A disk on the local one that counts its steps, fails at a chosen one or loses power there, and then loses what was not synced.
+//! A disk on the local one that counts its steps, fails at a chosen one or loses power there, and
+//! then loses what was not synced.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +32,8 @@ pub struct CutDisk {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Files whose bytes were not synced, by the name that they were written under, and where they are now.
+    /// Files whose bytes were not synced, by the name that they were written under, and where they
+    /// are now.
     unsynced: BTreeMap<String, PathBuf>,
     /// Changes of entries that were not synced, in order.
     entries: BTreeMap<u8, Vec<Change>>,
@@ -63,8 +65,8 @@ impl CutDisk {
         state.entries.entry(share.0[0]).or_default().push(Change { share: *share, before });
     }
 
-    /// Of what was not synced, keeps what `seed` says: any part of the bytes, any set of the changes to names, though for each name what came
-    /// later only if what came before it is kept.
+    /// Of what was not synced, keeps what `seed` says: any part of the bytes, any set of the
+    /// changes to names, though for each name what came later only if what came before it is kept.
     pub fn lose(&self, seed: u64) {
         let random = &mut Random(seed);
         let mut state = self.state.lock();

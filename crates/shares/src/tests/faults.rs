@@ -30,7 +30,8 @@ fn fault_1_a_failed_write_leaves_nothing(on: On) {
     let running = world.open();
     running.disk.set_fault_among(WRITE, 1, Fault::Fail(ErrorKind::StorageFull));
     let error = running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap_err();
-    // An object store does not run full. The room on a disk is free at once, the rows are as soon as the reaper has been there.
+    // An object store does not run full. The room on a disk is free at once, the rows are as soon
+    // as the reaper has been there.
     if on == On::Disk {
         assert!(matches!(error, StoreError::Full), "{error}");
         assert_eq!(world.files(), (vec![], 0));

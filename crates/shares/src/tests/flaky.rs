@@ -1,4 +1,5 @@
-//! An object store that counts its steps, fails at a chosen one or falls silent there, loses answers, and lists what was there a while ago.
+//! An object store that counts its steps, fails at a chosen one or falls silent there, loses
+//! answers, and lists what was there a while ago.
 
 use std::{
     collections::VecDeque,

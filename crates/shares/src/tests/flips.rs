@@ -1,5 +1,5 @@
-//! A bit flips, anywhere in the files of a store: what is read is what was written, or the damage is noticed; and what anybody leases is neither lost
-//! nor deleted.
+//! A bit flips, anywhere in the files of a store: what is read is what was written, or the damage
+//! is noticed; and what anybody leases is neither lost nor deleted.
 
 use std::{
     collections::BTreeMap,
@@ -226,7 +226,8 @@ fn check_reads(world: &World, running: &super::Running, flipped: Option<ShareId>
     for n in 0..LEASED {
         let length = u32::try_from(body(n).len()).unwrap();
         match running.server.read(&id(n), 0, length) {
-            // Who reads a part checks it against a hash of his own; the server answers for the whole.
+            // Who reads a part checks it against a hash of his own; the server answers for the
+            // whole.
             Ok(bytes) if flipped != Some(id(n)) => assert_eq!(bytes, body(n)),
             Ok(_) => {}
             Err(ReadError::Damaged { damage: Damage::Missing, .. }) => panic!("share {n} is lost"),

@@ -1,4 +1,5 @@
-//! Tests of the server as a whole, on disks and object stores that can fail or fall silent at any step.
+//! Tests of the server as a whole, on disks and object stores that can fail or fall silent at any
+//! step.
 
 mod accounts;
 mod background;
@@ -54,12 +55,14 @@ pub enum On {
     Memory,
     /// Our own S3 server, in this process.
     S3,
-    /// Others' S3 server: that of the environment (`AWS_ENDPOINT_URL` and others), in the bucket `leasehold-test`.
+    /// Others' S3 server: that of the environment (`AWS_ENDPOINT_URL` and others), in the bucket
+    /// `leasehold-test`.
     Foreign,
 }
 
 impl On {
-    /// Which of so many cases to try: all that take milliseconds, a few of those whose requests go to another process.
+    /// Which of so many cases to try: all that take milliseconds, a few of those whose requests go
+    /// to another process.
     pub fn some_of(self, cases: usize) -> impl Iterator<Item = usize> {
         (0..cases).step_by(if self == On::Foreign { (cases / 4).max(1) } else { 1 })
     }
@@ -143,7 +146,8 @@ impl World {
     }
 
     pub fn on(on: On) -> World {
-        // In memory where that is possible: what a power cut loses is decided by the disk of the tests, not by the real one.
+        // In memory where that is possible: what a power cut loses is decided by the disk of the
+        // tests, not by the real one.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         fs::create_dir(dir.path().join("limbo")).unwrap();
         World {
@@ -160,7 +164,8 @@ impl World {
         self.dir.path().join("server")
     }
 
-    /// Another directory, whose objects are to be in the same store below the same name with `suffix` added.
+    /// Another directory, whose objects are to be in the same store below the same name with
+    /// `suffix` added.
     pub fn neighbour(&self, suffix: &str) -> World {
         let beside = |outside: &Outside| Outside {
             store: outside.store.clone(),

@@ -1,7 +1,9 @@
-//! Random sequences of uploads, leases, releases, expiry, deletions, failures, power cuts, damage and restored databases, against a model in memory.
+//! Random sequences of uploads, leases, releases, expiry, deletions, failures, power cuts, damage
+//! and restored databases, against a model in memory.
 //!
-//! An operation that was not acknowledged may have happened or not, as a whole; everything else is known exactly. When the database was lost or put
-//! back to an earlier state, what was held must be there still, under some lease; the model then begins anew from what is there.
+//! An operation that was not acknowledged may have happened or not, as a whole; everything else is
+//! known exactly. When the database was lost or put back to an earlier state, what was held must be
+//! there still, under some lease; the model then begins anew from what is there.
 
 use std::{
     collections::BTreeMap, fs, io::ErrorKind, ops::ControlFlow, path::PathBuf, sync::atomic::Ordering, thread,
@@ -315,7 +317,8 @@ impl Run {
         }
     }
 
-    /// A repair that failed may have put the file in its place, and then the share is sound for whoever looks.
+    /// A repair that failed may have put the file in its place, and then the share is sound for
+    /// whoever looks.
     fn look_at_repairs(&mut self) {
         let server = &self.running.as_ref().unwrap().server;
         for (id, kept) in &mut self.model.shares {
@@ -329,8 +332,8 @@ impl Run {
         }
     }
 
-    /// Whatever happened, what all possibilities hold is readable, and what none holds is not served.
-    /// An object store that was to fail may do so at these reads.
+    /// Whatever happened, what all possibilities hold is readable, and what none holds is not
+    /// served. An object store that was to fail may do so at these reads.
     fn check_reads(&self, possible: &[Model], may_fail: bool) {
         if self.running().disk.is_dead() {
             return;
@@ -344,7 +347,8 @@ impl Run {
                     assert!(any(&|kept| kept.is_some_and(|kept| !kept.damaged)), "share {n} is served");
                 }
                 Err(ReadError::NotFound(_) | ReadError::Going(_)) => {
-                    // What is being repaired is not there either, until the reaper has seen to a repair that failed.
+                    // What is being repaired is not there either, until the reaper has seen to a
+                    // repair that failed.
                     assert!(any(&|kept| kept.is_none_or(|kept| kept.damaged)), "share {n} is not served");
                 }
                 Err(ReadError::Damaged { .. }) => {
@@ -466,7 +470,8 @@ impl Run {
         let seen = observe(self.running());
         for (share, kept) in &self.model.shares {
             let now = seen.shares.get(share);
-            // Damage that was known may be found anew, or not be looked for; a file that is gone has no more row.
+            // Damage that was known may be found anew, or not be looked for; a file that is gone
+            // has no more row.
             if kept.damaged {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! What only an object store does: lists that are old, answers that are late, others who use it too.
+//! What only an object store does: lists that are old, answers that are late, others who use it
+//! too.
 
 use std::{fs, io::ErrorKind, sync::atomic::Ordering};
 

@@ -1,4 +1,5 @@
-//! Databases that are missing, damaged, old or new: no share is lost, and leases are rebuilt (leasedb, "Fail-safe").
+//! Databases that are missing, damaged, old or new: no share is lost, and leases are rebuilt
+//! (leasedb, "Fail-safe").
 
 use std::fs;
 
@@ -132,7 +133,8 @@ fn a_newer_schema_or_layout_is_refused(on: On) {
     assert_eq!(world.files().0, [id(5), id(6)]);
 }
 
-/// What a power cut in the first start left (tests/e2e/power-cut.sh): journal_mode was set, and no table made yet.
+/// What a power cut in the first start left (tests/e2e/power-cut.sh): journal_mode was set, and no
+/// table made yet.
 #[test]
 fn a_database_cut_off_before_its_first_table_is_made_anew() {
     let world = World::new();

@@ -14,7 +14,8 @@ everywhere! {
     concurrent_batches_are_all_stored,
 }
 
-/// Each thread works on the same few shares with an account of its own: what it has been told it holds must be readable.
+/// Each thread works on the same few shares with an account of its own: what it has been told it
+/// holds must be readable.
 fn what_is_held_is_readable_whatever_the_others_do(on: On) {
     let mut world = World::on(on);
     world.grace = Duration::ZERO;
@@ -54,7 +55,8 @@ fn what_is_held_is_readable_whatever_the_others_do(on: On) {
     check_quiet(&world, &running);
 }
 
-/// Batches that are under way at the same time share syncs and transactions, and each is complete when it returns.
+/// Batches that are under way at the same time share syncs and transactions, and each is complete
+/// when it returns.
 fn concurrent_batches_are_all_stored(on: On) {
     let world = World::on(on);
     let server = world.serve(world.settings());

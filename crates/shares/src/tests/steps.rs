@@ -19,8 +19,8 @@ everywhere! {
 /// What was acknowledged: `true`, the share is stored and leased; `false`, it was let go.
 type Acknowledged = BTreeMap<ShareId, bool>;
 
-/// Stores two batches, stores some again, lets go of some, deletes them, and stores one of those anew. Stops when power is lost; takes
-/// failures as they come.
+/// Stores two batches, stores some again, lets go of some, deletes them, and stores one of those
+/// anew. Stops when power is lost; takes failures as they come.
 fn scenario(running: &Running, acknowledged: &mut Acknowledged) -> Result<(), StoreError> {
     let store = |acknowledged: &mut Acknowledged, numbers: &[u64]| {
         let bodies: Vec<Vec<u8>> = numbers.iter().map(|n| body(*n)).collect();

@@ -1,4 +1,5 @@
-//! What goes wrong, and at which step: every step of what is below the share server (files, objects, commits) is counted, and one is chosen.
+//! What goes wrong, and at which step: every step of what is below the share server (files,
+//! objects, commits) is counted, and one is chosen.
 
 use std::io;
 

@@ -52,7 +52,8 @@ fn change(owner: u64, (first, last): (u64, u64), kind: Option<LockKind>) -> Lock
     }
 }
 
-/// What SQLite does for one transaction (os_unix.c: the pending byte, the reserved byte, and 510 shared bytes after them).
+/// What SQLite does for one transaction (os_unix.c: the pending byte, the reserved byte, and 510
+/// shared bytes after them).
 fn transaction(machines: &mut Machines, at: usize) {
     let (pending, reserved, shared) = (0x4000_0000, 0x4000_0001, (0x4000_0002, 0x4000_01ff));
     machines.locks(at, 1, (pending, pending), READ);

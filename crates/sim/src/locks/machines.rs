@@ -1,4 +1,5 @@
-//! Machines, a server, and connections between them that keep the order; connections break, machines stop, freeze and start again, and so does the server.
+//! Machines, a server, and connections between them that keep the order; connections break,
+//! machines stop, freeze and start again, and so does the server.
 
 use super::oracle::Oracle;
 use crate::cluster::{Violation, root};
@@ -260,7 +261,8 @@ impl Machines {
         self.breaks(at)
     }
 
-    /// The connection breaks, and what is under way is lost, but for the beginning of what the machine had sent. There is a new one at once.
+    /// The connection breaks, and what is under way is lost, but for the beginning of what the
+    /// machine had sent. There is a new one at once.
     fn breaks(&mut self, at: usize) -> Result<(), Violation> {
         self.breaks += 1;
         let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;

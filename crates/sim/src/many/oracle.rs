@@ -30,7 +30,8 @@ impl ManyMachines {
             }
         }
         for machine in self.machines.iter().filter(|machine| !machine.over) {
-            // Of a file that is gone nobody has to be told who had it open: whoever asks for anything is told that it is gone.
+            // Of a file that is gone nobody has to be told who had it open: whoever asks for
+            // anything is told that it is gone.
             for file in self.known.iter().filter(|file| self.store.get(&record_key(file)).is_some()) {
                 let others = self.machines.iter().filter(|other| other.id != machine.id && !other.over);
                 let open = others.fold(Open::CLOSED, |open, other| open.or(other.client.own(file)));

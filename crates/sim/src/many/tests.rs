@@ -88,8 +88,9 @@ fn messages_are_in_proportion_to_clients_not_to_opens() {
     assert_eq!(messages(1, 100), 0);
 }
 
-/// Two handles as Windows describes them: what each may do, and what it lets others do, as bits for read, write and delete. They go together if neither may do what
-/// the other does not share (BlackBox §4.4, in the words of its first paragraph).
+/// Two handles as Windows describes them: what each may do, and what it lets others do, as bits for
+/// read, write and delete. They go together if neither may do what the other does not share
+/// (BlackBox §4.4, in the words of its first paragraph).
 fn go_together((access, share): (u8, u8), (other_access, other_share): (u8, u8)) -> bool {
     access & !other_share == 0 && other_access & !share == 0
 }
@@ -106,7 +107,8 @@ fn all_openings() -> impl Iterator<Item = (u8, u8)> {
     (0..8).flat_map(|access| (0..8).map(move |share| (access, share)))
 }
 
-/// All 64 × 64, on two machines and on one; and whoever fails again for the same reason asks nobody (Farsite §6).
+/// All 64 × 64, on two machines and on one; and whoever fails again for the same reason asks nobody
+/// (Farsite §6).
 #[test]
 fn handles_go_together_as_windows_has_it() {
     for first in all_openings() {
@@ -129,7 +131,8 @@ fn handles_go_together_as_windows_has_it() {
     }
 }
 
-/// Among many creators a directory is removed exactly when it is empty, and what was made in it is not lost.
+/// Among many creators a directory is removed exactly when it is empty, and what was made in it is
+/// not lost.
 #[test]
 fn a_directory_is_emptied_and_removed_among_many_creators() {
     let (mut removed, mut refused) = (0, 0);
@@ -168,7 +171,8 @@ fn a_directory_is_emptied_and_removed_among_many_creators() {
     assert!(removed > 50 && refused > 10, "{removed} {refused}");
 }
 
-/// A new file takes its access list from its directory's default list. That there is none is knowledge too, under a lease on that name alone as under any other.
+/// A new file takes its access list from its directory's default list. That there is none is
+/// knowledge too, under a lease on that name alone as under any other.
 #[test]
 fn who_creates_again_asks_nobody() {
     let mut office = ManyMachines::new(7, 2);
@@ -210,7 +214,8 @@ fn carry_out(plan: Plan) {
     let file = office.creates(0, Some(deleting));
     assert!(office.tries(1, &file, deleting));
     if plan.seen {
-        // A second name for a moment: then removing the first asks nobody, so the last is what asks.
+        // A second name for a moment: then removing the first asks nobody, so the last is what
+        // asks.
         let (dir, label) = (FileId::root(), Label::new(b"b").unwrap());
         let link = Call::Link { file: file.clone(), dir: dir.clone(), label: label.clone() };
         office.calls(2, link, Doing::Name);
@@ -258,7 +263,8 @@ fn carry_out(plan: Plan) {
     assert_eq!(office.directory.status(office.now).files, 1 + u64::from(named), "{plan:?}");
 }
 
-/// Unlinked while open elsewhere, or to be deleted at the last close, in every order of closes, with either session ending and the server starting again at each step.
+/// Unlinked while open elsewhere, or to be deleted at the last close, in every order of closes,
+/// with either session ending and the server starting again at each step.
 #[test]
 fn a_file_is_there_while_anybody_has_it_open() {
     let stops = (0..2).flat_map(|at| (0..4).map(move |step| Some((at, step))));

@@ -16,7 +16,8 @@ pub(super) const OPENED: &str = "document";
 /// How an editor opens what it saves.
 const WRITING: Open = Open::posix(false, true);
 
-/// What a client does in an experiment, and how far it is: it can be handed to a client anywhere, and comes back with what it has found out.
+/// What a client does in an experiment, and how far it is: it can be handed to a client anywhere,
+/// and comes back with what it has found out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Actor {
     /// Makes files.
@@ -55,7 +56,8 @@ impl Script {
         Script { part, due: None }
     }
 
-    /// The next call, after the last one (if any) came to `answer`; nothing when all is done. It says what of the answer is wrong.
+    /// The next call, after the last one (if any) came to `answer`; nothing when all is done. It
+    /// says what of the answer is wrong.
     pub fn next(&mut self, answer: Option<Result<Reply, Error>>) -> Result<Option<Call>, Violation> {
         let found = match (self.due.take(), answer) {
             (Some((call, due)), Some(answer)) => due.check(&call, answer)?,
@@ -134,12 +136,16 @@ impl Installer {
     }
 }
 
-/// Saves a file as GNU Emacs does (Farsite §8.2.3: a creation, a deletion and a rename for each save).
+/// Saves a file as GNU Emacs does (Farsite §8.2.3: a creation, a deletion and a rename for each
+/// save).
 ///
-/// When a buffer is saved for the first time since its file was visited, `backup-buffer` renames the file to its backup name (the name and a tilde), and
-/// `write-region` creates it anew, writes it, syncs it and looks at it once more for its modification time. Before all that, `verify-visited-file-modtime` looks whether somebody
-/// else has changed it. Where a rename does not replace, as on Windows, where the paper measured, the old backup is deleted first. So it is
-/// here. The auto-save file (`#name#`) and the lock (`.#name`) would be more creations and deletions than the paper has.
+/// When a buffer is saved for the first time since its file was visited, `backup-buffer` renames
+/// the file to its backup name (the name and a tilde), and `write-region` creates it anew, writes
+/// it, syncs it and looks at it once more for its modification time. Before all that,
+/// `verify-visited-file-modtime` looks whether somebody else has changed it. Where a rename does
+/// not replace, as on Windows, where the paper measured, the old backup is deleted first. So it is
+/// here. The auto-save file (`#name#`) and the lock (`.#name`) would be more creations and
+/// deletions than the paper has.
 ///
 /// Before a name is used, a front door looks it up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -242,8 +248,8 @@ impl Opener {
         Actor::Open(Opener { file, done: 0 })
     }
 
-    /// One iteration: "Each open is first attempted with shared-read/exclusive-write access, and when this fails, the open is repeated with shared-read
-    /// access" (Farsite §8.2.4).
+    /// One iteration: "Each open is first attempted with shared-read/exclusive-write access, and
+    /// when this fails, the open is repeated with shared-read access" (Farsite §8.2.4).
     fn iteration(&self) -> [(Call, Due); 4] {
         let (file, reading) = (self.file.clone(), Open::posix(true, false));
         [

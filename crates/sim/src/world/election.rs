@@ -1,5 +1,6 @@
-//! Who leads. A replica that has not heard of a leader for long asks all others for their votes, which are counted at one instant: who has heard of a leader lately gives none, nor does
-//! who has more of the log (Raft §5.4.1, §9.6).
+//! Who leads. A replica that has not heard of a leader for long asks all others for their votes,
+//! which are counted at one instant: who has heard of a leader lately gives none, nor does who has
+//! more of the log (Raft §5.4.1, §9.6).
 
 use super::events::Event;
 use super::{Violation, World};

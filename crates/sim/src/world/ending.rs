@@ -1,5 +1,7 @@
-//! Machines that end in order and begin again later: what they could not get applied lies on their disks meanwhile, and goes on in the session that it is of (`client::Continuation`). What
-//! was done in a session that ended so must be there in the end, unless that was over when the machine came back.
+//! Machines that end in order and begin again later: what they could not get applied lies on their
+//! disks meanwhile, and goes on in the session that it is of (`client::Continuation`). What was
+//! done in a session that ended so must be there in the end, unless that was over when the machine
+//! came back.
 
 use super::events::Event;
 use super::history::Life;
@@ -64,7 +66,8 @@ impl World {
         Ok(())
     }
 
-    /// The machine ends before its next start is through with what it has left: that is still there.
+    /// The machine ends before its next start is through with what it has left: that is still
+    /// there.
     pub(super) fn crashes_going_on(&mut self, at: usize) {
         let session = self.machines[at].session;
         self.begins_anew(at, AWAY_MS);

@@ -134,7 +134,8 @@ impl World {
         Ok(())
     }
 
-    /// Something goes wrong that may last: nobody can say how long what machines say takes meanwhile, and what waited for that.
+    /// Something goes wrong that may last: nobody can say how long what machines say takes
+    /// meanwhile, and what waited for that.
     fn is_rough(&mut self) {
         let until = self.now + ROUGH_MS;
         self.machines.iter_mut().for_each(|machine| machine.rough_until = machine.rough_until.max(until));
@@ -158,7 +159,8 @@ impl World {
         }
     }
 
-    /// Servers do not hear each other: one is not heard by the others, does not hear them, or both; or that is so of a pair.
+    /// Servers do not hear each other: one is not heard by the others, does not hear them, or both;
+    /// or that is so of a pair.
     fn splits(&mut self) {
         let (one, other) = (self.some_important_server(), self.some_server());
         let (ways, pair) = (self.below(3), self.one_in(3));

@@ -1,5 +1,7 @@
-//! A group of replicas, with the contract of Raft in the place of Raft: messages between them are as Raft's are for the log, and votes are counted at one instant ([`super::election`]). Followers
-//! take what the leader of the latest term sends, tell how much of it is on disk, and apply what is committed.
+//! A group of replicas, with the contract of Raft in the place of Raft: messages between them are
+//! as Raft's are for the log, and votes are counted at one instant ([`super::election`]). Followers
+//! take what the leader of the latest term sends, tell how much of it is on disk, and apply what is
+//! committed.
 
 use super::events::Event;
 use super::log::{Entry, Log, Place};
@@ -18,7 +20,8 @@ const DISK_MS: u64 = 6;
 /// A checkpoint is made after so many entries, and at most so many more.
 const CHECKPOINT_EVERY: u64 = 60;
 const CHECKPOINT_MORE: u64 = 300;
-/// Entries that are kept though they are in a checkpoint, at most: who is not far behind needs no checkpoint.
+/// Entries that are kept though they are in a checkpoint, at most: who is not far behind needs no
+/// checkpoint.
 const KEPT: u64 = 100;
 /// Entries that were not made durable and may be on disk after a crash all the same, at most.
 const LUCKY: u64 = 3;
@@ -49,7 +52,8 @@ pub(super) struct Wire {
 /// What replicas say to each other.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    /// The leader of `term` leads, and these entries come after that place; up to `commit` all is committed.
+    /// The leader of `term` leads, and these entries come after that place; up to `commit` all is
+    /// committed.
     Append { term: u64, round: u64, before: (u64, u64), entries: Vec<Rc<Entry>>, commit: u64 },
     /// The same, with all up to some place at once.
     Install { term: u64, round: u64, checkpoint: Checkpoint },
@@ -237,7 +241,8 @@ impl World {
         let term = replica.term;
         let known = before < replica.log.base() || replica.log.term_at(before) == Some(before_term);
         if !known {
-            // What it knows to be committed is the same for both: from there on, so that on a wire that loses much one answer that arrives is enough.
+            // What it knows to be committed is the same for both: from there on, so that on a wire
+            // that loses much one answer that arrives is enough.
             let matched = Err(replica.commit);
             self.sends_message(to, from, Message::Appended { term, round, matched });
             return Ok(());
@@ -432,7 +437,8 @@ impl World {
     /// Each replica has a clock of its own, and each wire its length.
     pub(super) fn begins_group(&mut self) {
         let replicas = self.group.replicas.len();
-        // Of two clocks neither may be wrong by more than half of what one may be beside a right one.
+        // Of two clocks neither may be wrong by more than half of what one may be beside a right
+        // one.
         let drift = self.weather.drift_ppm / 2;
         for at in 0..replicas {
             let rate = match self.below(3) {

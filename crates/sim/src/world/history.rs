@@ -1,8 +1,10 @@
 //! What was called and answered, and what the server did, in the order in which it did it.
 //!
-//! Every reading of a machine's clocks has a number of its own, which is also the time that files are stamped with: so an update that the server applies says which call it is of, and
-//! of any two things that happened it is known which came first. The server's order gives each register (a label, the owner and mode of a file, its content) its
-//! *versions*; whatever anybody was told must be one of them, at the right time ([`super::checks`]).
+//! Every reading of a machine's clocks has a number of its own, which is also the time that files
+//! are stamped with: so an update that the server applies says which call it is of, and of any two
+//! things that happened it is known which came first. The server's order gives each register (a
+//! label, the owner and mode of a file, its content) its *versions*; whatever anybody was told must
+//! be one of them, at the right time ([`super::checks`]).
 
 use super::Violation;
 use super::checks::Inodes;
@@ -19,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::ops::RangeInclusive;
 
-/// What a machine does between two points at which what it did may be lost: a session of it, or less where it crashes.
+/// What a machine does between two points at which what it did may be lost: a session of it, or
+/// less where it crashes.
 pub(super) type Life = usize;
 
 /// A number of a call.
@@ -88,7 +91,8 @@ pub(super) struct Called {
     pub begun: u64,
     /// Answered, and so that it was done; `u64::MAX` until it is, and for ever if nobody knows.
     pub done: u64,
-    /// Answered so that nobody knows whether it will be done; nothing of it is decided later than that. `u64::MAX` unless it was.
+    /// Answered so that nobody knows whether it will be done; nothing of it is decided later than
+    /// that. `u64::MAX` unless it was.
     given_up: u64,
     /// The time at which it was answered so, ms.
     pub when: u64,
@@ -151,7 +155,8 @@ pub(super) struct History {
     ships: BTreeSet<(SessionId, u64)>,
     /// How far each session's log has been applied.
     through: BTreeMap<SessionId, u64>,
-    /// Which directories a file has a name in, as often as it has; what names it had since the last input but one; and any that it ever had.
+    /// Which directories a file has a name in, as often as it has; what names it had since the last
+    /// input but one; and any that it ever had.
     pub parents: BTreeMap<FileId, Vec<FileId>>,
     pub left: Vec<(FileId, FileId)>,
     pub ever: BTreeMap<FileId, BTreeSet<FileId>>,
@@ -209,7 +214,8 @@ impl History {
         number
     }
 
-    /// Whether `call` is to do the same as that one, so that nobody could tell which of them an operation is of.
+    /// Whether `call` is to do the same as that one, so that nobody could tell which of them an
+    /// operation is of.
     pub fn is_like(&self, number: CallNumber, call: &Call) -> bool {
         let same = |called: &Called| {
             std::mem::discriminant(&called.call) == std::mem::discriminant(call)
@@ -456,7 +462,8 @@ impl History {
         written.map_or(&[], Vec::as_slice)
     }
 
-    /// Made by that user, with such permissions, and with the policy of the directory `above`, if it may have one.
+    /// Made by that user, with such permissions, and with the policy of the directory `above`, if
+    /// it may have one.
     fn born(
         &mut self,
         file: &FileId,
@@ -504,7 +511,8 @@ impl History {
     /// The server has the content that the client had at this reading of its clocks.
     fn published(&mut self, session: SessionId, file: &FileId, tick: u64) {
         let Some(life) = self.sessions.get(&session) else { return };
-        // What is written through is published before its caller is answered; nothing else of the file is unpublished then.
+        // What is written through is published before its caller is answered; nothing else of the
+        // file is unpublished then.
         let under_way = |number: &&CallNumber| {
             self.calls.get(**number).is_some_and(|called| {
                 matches!(&called.call, Call::Write { file: of, .. } if of == file)
@@ -651,7 +659,8 @@ impl Called {
     }
 }
 
-/// What a register is before anybody changes it, if it is there from the beginning: every label, and what there is of the root.
+/// What a register is before anybody changes it, if it is there from the beginning: every label,
+/// and what there is of the root.
 pub(super) fn at_first(key: &Key) -> Option<Value> {
     match key {
         Key::Name(..) => Some(Value::Unbound),

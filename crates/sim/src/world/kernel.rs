@@ -1,7 +1,10 @@
-//! What a machine's kernel keeps of what it was told: it answers by itself, without a word to the client, until that is taken back or has stood for as long as it may.
+//! What a machine's kernel keeps of what it was told: it answers by itself, without a word to the
+//! client, until that is taken back or has stood for as long as it may.
 //!
-//! Entries, those of names that are not there too, and attributes, kept apart as in the kernel: an entry may be kept whose attributes pass. The kernel knows nothing of folds: it has an entry for each name as it was
-//! asked for, and what a front door remembers of that ([`client::Given`]) says which of them go when a lease does.
+//! Entries, those of names that are not there too, and attributes, kept apart as in the kernel: an
+//! entry may be kept whose attributes pass. The kernel knows nothing of folds: it has an entry for
+//! each name as it was asked for, and what a front door remembers of that ([`client::Given`]) says
+//! which of them go when a lease does.
 
 use super::Mutation;
 use client::{Call, Entries, Given, Invalidation, Reply, When};
@@ -10,7 +13,8 @@ use lease::{Label, Time};
 use namespace::{Entry, Error, Stat};
 use std::collections::BTreeMap;
 
-/// For so long after an entry was taken back its directory counts as one that others work in, ms. Shorter than in earnest, so that kernels keep something.
+/// For so long after an entry was taken back its directory counts as one that others work in, ms.
+/// Shorter than in earnest, so that kernels keep something.
 const LATELY_MS: u64 = 500;
 
 /// See the module. All of it with the time until which it stands.

@@ -1,5 +1,7 @@
-//! What a replica does as long as it takes itself for the leader: it gives proposals a time and a place in its log, sends that to the others, and knows an entry of its own term for committed
-//! when a majority has it on disk (Raft §5.3, §5.4.2). A question it answers once a majority has taken it for the leader since the question came (Raft §6.4, the read index).
+//! What a replica does as long as it takes itself for the leader: it gives proposals a time and a
+//! place in its log, sends that to the others, and knows an entry of its own term for committed
+//! when a majority has it on disk (Raft §5.3, §5.4.2). A question it answers once a majority has
+//! taken it for the leader since the question came (Raft §6.4, the read index).
 
 use super::events::Event;
 use super::group::Message;
@@ -20,7 +22,8 @@ const INSTALL_MS: u64 = 2_000;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Leader {
-    /// When it was elected, and the time of the last entry that it had then: its clock goes on from there.
+    /// When it was elected, and the time of the last entry that it had then: its clock goes on from
+    /// there.
     since: u64,
     from: Time,
     /// The index of the first entry of its own.
@@ -56,7 +59,8 @@ struct Question {
     round: u64,
     /// And what was committed up to here is applied.
     index: u64,
-    /// How much of the log all replicas together had committed when it was asked: what only the simulation knows.
+    /// How much of the log all replicas together had committed when it was asked: what only the
+    /// simulation knows.
     committed: u64,
     at: usize,
     connection: u64,
@@ -309,8 +313,9 @@ impl World {
         Ok(())
     }
 
-    /// What came of an input of the log is put out by the leader that proposed it. Names of connections in entries of others mean nothing here; what else came of those
-    /// [`Input::Lead`] says again.
+    /// What came of an input of the log is put out by the leader that proposed it. Names of
+    /// connections in entries of others mean nothing here; what else came of those [`Input::Lead`]
+    /// says again.
     pub(super) fn may_tell(&self, replica: usize, entry: &Entry) -> bool {
         let replica = &self.group.replicas[replica];
         replica.leads.is_some() && replica.term == entry.term

@@ -1,5 +1,6 @@
-//! Machines that may not do everything: within a directory, only to read, or as one user. Their programs work there like any, and now and then ask for something elsewhere; and the
-//! machine itself asks for what its client would not.
+//! Machines that may not do everything: within a directory, only to read, or as one user. Their
+//! programs work there like any, and now and then ask for something elsewhere; and the machine
+//! itself asks for what its client would not.
 
 use super::machine::QUESTION;
 use super::workload::{NOBODY, create};

@@ -1,4 +1,5 @@
-//! The log that a group of replicas agrees on, as one of them has it: what a leader proposed at one time is one entry.
+//! The log that a group of replicas agrees on, as one of them has it: what a leader proposed at one
+//! time is one entry.
 
 use super::members::Members;
 use directory::Input;

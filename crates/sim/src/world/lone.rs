@@ -1,5 +1,6 @@
-//! A group of one voter, which applies what comes when it comes, and makes it durable when something rests on it: it promises nobody anything by having it in its log. What was applied
-//! and lost in a crash nobody was told of.
+//! A group of one voter, which applies what comes when it comes, and makes it durable when
+//! something rests on it: it promises nobody anything by having it in its log. What was applied and
+//! lost in a crash nobody was told of.
 
 use super::events::Event;
 use super::rows::Rows;
@@ -22,7 +23,8 @@ pub(super) struct Lone {
     pending: VecDeque<(Time, Input)>,
     /// When the last of them will be.
     applied_at: u64,
-    /// Entries that are applied and not durable, with what came of them: nothing rests on any that lasts.
+    /// Entries that are applied and not durable, with what came of them: nothing rests on any that
+    /// lasts.
     unsaid: Vec<(Time, Input, Vec<Output>)>,
     /// Whether any of them lasts.
     lasting: bool,

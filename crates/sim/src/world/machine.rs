@@ -15,14 +15,16 @@ use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
 
 /// How often a machine looks at its clock, ms.
 const TICK_MS: u64 = 100;
-/// How often a machine of which there are several servers asks one of them what changes nothing, ms, on average.
+/// How often a machine of which there are several servers asks one of them what changes nothing,
+/// ms, on average.
 const ASK_MS: u64 = 300;
 /// How long a machine that crashed is away, ms at most.
 const CRASHED_MS: u64 = 5_000;
 /// The number of such a question: none that its client has.
 pub(super) const QUESTION: u64 = u64::MAX;
 
-/// How often it is tried to take an entry back whose directory is locked, and after how long each time, ms.
+/// How often it is tried to take an entry back whose directory is locked, and after how long each
+/// time, ms.
 const LOCKED_TRIES: u32 = 200;
 const LOCKED_TRY_MS: u64 = 10;
 
@@ -38,9 +40,11 @@ pub(super) struct Machine {
     pub server: usize,
     /// What the latest connection is in. Its beginning may still be on its way.
     welcomed: Option<SessionId>,
-    /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
+    /// What the client is in: the one whose beginning it has heard. Only that can go on over the
+    /// next connection.
     pub session: Option<SessionId>,
-    /// Which of its sessions it is in, as far as it knows: what is done in one of them is lost with it.
+    /// Which of its sessions it is in, as far as it knows: what is done in one of them is lost with
+    /// it.
     pub life: Life,
     /// Until when it is stopped.
     pub frozen: Option<u64>,
@@ -52,7 +56,8 @@ pub(super) struct Machine {
     pub unstored: BTreeMap<u64, Upload>,
     /// What an orderly end has left, until the server has it.
     pub left: Option<Left>,
-    /// Since when its connection is up, ms; and until when, at least, something else is in the way of what it says.
+    /// Since when its connection is up, ms; and until when, at least, something else is in the way
+    /// of what it says.
     pub steady: Option<u64>,
     pub rough_until: u64,
     /// Waiting calls: what each is to the history, and which program made it.
@@ -139,7 +144,8 @@ impl World {
         Time(machine.offset + self.now * machine.rate_ppm / 1_000_000)
     }
 
-    /// The machine's clocks; no two readings of what files are stamped with are the same, so that each update can be told from all others.
+    /// The machine's clocks; no two readings of what files are stamped with are the same, so that
+    /// each update can be told from all others.
     pub(super) fn read_clocks(&mut self, at: usize) -> Now {
         let wall = wall(self.history.tick());
         Now { time: self.clock(at), wall }
@@ -349,7 +355,8 @@ impl World {
         self.gives_way(at, &dirs)
     }
 
-    /// The directories that some call under way keeps locked, and whose lock it takes to take this back.
+    /// The directories that some call under way keeps locked, and whose lock it takes to take this
+    /// back.
     fn locked_below(&self, at: usize, what: &[Invalidation]) -> BTreeSet<FileId> {
         let machine = &self.machines[at];
         let called = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));

@@ -1,6 +1,8 @@
-//! Who decides: members of the group that vote, and learners, which only follow. What people want changes while machines work: another number of servers, or a new one for one whose
-//! disk is not to be believed any more. A leader goes there in steps, one at a time, as `raft` does: newcomers learn, and vote when they have caught up, an odd number of them;
-//! of those that vote before and of those that vote after a majority is needed meanwhile (joint consensus, Raft §6).
+//! Who decides: members of the group that vote, and learners, which only follow. What people want
+//! changes while machines work: another number of servers, or a new one for one whose disk is not
+//! to be believed any more. A leader goes there in steps, one at a time, as `raft` does: newcomers
+//! learn, and vote when they have caught up, an odd number of them; of those that vote before and
+//! of those that vote after a majority is needed meanwhile (joint consensus, Raft §6).
 
 use super::events::Event;
 use super::log::Entry;
@@ -16,10 +18,12 @@ const WANTED: [usize; 3] = [1, 3, 5];
 /// How long a server that is no member any more is there yet, ms at most.
 const LINGERS_MS: u64 = 20_000;
 
-/// See the module. Members have numbers, and no two ever the same: one that comes back without what it had is another.
+/// See the module. Members have numbers, and no two ever the same: one that comes back without what
+/// it had is another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Members {
-    /// Of each of these a majority is needed: one set, or two while the second takes the first's place.
+    /// Of each of these a majority is needed: one set, or two while the second takes the first's
+    /// place.
     pub voters: Vec<BTreeSet<u64>>,
     pub learners: BTreeSet<u64>,
 }
@@ -56,7 +60,8 @@ impl Members {
 }
 
 impl World {
-    /// People want another number of servers. Not while what some server has may be gone: those that have it must not leave.
+    /// People want another number of servers. Not while what some server has may be gone: those
+    /// that have it must not leave.
     pub(super) fn wants_servers(&mut self) {
         if self.group.replicas.iter().any(Replica::is_rotten)
             || self.weather.shipped && self.members_are_lost()
@@ -90,7 +95,8 @@ impl World {
         self.later(pause, Event::ReplicaStarts(at));
     }
 
-    /// The server has come upon damage on its disk: whatever it had counts no more, and it begins anew under another number.
+    /// The server has come upon damage on its disk: whatever it had counts no more, and it begins
+    /// anew under another number.
     pub(super) fn server_is_lost(&mut self, at: usize) {
         self.notes(|| format!("server {at} has lost what it had"));
         self.happened.refused += 1;
@@ -142,7 +148,8 @@ impl World {
             let up_to_date = || self.matched(leader, member) + CAUGHT_UP >= group.replicas[leader].commit;
             group.replica(member).is_some_and(Replica::stays) && (voters.contains(&member) || up_to_date())
         };
-        // Who has lost its disk stays until who takes its place has caught up, so that an entry needs as many others as before.
+        // Who has lost its disk stays until who takes its place has caught up, so that an entry
+        // needs as many others as before.
         let is_lost = |member: u64| {
             let at = group.server_of(member).filter(|_| group.replica(member).is_none());
             at.is_some_and(|at| group.replicas[at].stays() && !counts(group.replicas[at].member))
@@ -170,7 +177,8 @@ impl World {
         (learners != members.learners).then(|| Members { learners, ..members.clone() })
     }
 
-    /// Who is to leave and is no member any more is there for a while yet, whatever it takes for true.
+    /// Who is to leave and is no member any more is there for a while yet, whatever it takes for
+    /// true.
     fn retires(&mut self, members: &Members) {
         let all = members.all();
         for at in 0..self.group.replicas.len() {
@@ -228,7 +236,8 @@ impl World {
         settled && serving.all(|it| it.stays() && members.vote(it.member) && !it.is_rotten())
     }
 
-    /// Something on a disk changes by itself: rows, or an entry of the log, and not the last, which would be like one that was being written.
+    /// Something on a disk changes by itself: rows, or an entry of the log, and not the last, which
+    /// would be like one that was being written.
     pub(super) fn disk_rots(&mut self, at: usize) {
         let voters = self.group.replicas.iter().filter(|replica| replica.serves).count();
         if voters == 1 || !self.is_whole() || !self.group.replicas[at].serves {

@@ -1,9 +1,12 @@
-//! A building full of machines and one server, or a group of them, in one thread and from one seed: links with delays of their own that lose, double and reorder, break and heal, machines that
-//! freeze, crash and have clocks that drift, servers that start again from what was durable and elect another leader.
+//! A building full of machines and one server, or a group of them, in one thread and from one seed:
+//! links with delays of their own that lose, double and reorder, break and heal, machines that
+//! freeze, crash and have clocks that drift, servers that start again from what was durable and
+//! elect another leader.
 //!
-//! Everything that takes time is an event; the earliest happens next. What machines see is written down and compared with what the server did, in the order in
-//! which it did it ([`history`]); what must hold is one file each in [`checks`]. Calls are begun until so many have been; then all heals, and everything must come to
-//! rest.
+//! Everything that takes time is an event; the earliest happens next. What machines see is written
+//! down and compared with what the server did, in the order in which it did it ([`history`]); what
+//! must hold is one file each in [`checks`]. Calls are begun until so many have been; then all
+//! heals, and everything must come to rest.
 
 mod checks;
 mod election;
@@ -97,7 +100,8 @@ pub struct Stats {
     pub snapshots: u64,
     /// Questions that a leader answered without a log entry.
     pub questions: u64,
-    /// Entries of the log of which a leader did not hear that they were committed, and that were by the next.
+    /// Entries of the log of which a leader did not hear that they were committed, and that were by
+    /// the next.
     pub survived: u64,
     /// Entries that were in somebody's log and went.
     pub vanished: u64,
@@ -229,7 +233,8 @@ pub struct World {
     happened: Stats,
 }
 
-/// Does what `seed` says with so many machines until they have made `calls` calls, in weather of the seed's choice, and says what was wrong.
+/// Does what `seed` says with so many machines until they have made `calls` calls, in weather of
+/// the seed's choice, and says what was wrong.
 pub fn run_world(seed: u64, machines: u64, calls: u64) -> Result<Stats, Violation> {
     run_world_in(Weather::of(seed), seed, machines, calls)
 }

@@ -1,6 +1,7 @@
-//! Links between machines and servers. A link delays, loses, doubles and reorders packets. A connection over it makes of that what TCP does: what is lost is sent again, what comes
-//! early waits, what comes twice is taken once. It may break, and then what is under way is lost; but for what a machine sent before it gave the connection up, which may come while it
-//! has another.
+//! Links between machines and servers. A link delays, loses, doubles and reorders packets. A
+//! connection over it makes of that what TCP does: what is lost is sent again, what comes early
+//! waits, what comes twice is taken once. It may break, and then what is under way is lost; but for
+//! what a machine sent before it gave the connection up, which may come while it has another.
 
 use super::events::Event;
 use super::{Violation, World};
@@ -9,7 +10,8 @@ use lease::SessionId;
 use std::collections::BTreeMap;
 use wire::{ToClient, ToServer};
 
-/// A client gives a connection up over which it has been owed an answer for so long, ms on its own clock.
+/// A client gives a connection up over which it has been owed an answer for so long, ms on its own
+/// clock.
 const SILENCE_MS: u64 = 5_000;
 /// After which a packet that was lost is sent again, ms; twice as much each time, so many times.
 const RESEND_MS: u64 = 200;

@@ -1,5 +1,8 @@
-//! Calls on paths, as a kernel makes them: it looks the name up, and then asks for what is wanted of the file that it was told of, which must still be good for that. What is gone by then it looks up once
-//! more, and no further. Some programs replace the files of two names by rename as fast as they can; the names always exist, so nobody may ever be told otherwise, nor wait while others are served for long.
+//! Calls on paths, as a kernel makes them: it looks the name up, and then asks for what is wanted
+//! of the file that it was told of, which must still be good for that. What is gone by then it
+//! looks up once more, and no further. Some programs replace the files of two names by rename as
+//! fast as they can; the names always exist, so nobody may ever be told otherwise, nor wait while
+//! others are served for long.
 
 use super::events::Event;
 use super::history::CallNumber;
@@ -16,7 +19,8 @@ use std::collections::BTreeMap;
 const ALWAYS: [(&str, &str); 2] = [("a", "a new"), ("b", "b new")];
 /// A name that programs make if nobody else has.
 const EXCLUSIVE: &str = "lock";
-/// The longest that a call may wait in fair weather, ms: about as long as the twenty calls before it take, each of which has to wait for two recalls over the slowest links.
+/// The longest that a call may wait in fair weather, ms: about as long as the twenty calls before
+/// it take, each of which has to wait for two recalls over the slowest links.
 const WAITS_MAX_MS: u64 = 6_000;
 
 /// How often a name may be replaced in fair weather while somebody looks it up.
@@ -198,7 +202,8 @@ impl World {
         Ok(())
     }
 
-    /// Whoever looks a name up is answered after a few who replace it meanwhile, however fast they are: questions that have lost races are answered in the order in which they came.
+    /// Whoever looks a name up is answered after a few who replace it meanwhile, however fast they
+    /// are: questions that have lost races are answered in the order in which they came.
     fn is_not_overtaken(
         &mut self,
         at: usize,
@@ -216,7 +221,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether nothing is wrong with a machine that would excuse it: one that was stopped or cut off comes late for what it has found.
+    /// Whether nothing is wrong with a machine that would excuse it: one that was stopped or cut
+    /// off comes late for what it has found.
     fn is_steady(&self, at: usize) -> bool {
         self.weather.is_fair() || self.machines[at].client.valid_for_ms(self.clock(at)) > 0
     }

@@ -1,4 +1,5 @@
-//! One server of a group: its disk, what it has in memory, and what it takes for true of the group. A crash loses what its disk was not made to keep, and the disk may rot.
+//! One server of a group: its disk, what it has in memory, and what it takes for true of the group.
+//! A crash loses what its disk was not made to keep, and the disk may rot.
 
 use super::Violation;
 use super::leader::Leader;
@@ -165,8 +166,10 @@ impl Replica {
         Ok(())
     }
 
-    /// It votes, or did before the last change of the members and does not know that to be committed. Those that vote after the change may all have lost it, and have too little of the log to lead
-    /// then: who has it must, though it votes no more (Raft's thesis §4.2.2; openraft does so).
+    /// It votes, or did before the last change of the members and does not know that to be
+    /// committed. Those that vote after the change may all have lost it, and have too little of the
+    /// log to lead then: who has it must, though it votes no more (Raft's thesis §4.2.2; openraft
+    /// does so).
     pub fn may_stand(&self) -> bool {
         let changed_at = self.log.changed_at();
         let voted = || self.commit < changed_at && self.log.members_at(changed_at - 1).vote(self.member);

@@ -1,5 +1,5 @@
-//! A server's rows as its disk has them, each with a checksum: what was kept ill is noticed when it is read, and whoever did anything with it must forget that
-//! (`raft` unwinds whoever is at work).
+//! A server's rows as its disk has them, each with a checksum: what was kept ill is noticed when it
+//! is read, and whoever did anything with it must forget that (`raft` unwinds whoever is at work).
 
 use directory::{MemoryStore, Store};
 use std::cell::Cell;

@@ -1,4 +1,5 @@
-//! The host of a server: what it is to machines. Connections, whose sessions go over them, and the share server's work.
+//! The host of a server: what it is to machines. Connections, whose sessions go over them, and the
+//! share server's work.
 
 use super::events::Event;
 use super::net::{Packet, Way};
@@ -28,7 +29,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// The machine has greeted over this connection: its earlier ones are not listened to any more. Not if it has greeted over a later one.
+    /// The machine has greeted over this connection: its earlier ones are not listened to any more.
+    /// Not if it has greeted over a later one.
     fn listens_to(&mut self, at: usize, connection: u64) -> bool {
         let before = self.listens.get(&at).copied();
         if before.is_some_and(|before| before > connection) {
@@ -194,7 +196,8 @@ impl World {
             return Ok(());
         }
         let message = match message {
-            // A server that does not know that it was asked before: each connection's requests have numbers of their own.
+            // A server that does not know that it was asked before: each connection's requests have
+            // numbers of their own.
             ToServer::Ask { number, operation, wants, mode: mode @ AskMode::Ship }
                 if self.weather.lie == Some(Mutation::ShipsForgotten) =>
             {
@@ -267,7 +270,8 @@ impl World {
             }
             _ => None,
         });
-        // Of a session that is over nothing is applied; if an entry was refused its client is told at once.
+        // Of a session that is over nothing is applied; if an entry was refused its client is told
+        // at once.
         let over = |output: &Output| matches!(output, Output::Send { session: to, message: ToClient::Fenced } if to == session);
         let (rejected, through) = (refused.unwrap_or_default(), first + entries.len() as u64 - 1);
         if entries.is_empty() || out.iter().any(over) {

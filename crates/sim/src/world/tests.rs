@@ -28,8 +28,12 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
     let Stats { cut_off, fenced, lost, elections, vanished, .. } = happened;
     assert_eq!((cut_off, fenced, lost, elections, vanished), (0, 0, 0, 3, 0), "{happened:?}");
 }
-/// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them,
-/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`, `rotting`, `changing`, `full`, `directories`, `passing`, `ending` or `dying` for one of those below.
+/// To look at what a seed does:
+/// `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO`
+/// for the end of a range of them, `SERVERS` for how many of them, `ALOUD` to have everything
+/// printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`,
+/// `rotting`, `changing`, `full`, `directories`, `passing`, `ending` or `dying` for one of those
+/// below.
 #[test]
 #[ignore = "a tool"]
 fn one_seed() {
@@ -91,7 +95,8 @@ const SLOW: Weather = Weather {
     ..Weather::FOUL
 };
 
-/// A term that begins when the client hears that it was renewed ends after the server's: by then others may have what it still believes to hold.
+/// A term that begins when the client hears that it was renewed ends after the server's: by then
+/// others may have what it still believes to hold.
 #[test]
 fn a_client_that_counts_its_term_from_the_receipt_is_found() {
     let lie = Some(super::Mutation::TermFromReceipt);
@@ -103,7 +108,8 @@ fn a_client_that_counts_its_term_from_the_receipt_is_found() {
 /// Directories are moved, and machines hear late of what the server has done for them.
 const DIRECTORIES: Weather = Weather { moves: 8, ..SLOW };
 
-/// What a kernel was told is as it was until it is taken back: also while the server does something for its machine that others have heard of by then.
+/// What a kernel was told is as it was until it is taken back: also while the server does something
+/// for its machine that others have heard of by then.
 #[test]
 fn a_kernel_is_never_behind_what_the_server_does_for_its_machine() {
     let mut all = all_of(DIRECTORIES, 0..16, 6, 2_000);
@@ -125,7 +131,8 @@ fn a_kernel_that_keeps_other_names_than_the_folded_one_is_found() {
     assert!(found.is_some());
 }
 
-/// Programs keep directories locked in their kernels while they wait, and what is taken back from there needs the lock.
+/// Programs keep directories locked in their kernels while they wait, and what is taken back from
+/// there needs the lock.
 #[test]
 fn whoever_keeps_a_directory_locked_gives_way() {
     let all = all_of(DIRECTORIES, 0..8, 6, 2_000);
@@ -136,7 +143,8 @@ fn whoever_keeps_a_directory_locked_gives_way() {
 /// Files are replaced by rename all the time, and looked for by name.
 const REPLACING: Weather = Weather { replaces: 1, restarts: 0, crashes: 0, ..Weather::FOUL };
 
-/// A kernel makes two requests of a call on a path, and what the first has found is good for the second, whoever replaces it meanwhile; nobody waits for long because of it.
+/// A kernel makes two requests of a call on a path, and what the first has found is good for the
+/// second, whoever replaces it meanwhile; nobody waits for long because of it.
 #[test]
 fn a_name_that_always_exists_can_always_be_used() {
     let fair = Weather { replaces: 1, ..Weather::FAIR };
@@ -156,7 +164,8 @@ fn a_name_that_always_exists_can_always_be_used() {
 /// A small file passes from one machine to the others all the time, while much goes wrong.
 const PASSING: Weather = Weather { passes: 16, calm_ms: 8_000, ..Weather::FOUL };
 
-/// What is written through counts when the server has heard of it, and no sooner: not even where it was written.
+/// What is written through counts when the server has heard of it, and no sooner: not even where it
+/// was written.
 #[test]
 fn what_is_written_through_is_seen_by_all_or_by_nobody() {
     let mut all = all_of(PASSING, 0..16, 3, 1_500);
@@ -192,7 +201,8 @@ fn a_server_that_does_not_remember_what_it_did_is_found() {
     assert!(found.is_some());
 }
 
-/// The bound that clients allow for is what keeps them from believing for too long; nothing else would find it.
+/// The bound that clients allow for is what keeps them from believing for too long; nothing else
+/// would find it.
 #[test]
 fn clocks_that_drift_further_than_clients_allow_for_are_found() {
     let found = is_found(Weather { drift_ppm: 300_000, ..SLOW }, 0..40, 8, 2_000);
@@ -259,13 +269,15 @@ fn all_of(weather: Weather, seeds: std::ops::Range<u64>, machines: u64, calls: u
     all
 }
 
-/// A leader takes every session for just renewed, on its own clock, which goes on from the last entry of the log: it may be as much too fast as any and the one before it too slow.
+/// A leader takes every session for just renewed, on its own clock, which goes on from the last
+/// entry of the log: it may be as much too fast as any and the one before it too slow.
 #[test]
 fn a_new_leader_whose_clock_is_ahead_fences_nobody_early() {
     let well = all_of(ELECTING, 0..3, 5, 1_000);
     assert_eq!((well.cut_off, well.fenced, well.lost), (0, 0, 0), "{well:?}");
     assert!(well.elections > 100, "{well:?}");
-    // Leases of those that are away end here and there at the same time: no two hold them, whoever leads.
+    // Leases of those that are away end here and there at the same time: no two hold them, whoever
+    // leads.
     let away = all_of(AWAY, 0..4, 8, 3_000);
     println!("{away:?}");
     assert!(away.fenced > 10 && away.elections > 10, "{away:?}");
@@ -274,7 +286,8 @@ fn a_new_leader_whose_clock_is_ahead_fences_nobody_early() {
     assert!(found.is_some());
 }
 
-/// Each way for a replica to come to what it has is gone, and what no majority had does both that it may.
+/// Each way for a replica to come to what it has is gone, and what no majority had does both that
+/// it may.
 #[test]
 fn groups_of_servers_go_through_everything() {
     let mut all = all_of(SPLIT, 0..3, 5, 600);
@@ -308,7 +321,8 @@ fn groups_of_servers_grow_and_shrink_while_machines_work() {
     assert_eq!((well.cut_off, well.fenced, well.lost), (0, 0, 0), "{well:?}");
 }
 
-/// Who alone is to vote has lost the entry that says so. The others have it, and so must lead once more, though they vote no more.
+/// Who alone is to vote has lost the entry that says so. The others have it, and so must lead once
+/// more, though they vote no more.
 #[test]
 fn who_votes_no_more_leads_until_that_is_committed() {
     let mut building = World::new(Weather { servers: 3, ..Weather::FAIR }, 0, 2, 0).unwrap();
@@ -414,7 +428,8 @@ fn the_shipped_code_goes_through_everything() {
     assert!(all.rotten > 0 && all.rotten == all.refused, "{all:?}");
 }
 
-/// Groups grow and shrink, down to one server and without the one that founded them, while leaders change and disks are lost.
+/// Groups grow and shrink, down to one server and without the one that founded them, while leaders
+/// change and disks are lost.
 #[test]
 fn the_shipped_code_adds_and_removes_servers_while_machines_work() {
     let all = all_of(CHANGING, 0..8, 5, 300);
@@ -425,7 +440,8 @@ fn the_shipped_code_adds_and_removes_servers_while_machines_work() {
 /// Disks are full at times, with room for little more of the log.
 const FULL: Weather = Weather { full_disks: 3, changes: 1, ..ROUGH };
 
-/// A server whose disk is full goes on: what it has to write down waits for room, and another leads if it must.
+/// A server whose disk is full goes on: what it has to write down waits for room, and another leads
+/// if it must.
 #[test]
 fn the_shipped_code_goes_on_with_full_disks() {
     let all = all_of(FULL, 0..8, 5, 300);
@@ -436,7 +452,8 @@ fn the_shipped_code_goes_on_with_full_disks() {
 /// Disks of servers that start again are older copies of what they were, or have nothing on them.
 const PUT_BACK: Weather = Weather { puts_back: 1, rots: 0, ..ROUGH };
 
-/// Who has forgotten what it had promised is found by the others, neither votes nor leads, and is added anew; nobody else is blamed.
+/// Who has forgotten what it had promised is found by the others, neither votes nor leads, and is
+/// added anew; nobody else is blamed.
 #[test]
 fn disks_that_are_put_back_or_emptied_are_found_by_the_others() {
     let all = all_of(PUT_BACK, 0..40, 5, 300);
@@ -461,7 +478,8 @@ fn a_disk_that_keeps_nothing_is_found() {
     assert!(found.is_some());
 }
 
-/// openraft's default: who led when it ended leads when it starts, though it does not know how far the log was committed (found by the drill's kill-all, once).
+/// openraft's default: who led when it ended leads when it starts, though it does not know how far
+/// the log was committed (found by the drill's kill-all, once).
 #[test]
 fn a_leader_that_leads_again_without_an_election_is_found() {
     let lie = Some(super::Mutation::RestoresLeader);
@@ -479,7 +497,8 @@ fn a_rolling_upgrade_raises_the_version_and_sessions_of_both_go_on() {
     let well = servers.map(|weather| all_of(weather, 0..6, 8, 3_000));
     println!("{well:?}");
     for well in well {
-        // Of a machine that gets the new program the session ends, as in a crash, and of nobody else.
+        // Of a machine that gets the new program the session ends, as in a crash, and of nobody
+        // else.
         let raised = 6 * u64::from(Version::NEWEST.0 - Version::OLDEST.0);
         assert_eq!((well.raised, well.cut_off), (raised, 0), "{well:?}");
         assert!(well.by_older_rules > 10, "{well:?}");
@@ -526,7 +545,8 @@ fn what_an_orderly_end_leaves_goes_on_at_the_next_start() {
     assert!(all.ends > 100 && all.went_on > 30, "{all:?}");
 }
 
-/// Nothing goes wrong but that machines crash, whose programs often do nothing: so what they did waits for its age alone.
+/// Nothing goes wrong but that machines crash, whose programs often do nothing: so what they did
+/// waits for its age alone.
 const DYING: Weather =
     Weather { calm_ms: 3_000, crashes: 1, idles: 3, drift_ppm: Weather::DRIFT_PPM, ..Weather::FAIR };
 
@@ -550,65 +570,87 @@ fn what_was_wrong_once_is_right() {
     // All the weather that the shipped code had once.
     let still = |seed| Weather { changes: 0, full_disks: 0, policies: 0, ..Weather::shipped(seed) };
     let seeds = [
-        // A call that was given up was taken for one that did the same later, which the server had done for it: so one looked lost and the other done twice.
-        // And, with integers of directories as they are now: who had not heard the beginning of its new session went on with that as if it were the one before.
+        // A call that was given up was taken for one that did the same later, which the server had
+        // done for it: so one looked lost and the other done twice. And, with integers of
+        // directories as they are now: who had not heard the beginning of its new session went on
+        // with that as if it were the one before.
         (lone(2), 2, 20, 3_000),
-        // Who had not heard that it held all labels, and asked for one of them, kept that one when all were recalled; the server did not know.
+        // Who had not heard that it held all labels, and asked for one of them, kept that one when
+        // all were recalled; the server did not know.
         (SLOW, 6, 8, 2_000),
         // The simulation gave one number to two servers, of which one had yet to serve.
         (Weather::of(2277), 2277, 20, 500),
-        // Who alone was to vote had lost the entry that said so, and those that had it, and so had to lead, did not stand: they voted no more.
+        // Who alone was to vote had lost the entry that said so, and those that had it, and so had
+        // to lead, did not stand: they voted no more.
         (Weather::of(4768), 4768, 20, 500),
-        // What the server had not heard of was seen where it was written once its lease was let go down to reading.
+        // What the server had not heard of was seen where it was written once its lease was let go
+        // down to reading.
         (PASSING, 3, 3, 1_500),
         // The same once the server had asked again to write through.
         (PASSING, 1095, 3, 1_500),
-        // What is written through was agreed upon while the server was about to say that it had ended.
+        // What is written through was agreed upon while the server was about to say that it had
+        // ended.
         (PASSING, 1106, 3, 1_500),
-        // Names that a machine was about to let go unasked were recalled meanwhile with all others, and let go a second time.
+        // Names that a machine was about to let go unasked were recalled meanwhile with all others,
+        // and let go a second time.
         (Weather::of(5), 5, 20, 500),
-        // What was forgotten was recalled meanwhile, and let go a second time when that was answered.
+        // What was forgotten was recalled meanwhile, and let go a second time when that was
+        // answered.
         (lone(0), 0, 5, 300),
-        // A machine whose connection broke after the welcome named a session in the next greeting whose beginning its client had not heard.
+        // A machine whose connection broke after the welcome named a session in the next greeting
+        // whose beginning its client had not heard.
         (lone(191), 191, 2, 500),
         (lone(439), 439, 2, 500),
         // Two programs of a machine did the same at once, and the wrong one was taken for done.
         (lone(179), 179, 4, 500),
-        // Of two calls under way at once, the one that the server did was taken to come after the other.
+        // Of two calls under way at once, the one that the server did was taken to come after the
+        // other.
         (lone(316), 316, 2, 500),
         (lone(371), 371, 5, 500),
-        // A machine saw the old name of what the server had renamed for it already, and had told others of.
+        // A machine saw the old name of what the server had renamed for it already, and had told
+        // others of.
         (MOVING, 121, 5, 1_500),
-        // What was written before something else of the file was refused was forgotten with the file, and in no salvage.
+        // What was written before something else of the file was refused was forgotten with the
+        // file, and in no salvage.
         (LIMITED, 1009, 8, 1_500),
-        // What a machine had had done was refused, since the file was moved out of its sight before it had asked for what the reply says besides.
+        // What a machine had had done was refused, since the file was moved out of its sight before
+        // it had asked for what the reply says besides.
         (LIMITED, 1072, 8, 1_500),
-        // The file that a name stood for was moved out of sight before it was looked at: the name is another's by now, or nobody's.
+        // The file that a name stood for was moved out of sight before it was looked at: the name
+        // is another's by now, or nobody's.
         (LIMITED, 1023, 8, 1_500),
         // What was moved out of a machine's sight and back was gone for ever to who had it open.
         (LIMITED, 54, 20, 3_000),
-        // A user who might not read a file when its lease was granted, and might now, read damage: the key had been withheld with the lease.
+        // A user who might not read a file when its lease was granted, and might now, read damage:
+        // the key had been withheld with the lease.
         (Weather { policies: 0, ..Weather::of(4) }, 4, 20, 3_000),
-        // An extended attribute told to a machine that had no lease on it was still known when the lease came, though it had been removed.
+        // An extended attribute told to a machine that had no lease on it was still known when the
+        // lease came, though it had been removed.
         (POLICIES, 125, 8, 1_500),
-        // A leader whose proposal openraft refused, since its majority was slow to answer, and that led on: what a machine had said over a connection that went on was gone.
+        // A leader whose proposal openraft refused, since its majority was slow to answer, and that
+        // led on: what a machine had said over a connection that went on was gone.
         (still(6), 6, 5, 300),
-        // A leader that had given its vote away to the one that was to stay answered questions under its lease.
+        // A leader that had given its vote away to the one that was to stay answered questions
+        // under its lease.
         (still(13), 13, 5, 300),
         // openraft asserts that a leader which was removed changes no members.
         (CHANGING, 90, 5, 300),
-        // The only voter left answered a leader that had been removed before what it was sent was durable.
+        // The only voter left answered a leader that had been removed before what it was sent was
+        // durable.
         (CHANGING, 1316, 5, 300),
         // openraft goes on calling a member where it was when the leader began to lead.
         (CHANGING, 141, 5, 300),
         // A vote could not be written down, since the disk was full, and the server ended.
         (FULL, 89, 5, 300),
-        // Two members were left, of which the one that was ahead, and so had to lead, knew the other at an address that this had left.
+        // Two members were left, of which the one that was ahead, and so had to lead, knew the
+        // other at an address that this had left.
         (CHANGING, 131, 5, 300),
         (FULL, 123, 5, 300),
-        // A lone server counted as one of several though the entry by which it was to become that could not be written.
+        // A lone server counted as one of several though the entry by which it was to become that
+        // could not be written.
         (Weather::shipped(142), 142, 5, 200),
-        // A checkpoint waited for room for longer than the next was to wait, and the group's thread looked without a pause whether that was due: it never ended.
+        // A checkpoint waited for room for longer than the next was to wait, and the group's thread
+        // looked without a pause whether that was due: it never ended.
         (FULL, 0, 5, 300),
     ];
     for (weather, seed, machines, calls) in seeds {

@@ -1,4 +1,5 @@
-//! A rolling upgrade: servers and machines begin anew, one after the other and in any order, with a program that knows the next version.
+//! A rolling upgrade: servers and machines begin anew, one after the other and in any order, with a
+//! program that knows the next version.
 
 use super::events::Event;
 use super::{Mutation, Violation, World};
@@ -63,7 +64,8 @@ impl World {
         }
     }
 
-    /// In the end the version is what all servers know; an earlier one only where machines still speak one before that, which keeps it from being raised.
+    /// In the end the version is what all servers know; an earlier one only where machines still
+    /// speak one before that, which keeps it from being raised.
     pub(super) fn check_version(&self) -> Result<(), Violation> {
         let serving = || self.group.replicas.iter().enumerate().filter(|(_, replica)| replica.serves);
         let known = serving().map(|(_, replica)| replica.knows.newest).min();

@@ -7,10 +7,12 @@ use wire::{Version, Versions};
 /// The disk of one server in so many that start again is an older one.
 const PUTS_BACK: u64 = 3;
 
-/// A fault put into a machine or the server on purpose, to see that it is found. It is in the host that the simulation is, not in what is shipped.
+/// A fault put into a machine or the server on purpose, to see that it is found. It is in the host
+/// that the simulation is, not in what is shipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// Clients count their term from when they hear that they were renewed, not from when they asked.
+    /// Clients count their term from when they hear that they were renewed, not from when they
+    /// asked.
     TermFromReceipt,
     /// The server does not remember which operations it has done for clients.
     ShipsForgotten,
@@ -24,7 +26,8 @@ pub enum Mutation {
     RestoresLeader,
     /// A leader raises the cluster's version though not all servers know the next.
     RaisesEarly,
-    /// A leader goes from some members to others without a time in which a majority of both is needed.
+    /// A leader goes from some members to others without a time in which a majority of both is
+    /// needed.
     ChangesAtOnce,
     /// Servers look at no checksum of what their disks have.
     BelievesRot,
@@ -32,7 +35,8 @@ pub enum Mutation {
     BelievesMembers,
     /// Machines say that what they have handed out below has gone, and kernels keep it.
     KeptBelow,
-    /// What goes from below when a lease on a name does is the entry of just the name that it is of, which is folded.
+    /// What goes from below when a lease on a name does is the entry of just the name that it is
+    /// of, which is folded.
     FoldedBelow,
     /// Machines take what they write through for heard of when they have sent it.
     HeardEarly,
@@ -77,28 +81,34 @@ pub struct Weather {
     pub full_disks: u64,
     /// Servers elect another leader for no reason.
     pub elections: u64,
-    /// The disk of a server of a group rots: of servers that run the shipped code, of one in so many that start again.
+    /// The disk of a server of a group rots: of servers that run the shipped code, of one in so
+    /// many that start again.
     pub rots: u64,
-    /// The disk of a server that runs the shipped code is put back to an older copy of it, or emptied: of one in so many that start again, if all others are well.
+    /// The disk of a server that runs the shipped code is put back to an older copy of it, or
+    /// emptied: of one in so many that start again, if all others are well.
     pub puts_back: u64,
     /// People have a group grow or shrink, to one, three or five servers.
     pub changes: u64,
     /// Machines are cut off from some of the servers, one way or both.
     pub astray: u64,
-    /// Between two programs, of servers or machines, that are replaced by newer ones, on average: all begin with the older. If zero, all are the newest from the
-    /// beginning.
+    /// Between two programs, of servers or machines, that are replaced by newer ones, on average:
+    /// all begin with the older. If zero, all are the newest from the beginning.
     pub upgrade_ms: u64,
     /// So many of the machines may not do everything.
     pub limited: u64,
     /// One call in so many sets, removes or looks at how content is to be spread.
     pub policies: u64,
-    /// One call in so many makes a directory or moves one to another; all others look where they are. If zero, programs do everything.
+    /// One call in so many makes a directory or moves one to another; all others look where they
+    /// are. If zero, programs do everything.
     pub moves: u64,
-    /// All but one call in so many are about one small file, which one machine changes and the others look at. If zero, programs do everything.
+    /// All but one call in so many are about one small file, which one machine changes and the
+    /// others look at. If zero, programs do everything.
     pub passes: u64,
-    /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if zero.
+    /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if
+    /// zero.
     pub idles: u64,
-    /// If not zero, some programs replace files by rename all the time, and all others make calls on their paths: `sim::world::paths`.
+    /// If not zero, some programs replace files by rename all the time, and all others make calls
+    /// on their paths: `sim::world::paths`.
     pub replaces: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,

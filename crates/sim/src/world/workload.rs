@@ -94,7 +94,8 @@ impl World {
         self.comes_to(|building| building.machines.iter().all(|machine| machine.calls.is_empty()))
     }
 
-    /// At the end every machine looks at every name, and at all that stays: it must be what it was last.
+    /// At the end every machine looks at every name, and at all that stays: it must be what it was
+    /// last.
     pub(super) fn look_at_everything(&mut self) -> Result<(), Violation> {
         for at in 0..self.machines.len() {
             self.call(at, NOBODY, Call::SyncAll)?;
@@ -155,7 +156,8 @@ impl World {
                 open_files.remove(index);
             }
         }
-        // The simulation itself asks the client, which programs seldom come to where the kernel keeps much: so that has its say half of the time.
+        // The simulation itself asks the client, which programs seldom come to where the kernel
+        // keeps much: so that has its say half of the time.
         if program != NOBODY
             && let Some(kept) = machine.kernel.answer(&call, now.time)
             && self.one_in(2)
@@ -172,7 +174,8 @@ impl World {
         self.carry_out(at, now, out)
     }
 
-    /// The client has answered a call, and the kernel keeps what it is told. What gave way it tries again, once.
+    /// The client has answered a call, and the kernel keeps what it is told. What gave way it tries
+    /// again, once.
     pub(super) fn told(
         &mut self,
         at: usize,
@@ -487,7 +490,8 @@ impl World {
         }
     }
 
-    /// As editors save: a file that this machine has just written, if it knows of one, takes the place of what is called so.
+    /// As editors save: a file that this machine has just written, if it knows of one, takes the
+    /// place of what is called so.
     fn some_save(&mut self, at: usize, to_dir: FileId, to: Label) -> Call {
         let life = self.machines[at].life;
         let is_written = |file: &FileId| !self.history.unpublished(file, life).is_empty();
@@ -508,7 +512,8 @@ impl World {
         Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false }
     }
 
-    /// Directories that go to and fro between two of those that stay: names that everybody looks at, and that only the server can move.
+    /// Directories that go to and fro between two of those that stay: names that everybody looks
+    /// at, and that only the server can move.
     fn some_move(&mut self) -> Call {
         let (here, there) = if self.one_in(2) { (1, 2) } else { (2, 1) };
         let (from_dir, to_dir) = (self.known.dirs[here].clone(), self.known.dirs[there].clone());

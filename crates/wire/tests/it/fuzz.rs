@@ -1,4 +1,5 @@
-//! Whatever comes over a wire is a message or is none, and costs its reader no more than its frame allows.
+//! Whatever comes over a wire is a message or is none, and costs its reader no more than its frame
+//! allows.
 //!
 //! More cases: `PROPTEST_CASES=1000000`, as `.ci/soak` has it.
 
@@ -109,7 +110,8 @@ fn a_message_that_is_cut_short_is_none() {
     }
 }
 
-/// No element of a list may take more than so many times the bytes in memory that it takes in a frame, which has 16 MiB at most.
+/// No element of a list may take more than so many times the bytes in memory that it takes in a
+/// frame, which has 16 MiB at most.
 const MEMORY_PER_BYTE: usize = 32;
 
 fn is_bounded<T: Serialize>(smallest: &T) {
@@ -140,7 +142,8 @@ fn what_a_frame_makes_its_reader_allocate_is_bounded() {
     is_bounded(&root);
     is_bounded(&(label.clone(), entry));
     is_bounded(&(label.clone(), Vec::<u8>::new()));
-    // These only come from the server, which could do its clients worse: links have memory set aside for as many as there are bytes left.
+    // These only come from the server, which could do its clients worse: links have memory set
+    // aside for as many as there are bytes left.
     assert!(size_of::<Link>() <= 2 * MEMORY_PER_BYTE);
     assert!(
         size_of::<Effect>()

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use wire::{Version, Versions};
 
-/// A section for each version that this program knows: a line that names it, and a line for each sample that is other bytes than in the versions before, with
-/// its name and its bytes.
+/// A section for each version that this program knows: a line that names it, and a line for each
+/// sample that is other bytes than in the versions before, with its name and its bytes.
 const GOLDEN: &str = include_str!("golden.txt");
 
 const CHANGED: &str = "A change of any message is a new version, since machines are not all updated at once: raise `wire::Version::NEWEST`, \

@@ -4,7 +4,8 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Mode, Open, Others};
 use namespace::*;
 
-/// A function that gives one value of each variant of an enum, by the variant's name. One that has no value here does not compile.
+/// A function that gives one value of each variant of an enum, by the variant's name. One that has
+/// no value here does not compile.
 macro_rules! every {
     ($(#[$doc:meta])* $function:ident -> $type:ident {
         $($variant:ident $(($($item:expr),*))? $({$($field:ident: $value:expr),* $(,)?})?),* $(,)?
@@ -99,7 +100,8 @@ pub fn extents() -> Vec<Extent> {
     places.zip([0, 1 << 20]).map(|(place, offset)| extent(place, offset)).collect()
 }
 
-/// What is locked of a file here and elsewhere, by its encoding: only the server makes such a table.
+/// What is locked of a file here and elsewhere, by its encoding: only the server makes such a
+/// table.
 pub fn locks() -> Locks {
     let lock =
         |space, holder, last, kind| Lock { space, holder, range: LockRange { first: 0, last }, kind, pid: 9 };

@@ -1,4 +1,5 @@
-//! What a machine may do: a subtree, reading only, as one user. The clients here forge what they send.
+//! What a machine may do: a subtree, reading only, as one user. The clients here forge what they
+//! send.
 
 mod forger;
 mod one_user;
@@ -17,7 +18,8 @@ use wire::{AskMode, FileGrant, Rights, ToClient, ToServer};
 const ROOT: FileId = FileId::root();
 const MODES: [AskMode; 4] = [AskMode::Lease, AskMode::Page { after: 0 }, AskMode::Report, AskMode::Ship];
 
-/// `/in/f`, `/in/sub/g`, `/out/secret`, `/out/dir`, and `/out/both`, which is `/in/both` too. Nobody holds anything.
+/// `/in/f`, `/in/sub/g`, `/out/secret`, `/out/dir`, and `/out/both`, which is `/in/both` too.
+/// Nobody holds anything.
 struct Tree {
     inside: FileId,
     f: FileId,

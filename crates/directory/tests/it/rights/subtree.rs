@@ -142,7 +142,8 @@ fn what_was_moved_away_is_out_of_reach_and_what_was_written_before_is_not_lost()
     let query = ToServer::Extents { number: 77, file: tree.g.clone(), from: 0 };
     let refused = ToClient::Shipped { number: 77, result: Err(Error::Stale) };
     assert_eq!(world.server.query(session, &query, &world.store), Some(refused));
-    // What it wrote it has the lease for; a name it can make there no more, and it knows that something is lost.
+    // What it wrote it has the lease for; a name it can make there no more, and it knows that
+    // something is lost.
     let content = inline(b"written");
     assert_eq!(world.update(session, publish(&tree.g, 2, 7, content)), Ok(()));
     let late = world.create(session, &tree.sub, "late", FileKind::Regular, 2);

@@ -1,13 +1,16 @@
 //! All that can happen between a server and a few clients, with messages in flight.
 //!
-//! The server decides with the shipped [`BlackBox`]; around it are as little as possible: a queue, first come first served, and channels that keep
-//! the order. A client may at any time ask, write (if it may), let go unasked, end its session or be given up.
+//! The server decides with the shipped [`BlackBox`]; around it are as little as possible: a queue,
+//! first come first served, and channels that keep the order. A client may at any time ask, write
+//! (if it may), let go unasked, end its session or be given up.
 //!
 //! What keeps the space small without leaving anything out:
-//! * A client that joins changes nothing at the server, so a slot whose session is gone is a new client at once.
-//! * A request is sent when nothing from its client is in flight before it, and arrives at once: sending it earlier would only mean that it waits in the channel, where it
-//!   does nothing.
-//! * Clients are alike, so states that differ in their names only are one (not under `SelfWrites::Growing`, which chooses by name).
+//! * A client that joins changes nothing at the server, so a slot whose session is gone is a new
+//!   client at once.
+//! * A request is sent when nothing from its client is in flight before it, and arrives at once:
+//!   sending it earlier would only mean that it waits in the channel, where it does nothing.
+//! * Clients are alike, so states that differ in their names only are one (not under
+//!   `SelfWrites::Growing`, which chooses by name).
 
 mod server;
 mod shown;

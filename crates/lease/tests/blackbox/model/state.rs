@@ -134,9 +134,11 @@ impl<V: Copy + Ord + Hash> Client<V> {
         }
     }
 
-    /// How far the server is from having `lease` back: 0 has it, 1 when it is on the way, 2 when the recall is, 3 when nothing is.
+    /// How far the server is from having `lease` back: 0 has it, 1 when it is on the way, 2 when
+    /// the recall is, 3 when nothing is.
     pub fn distance(&self, lease: SubLease) -> u32 {
-        // A recall before the grant is one of what was held before: the client has ignored it, or will.
+        // A recall before the grant is one of what was held before: the client has ignored it, or
+        // will.
         let since = self.down.iter().rposition(|down| down.grants() == Some(lease)).map_or(0, |at| at + 1);
         if !self.granted(lease) {
             0

@@ -69,7 +69,8 @@ fn nobody_stores_by_the_name_of_a_share_that_a_file_refers_to() {
     until("fetched", || shares.iter().all(|share| both_have(&group, share)));
 }
 
-/// A host that lags hears of the publication when there is something else here by that name: from the log, or not before it looks at everything.
+/// A host that lags hears of the publication when there is something else here by that name: from
+/// the log, or not before it looks at everything.
 #[test]
 fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
     for from_the_log in [true, false] {

@@ -34,7 +34,8 @@ fn machine_in(dir: &Path) -> MachineId {
     MachineId(DataDir::take(dir, "a test").unwrap().identity().machine)
 }
 
-/// A certificate for `machine` that somebody makes who has the authority's key, but not the machine's.
+/// A certificate for `machine` that somebody makes who has the authority's key, but not the
+/// machine's.
 fn forged(authority: &Authority, dir: &Path, machine: MachineId) -> Caller {
     let credentials = authority.credentials(dir, machine).unwrap();
     CredentialStore::of(dir, credentials).unwrap().caller()

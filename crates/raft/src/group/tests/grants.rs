@@ -1,4 +1,5 @@
-//! What leases that are granted by three members cost: `cargo test --release -p node grants_of_three -- --ignored --nocapture`.
+//! What leases that are granted by three members cost:
+//! `cargo test --release -p node grants_of_three -- --ignored --nocapture`.
 
 use super::figures::cpu;
 use super::several::TestGroup;
@@ -120,8 +121,9 @@ fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
 }
 
-/// Another session of the machine looks up one name in each of the directories that one has made, and is granted the whole of it. Members, their logs and the rows
-/// are those that ship; wires are within the process, so TLS and sockets are not counted, nor is the client.
+/// Another session of the machine looks up one name in each of the directories that one has made,
+/// and is granted the whole of it. Members, their logs and the rows are those that ship; wires are
+/// within the process, so TLS and sockets are not counted, nor is the client.
 #[test]
 #[ignore = "measures"]
 fn grants_of_three() {

@@ -14,7 +14,8 @@ use tempfile::TempDir;
 struct Net {
     up: RwLock<BTreeMap<u64, Arc<Group>>>,
     cut: RwLock<BTreeSet<(u64, u64)>>,
-    /// Who is to vote alone hears nothing more of the leader once it has the entry by which a majority of those before is needed, too.
+    /// Who is to vote alone hears nothing more of the leader once it has the entry by which a
+    /// majority of those before is needed, too.
     cuts_at_change: AtomicBool,
 }
 
@@ -46,8 +47,8 @@ impl Wire for Between {
             let group = group.ok_or(io::ErrorKind::ConnectionRefused)?;
             let held = heard_by.take().filter(|(with, _)| with.ptr_eq(&Arc::downgrade(&group)));
             let mut conversation = held.map_or_else(|| group.listen(), |(_, conversation)| conversation);
-            // A task of its own, as a connection's: an alarm that is raised in it unwinds this, and nothing
-            // of the member that has called.
+            // A task of its own, as a connection's: an alarm that is raised in it unwinds this, and
+            // nothing of the member that has called.
             let heard = tokio::spawn(async move {
                 let answer = conversation.hear(&call).await;
                 (conversation, answer)
@@ -225,7 +226,8 @@ fn any_one_of_three_may_die_and_come_back() {
     }
 }
 
-/// The leader among them comes back first. That it must not lead by what it was shows here only now and then: the drill's kill-all is what found it.
+/// The leader among them comes back first. That it must not lead by what it was shows here only now
+/// and then: the drill's kill-all is what found it.
 #[test]
 fn all_may_die_at_once() {
     let mut building = TestGroup::new(3);
@@ -291,7 +293,8 @@ fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
     drop(group);
     building.kill(lost);
     assert!(matches!(building.open_member(lost), Err(error) if error.is_damage()));
-    // With nobody's help its machine has a member by another number, whom the others find also where they look for the lost one.
+    // With nobody's help its machine has a member by another number, whom the others find also
+    // where they look for the lost one.
     building.dirs.push(tempfile::tempdir().unwrap());
     building.start(4);
     let anew = building.net.up.read()[&4].clone();
@@ -329,8 +332,10 @@ fn two_servers_have_one_vote_and_both_have_everything() {
     building.open();
 }
 
-/// The leader removes itself, and ends when another has the entry by which a third is to vote alone, which that one has not. The third has too little of the log to be elected, and the other votes no
-/// more: it must lead all the same (Raft's thesis §4.2.2; seed 4768 of the simulation, whose servers did not).
+/// The leader removes itself, and ends when another has the entry by which a third is to vote
+/// alone, which that one has not. The third has too little of the log to be elected, and the other
+/// votes no more: it must lead all the same (Raft's thesis §4.2.2; seed 4768 of the simulation,
+/// whose servers did not).
 #[test]
 fn who_votes_no_more_leads_until_that_is_committed() {
     for all_die in [false, true] {
@@ -368,7 +373,8 @@ fn who_votes_no_more_leads_until_that_is_committed() {
             }
         }
         let leads = building.leader().member();
-        // That the other led may have passed by unseen: with the entry that it was given the third leads.
+        // That the other led may have passed by unseen: with the entry that it was given the third
+        // leads.
         assert!(leads == other || leads == alone && voters(alone).len() < 2, "{leads} leads");
         building.open();
         building.start(removed);
@@ -411,7 +417,8 @@ fn cut(building: &TestGroup, one: u64, other: u64) {
     building.net.cut.write().extend([(one, other), (other, one)]);
 }
 
-/// Its disk is an older copy, of before its last start or of that start itself, or there is nothing on it.
+/// Its disk is an older copy, of before its last start or of that start itself, or there is nothing
+/// on it.
 #[test]
 fn who_does_not_know_what_it_promised_neither_votes_nor_leads() {
     for (starts, emptied) in [(0, false), (2, false), (0, true)] {
@@ -444,7 +451,8 @@ fn who_does_not_know_what_it_promised_neither_votes_nor_leads() {
     }
 }
 
-/// Who has started as it was is asked for nothing more than that others say so; with one of them dead it waits for a while.
+/// Who has started as it was is asked for nothing more than that others say so; with one of them
+/// dead it waits for a while.
 #[test]
 fn of_three_two_go_on_after_a_start() {
     let mut building = TestGroup::new(3);
@@ -454,7 +462,8 @@ fn of_three_two_go_on_after_a_start() {
     (1..=3).filter(|id| *id != dead).for_each(|id| building.start(id));
     building.open();
     assert!(building.damaged.lock().is_empty());
-    // A copy in the place of one of these does not, as long as the third may be at work with what was copied.
+    // A copy in the place of one of these does not, as long as the third may be at work with what
+    // was copied.
     let copied = building.leader().member() % 3 + 1;
     let copied = if copied == dead { copied % 3 + 1 } else { copied };
     building.kill(copied);
@@ -468,7 +477,8 @@ fn of_three_two_go_on_after_a_start() {
     assert!(building.net.up.read()[&copied].is_trusted());
 }
 
-/// A disk is cloned, and the group cut in two, one of the two in each part: one part goes on at most.
+/// A disk is cloned, and the group cut in two, one of the two in each part: one part goes on at
+/// most.
 #[test]
 fn of_two_clones_one_takes_part() {
     let mut building = TestGroup::new(3);
@@ -482,7 +492,8 @@ fn of_two_clones_one_takes_part() {
     building.start(cloned);
     building.open();
     building.agree();
-    // Else the other would take the clone for what follows the start that it knows, and blame the first.
+    // Else the other would take the clone for what follows the start that it knows, and blame the
+    // first.
     wait_until("the start to be known", || building.net.up.read()[&cloned].is_confirmed_by(other));
     for both_sides in [(other, leader), (other, cloned)] {
         cut(&building, both_sides.0, both_sides.1);

@@ -1,9 +1,11 @@
-//! What a disk does to the file: a bit that flips anywhere is put right, whatever is more is an error, and nothing else is ever read.
+//! What a disk does to the file: a bit that flips anywhere is put right, whatever is more is an
+//! error, and nothing else is ever read.
 
 use super::power::{Recorder, open};
 use super::*;
 
-/// Rows of all kinds: in leaves, over several pages, deleted again so that there is free space, and enough for branches.
+/// Rows of all kinds: in leaves, over several pages, deleted again so that there is free space, and
+/// enough for branches.
 fn written() -> (Vec<u8>, Model) {
     let recorder = Recorder::default();
     let mut store = open(&recorder);
@@ -39,7 +41,8 @@ fn read(image: Vec<u8>) -> Result<Model, StoreError> {
 fn a_bit_that_flips_anywhere_is_put_right() {
     let (image, rows) = written();
     let bits = image.len() * 8;
-    // Everywhere a little, and all of it where the file is different: both heads, and the first sums.
+    // Everywhere a little, and all of it where the file is different: both heads, and the first
+    // sums.
     let heads = (0..400).chain(4096..4496).map(|byte| byte * 8 + byte % 8);
     let sums = (8192..8392).map(|byte| byte * 8 + byte % 8);
     let places: Vec<usize> =

@@ -35,7 +35,8 @@ impl StorageBackend for Full {
     }
 }
 
-/// A store with 2,000 rows on disk, of which 1,000 are in no cache, and 1,000 others in a checkpoint that finds no room.
+/// A store with 2,000 rows on disk, of which 1,000 are in no cache, and 1,000 others in a
+/// checkpoint that finds no room.
 fn waiting() -> (Full, RowStore, std::thread::JoinHandle<Result<(), StoreError>>) {
     let file = Full::default();
     let blocks = Blocks::open(file.clone(), None).unwrap();

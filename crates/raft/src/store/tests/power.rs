@@ -1,4 +1,5 @@
-//! Power cuts: at every write of a run of checkpoints, with any part of what was not synced lost, the file opens as one whole checkpoint.
+//! Power cuts: at every write of a run of checkpoints, with any part of what was not synced lost,
+//! the file opens as one whole checkpoint.
 
 use super::*;
 use parking_lot::Mutex;
@@ -105,7 +106,8 @@ fn a_power_cut_at_any_write_leaves_one_whole_checkpoint() {
     }
 }
 
-/// Loses some of what was done after the last sync before `cut`: all of it, none of it, every other write, or parts of writes.
+/// Loses some of what was done after the last sync before `cut`: all of it, none of it, every other
+/// write, or parts of writes.
 fn check_cut(done: &[Done], cut: usize, choice: u64, acknowledged: &[(usize, u64)]) {
     let synced = done[..cut].iter().rposition(|done| matches!(done, Done::Synced)).map_or(0, |at| at + 1);
     let mut image = Vec::new();

@@ -1,4 +1,5 @@
-//! Authority over each field is at exactly one place, and the server's rows say so (Farsite §6; `directory::Inspector`).
+//! Authority over each field is at exactly one place, and the server's rows say so (Farsite §6;
+//! `directory::Inspector`).
 
 use crate::world::{Violation, World};
 

@@ -1,4 +1,5 @@
-//! Content is linearizable: every file's, read and written as a whole, and as long as anybody is told (ARCHITECTURE, invariant 7).
+//! Content is linearizable: every file's, read and written as a whole, and as long as anybody is
+//! told (ARCHITECTURE, invariant 7).
 
 use crate::world::Violation;
 use crate::world::history::{History, Key};

@@ -1,4 +1,5 @@
-//! Inode numbers are stable for ever (ARCHITECTURE, invariant 18): whoever looks at a file sees the number that everybody has seen before, and no other file ever has it.
+//! Inode numbers are stable for ever (ARCHITECTURE, invariant 18): whoever looks at a file sees the
+//! number that everybody has seen before, and no other file ever has it.
 
 use crate::world::Violation;
 use ident::FileId;

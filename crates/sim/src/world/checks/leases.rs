@@ -1,5 +1,5 @@
-//! No two machines believe at the same time that they hold what goes ill together: what each holds as long as its session's time, as it counts it, has not run
-//! out (Farsite §5).
+//! No two machines believe at the same time that they hold what goes ill together: what each holds
+//! as long as its session's time, as it counts it, has not run out (Farsite §5).
 //!
 //! Black boxes are left out: what is seen of them is looked at in the simulation of handles.
 

@@ -1,10 +1,12 @@
-//! Liveness after healing: once nothing goes wrong any more every call is answered and every machine has a session (ARCHITECTURE, invariant 16: calls wait only while something is away).
+//! Liveness after healing: once nothing goes wrong any more every call is answered and every
+//! machine has a session (ARCHITECTURE, invariant 16: calls wait only while something is away).
 
 use crate::world::leader::Leader;
 use crate::world::replica::Replica;
 use crate::world::{Machine, Violation, World};
 
-/// Time after which everything must have come to rest once all is well, ms: longer than anybody's patience.
+/// Time after which everything must have come to rest once all is well, ms: longer than anybody's
+/// patience.
 const REST_MS_MAX: u64 = 600_000;
 
 impl World {
@@ -30,7 +32,8 @@ impl World {
         Ok(())
     }
 
-    /// Nothing is on its way to a disk, every server has all that is committed, and they have gone over to the version that all know.
+    /// Nothing is on its way to a disk, every server has all that is committed, and they have gone
+    /// over to the version that all know.
     fn servers_are_idle(&self) -> bool {
         if self.weather.shipped {
             return self.members_are_settled();

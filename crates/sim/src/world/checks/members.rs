@@ -1,5 +1,7 @@
-//! Who decides changes so that nobody is decided past: every majority of some members has somebody in common with every majority of the next (Raft §6), what a leader takes for committed is
-//! really on the disks of a majority of those that decide, and in the end those vote that people want, an odd number.
+//! Who decides changes so that nobody is decided past: every majority of some members has somebody
+//! in common with every majority of the next (Raft §6), what a leader takes for committed is really
+//! on the disks of a majority of those that decide, and in the end those vote that people want, an
+//! odd number.
 
 use super::AgreedLog;
 use crate::world::members::Members;
@@ -30,7 +32,8 @@ fn meet(one: &Members, other: &Members) -> bool {
 }
 
 impl World {
-    /// The server takes all up to that entry for committed. If it leads, a majority has that on disk, or had until its disk was lost.
+    /// The server takes all up to that entry for committed. If it leads, a majority has that on
+    /// disk, or had until its disk was lost.
     pub(in crate::world) fn check_held(&self, leader: usize, index: u64) -> Result<(), Violation> {
         let replica = &self.group.replicas[leader];
         let term = replica.log.term_at(index);

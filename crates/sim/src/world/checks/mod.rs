@@ -25,7 +25,8 @@ use super::{Violation, World};
 pub(super) use inodes::Inodes;
 pub(super) use replicas::AgreedLog;
 
-/// How often what must hold at any time is looked at, ms; and the whole state of the server, each so many times.
+/// How often what must hold at any time is looked at, ms; and the whole state of the server, each
+/// so many times.
 const LOOK_MS: u64 = 150;
 const LOOKS_PER_STATE: u64 = 30;
 

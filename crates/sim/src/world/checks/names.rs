@@ -1,4 +1,5 @@
-//! The name space is linearizable: every label, and every file's owner, mode and policy (ARCHITECTURE, invariant 7).
+//! The name space is linearizable: every label, and every file's owner, mode and policy
+//! (ARCHITECTURE, invariant 7).
 
 use crate::world::Violation;
 use crate::world::history::{History, Key};

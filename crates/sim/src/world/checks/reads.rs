@@ -1,4 +1,5 @@
-//! An answer that no log entry stands for tells of a state that was there at some time after the question came: of nothing less than was committed then (Raft §6.4).
+//! An answer that no log entry stands for tells of a state that was there at some time after the
+//! question came: of nothing less than was committed then (Raft §6.4).
 
 use crate::world::{Violation, World};
 

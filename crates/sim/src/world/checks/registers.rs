@@ -1,7 +1,10 @@
-//! What it means that a register (a label, a file's owner and mode, a file's content) is linearizable: its versions, in the order in which the server came to have them, can be put at one instant
-//! each within the call that made them, so that whatever was told of the register at any instant of the call that asked is what it was at one.
+//! What it means that a register (a label, a file's owner and mode, a file's content) is
+//! linearizable: its versions, in the order in which the server came to have them, can be put at
+//! one instant each within the call that made them, so that whatever was told of the register at
+//! any instant of the call that asked is what it was at one.
 //!
-//! Of values that come again it is not known which version was seen: the earliest that is possible is taken, which leaves the most room to those that look later.
+//! Of values that come again it is not known which version was seen: the earliest that is possible
+//! is taken, which leaves the most room to those that look later.
 
 use crate::world::Violation;
 use crate::world::history::{History, Key, Life, Observation, Seen, Value, Version, at_first, is_update};
@@ -11,7 +14,8 @@ impl History {
     /// Those registers are.
     pub(super) fn check_registers(&self, those: impl Fn(&Key) -> bool) -> Result<(), Violation> {
         let (lost, nameless) = (self.first_lost(), self.nameless());
-        // What is not there any more, or never came to be, has no policy; a file may have none, too.
+        // What is not there any more, or never came to be, has no policy; a file may have none,
+        // too.
         let of_none = |observation: &&Observation| match (&observation.key, &observation.seen) {
             (key @ Key::Policy(file), Seen::Value(Value::Policy(None))) => {
                 let is_known = self.registers.contains_key(key) || at_first(key).is_some();
@@ -22,7 +26,8 @@ impl History {
         let mut of_key: BTreeMap<&Key, Vec<&Observation>> = BTreeMap::new();
         let observations = self.observations.iter().filter(|observation| those(&observation.key));
         for observation in observations.filter(|observation| !of_none(observation)) {
-            // Who has seen its own update that never came to be, and what it did after that, is lost with it.
+            // Who has seen its own update that never came to be, and what it did after that, is
+            // lost with it.
             let first = lost.get(&(observation.life, observation.key.clone()));
             if first.is_none_or(|first| observation.ended <= *first) {
                 of_key.entry(&observation.key).or_default().push(observation);
@@ -81,7 +86,8 @@ impl History {
             there[index - 1] = there[index - 1].min(there[index]);
         }
         observations.sort_by_key(|observation| observation.begun);
-        // Observations that have ended, by when: what they saw nobody sees an earlier version of who begins to look after that.
+        // Observations that have ended, by when: what they saw nobody sees an earlier version of
+        // who begins to look after that.
         let mut ended: BTreeMap<u64, usize> = BTreeMap::new();
         for observation in observations {
             let sure = there.partition_point(|there| *there < observation.begun).saturating_sub(1);

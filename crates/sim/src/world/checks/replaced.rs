@@ -1,4 +1,5 @@
-//! What replaces a file by rename brings its content along (ARCHITECTURE, invariant 13): whatever the machine that renames had written of it before is at the server when the rename is, whether
+//! What replaces a file by rename brings its content along (ARCHITECTURE, invariant 13): whatever
+//! the machine that renames had written of it before is at the server when the rename is, whether
 //! it did that itself or had the server do it. So a crash leaves the old content or the new.
 
 use crate::world::Violation;

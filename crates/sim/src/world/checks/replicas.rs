@@ -1,5 +1,7 @@
-//! Replicas that have applied the same entries are the same (Raft §5.4.3, state machine safety): what stands at each place of the log is agreed once and for all, and whoever has applied it, with or without
-//! starting anew from a checkpoint on the way, has said the same, has the same digest, and the same rows.
+//! Replicas that have applied the same entries are the same (Raft §5.4.3, state machine safety):
+//! what stands at each place of the log is agreed once and for all, and whoever has applied it,
+//! with or without starting anew from a checkpoint on the way, has said the same, has the same
+//! digest, and the same rows.
 
 use crate::world::members::Members;
 use crate::world::{Mutation, Violation, World};
@@ -44,7 +46,8 @@ impl AgreedLog {
         self.digests.len() as u64 == index - 1
     }
 
-    /// A replica takes this for committed; `by` the leader of that term, if it leads. Whether it is an earlier leader's, and survived.
+    /// A replica takes this for committed; `by` the leader of that term, if it leads. Whether it is
+    /// an earlier leader's, and survived.
     pub fn commits(
         &mut self,
         replica: usize,

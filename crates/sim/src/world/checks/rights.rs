@@ -1,5 +1,7 @@
-//! A machine is granted, told and lets be changed nothing outside of its rights: not of files that are elsewhere (by the names that the server's own updates gave and took), nothing to write if it may only
-//! read, and as nobody else than the one user that it has (`wire::Rights`). While an input is done names may be given and taken, so what was within at any time of it was within.
+//! A machine is granted, told and lets be changed nothing outside of its rights: not of files that
+//! are elsewhere (by the names that the server's own updates gave and took), nothing to write if it
+//! may only read, and as nobody else than the one user that it has (`wire::Rights`). While an input
+//! is done names may be given and taken, so what was within at any time of it was within.
 
 use crate::world::history::{Key, Value};
 use crate::world::{Violation, World};
@@ -88,7 +90,8 @@ impl World {
         }
     }
 
-    /// Whether content of the file may be told: it is within, or was for whoever has it open, and not its owner's alone.
+    /// Whether content of the file may be told: it is within, or was for whoever has it open, and
+    /// not its owner's alone.
     fn may_be_told(&self, rights: &Rights, file: &FileId) -> bool {
         let alone = |value: &Value| matches!(value, Value::Attributes(uid, mode) if Some(*uid) != rights.squash && mode & 0o077 == 0);
         let versions = self.history.registers.get(&Key::Attributes(file.clone()));

@@ -1,4 +1,5 @@
-//! What a disk has kept ill is found, by whoever reads it, and put right from the others: in the end no server has anything that is not as it was written. That none was believed meanwhile the
+//! What a disk has kept ill is found, by whoever reads it, and put right from the others: in the
+//! end no server has anything that is not as it was written. That none was believed meanwhile the
 //! checks of replicas say, and those of all that was told.
 
 use crate::world::{Violation, World};

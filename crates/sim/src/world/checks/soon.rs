@@ -1,5 +1,7 @@
-//! Within five seconds everything is at the server, names and content alike, whether anybody asks for it or not (ARCHITECTURE, invariant 11): so what a machine did longer before it crashed is
-//! there. That is as long as nothing goes wrong on the way: its connection has been up since, and neither link nor servers were in trouble.
+//! Within five seconds everything is at the server, names and content alike, whether anybody asks
+//! for it or not (ARCHITECTURE, invariant 11): so what a machine did longer before it crashed is
+//! there. That is as long as nothing goes wrong on the way: its connection has been up since, and
+//! neither link nor servers were in trouble.
 
 use crate::world::history::{Called, Key, Life, Value};
 use crate::world::{Violation, World};
@@ -35,7 +37,8 @@ impl World {
         }
     }
 
-    /// Files of which the machine has removed a name, or put another in its place, and the server has not heard of that.
+    /// Files of which the machine has removed a name, or put another in its place, and the server
+    /// has not heard of that.
     fn removed_by(&self, life: Life) -> Vec<FileId> {
         let of_life = self.history.calls.iter().filter(|called| called.life == life && !called.applied);
         let names = of_life.filter(|called| called.done < u64::MAX).filter_map(|called| match &called.call {

@@ -1,10 +1,10 @@
-//! A directory's times are those of its last change: a `stat` is never told a modification time from
-//! before a change of a name in there, by another machine, that was answered before the `stat` was
-//! asked. A kernel drops the attributes of a directory that its own machine changes; the simulated
-//! one does not, so those changes are left out.
+//! A directory's times are those of its last change: a `stat` is never told a modification time
+//! from before a change of a name in there, by another machine, that was answered before the `stat`
+//! was asked. A kernel drops the attributes of a directory that its own machine changes; the
+//! simulated one does not, so those changes are left out.
 //!
-//! Times are read by report while several machines touch them (docs/internals/leases.md, "Reports"), so
-//! no order of versions is to be had of them; that bound is.
+//! Times are read by report while several machines touch them (docs/internals/leases.md,
+//! "Reports"), so no order of versions is to be had of them; that bound is.
 
 use crate::world::Violation;
 use crate::world::history::{Called, History, Key};

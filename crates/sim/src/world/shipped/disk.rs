@@ -1,5 +1,6 @@
-//! A server's disk: files in memory. A crash loses what was not synced, or some of it, or tears it; the process that was there has no hold on it any more. It may also
-//! rot, be full, or say that it keeps what it does not.
+//! A server's disk: files in memory. A crash loses what was not synced, or some of it, or tears it;
+//! the process that was there has no hold on it any more. It may also rot, be full, or say that it
+//! keeps what it does not.
 
 use parking_lot::{Mutex, MutexGuard};
 use raft::{DiskFile, Life, RowStore, StoreError, StoreSettings};
@@ -12,7 +13,8 @@ use std::sync::{Arc, Weak};
 
 /// What a disk writes as a whole.
 const SECTOR: usize = 512;
-/// Of a segment of the log (`raft`): bytes before its first frame, of the header of each, and what frames are aligned to.
+/// Of a segment of the log (`raft`): bytes before its first frame, of the header of each, and what
+/// frames are aligned to.
 const SEGMENT_HEADER: usize = 64;
 const FRAME_HEADER: usize = 32;
 const ALIGNMENT: usize = 64;
@@ -220,7 +222,8 @@ impl Disk {
         self.0.lock().left = Some((left, Arc::downgrade(life)));
     }
 
-    /// The process is no more: what of it is still being taken down writes nothing, as after a kill -9.
+    /// The process is no more: what of it is still being taken down writes nothing, as after a kill
+    /// -9.
     pub fn loses_process(&self) {
         self.0.lock().process += 1;
     }
@@ -242,7 +245,9 @@ impl Disk {
         }
     }
 
-    /// One of the log's frames rots: two bits are others (one is put right), or a sector is empty. Not the last that was acknowledged, which is then like a frame that was being written. Whether there is one.
+    /// One of the log's frames rots: two bits are others (one is put right), or a sector is empty.
+    /// Not the last that was acknowledged, which is then like a frame that was being written.
+    /// Whether there is one.
     pub fn rots(&self, seed: u64) -> bool {
         let mut state = self.0.lock();
         let logs = state.names.iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
@@ -276,7 +281,8 @@ impl Disk {
     }
 }
 
-/// Where frames of a segment of the log are, and how long they are without what fills them up. Its name says which is the first: what stands there of its former life is none.
+/// Where frames of a segment of the log are, and how long they are without what fills them up. Its
+/// name says which is the first: what stands there of its former life is none.
 fn frames_of(segment: &[u8], first: u64) -> Vec<(usize, usize)> {
     let mut frames = Vec::new();
     let (mut at, mut next) = (SEGMENT_HEADER, first);

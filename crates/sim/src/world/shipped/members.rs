@@ -1,5 +1,7 @@
-//! Who the members are that run the shipped code: what people want is asked of the leader as `leasehold server add` and `remove` ask it, one server at a time, while it lets vote who
-//! can. A server that is removed goes on for a while, then its disk is emptied; added again it is another member.
+//! Who the members are that run the shipped code: what people want is asked of the leader as
+//! `leasehold server add` and `remove` ask it, one server at a time, while it lets vote who can. A
+//! server that is removed goes on for a while, then its disk is emptied; added again it is another
+//! member.
 
 use super::{Server, Told};
 use crate::world::events::Event;
@@ -84,7 +86,8 @@ impl World {
         let Some(leader) = self.shipped.leader().filter(|at| self.shipped.servers[*at].led) else { return };
         let Some(group) = self.shipped.servers[leader].group.clone() else { return };
         let standing = group.standing();
-        // One that others have replaced without its noticing tells nobody who the members are: it has to commit something before.
+        // One that others have replaced without its noticing tells nobody who the members are: it
+        // has to commit something before.
         if group.applied().map_or(0, |index| index + 1) >= self.shipped.committed() {
             self.members_retire(&standing);
         }
@@ -107,7 +110,8 @@ impl World {
         }
         let weighs = !self.healed && self.one_in(WEIGHED);
         let (servers, replicas) = (&self.shipped.servers, &self.group.replicas);
-        // Nobody can remove who is about to be added. Who was one only for a leader that others have replaced since is added once more.
+        // Nobody can remove who is about to be added. Who was one only for a leader that others
+        // have replaced since is added once more.
         let is_new = |(at, server): &(usize, &Server)| {
             let is_member = standing.members.iter().any(|member| member.id == server.member);
             server.group.is_some() && !is_member && (!server.was_member || replicas[*at].stays())
@@ -187,7 +191,8 @@ impl World {
             || group.standing().members.iter().any(|member| is_lost(member.id))
     }
 
-    /// The server knows where all members are, and the leader does: of two that move at once neither might ever reach the other.
+    /// The server knows where all members are, and the leader does: of two that move at once
+    /// neither might ever reach the other.
     pub(super) fn may_move(&self, at: usize) -> bool {
         let servers = &self.shipped.servers;
         let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
@@ -221,7 +226,8 @@ impl World {
             && serve.iter().all(|at| self.group.replicas[*at].stays() && !servers[*at].damaged && votes(*at))
     }
 
-    /// The other servers are up, hear each other, and have all that was agreed on: one of them is enough for the group to survive what happens to this one.
+    /// The other servers are up, hear each other, and have all that was agreed on: one of them is
+    /// enough for the group to survive what happens to this one.
     fn others_have_all(&mut self, at: usize) -> bool {
         let all = self.shipped.committed();
         let now = self.now;

@@ -1,7 +1,9 @@
-//! Servers that run the shipped code: `raft`, with openraft, the log and the rows, each on a disk of its own ([`disk`]), with wires between them ([`wires`]), all in one thread and in
-//! simulated time. What they agree on is compared with what the simulation comes to itself ([`oracle`]).
+//! Servers that run the shipped code: `raft`, with openraft, the log and the rows, each on a disk
+//! of its own ([`disk`]), with wires between them ([`wires`]), all in one thread and in simulated
+//! time. What they agree on is compared with what the simulation comes to itself ([`oracle`]).
 //!
-//! A server here is a machine; the *member* of the group that it is has another number each time that it lost its disk.
+//! A server here is a machine; the *member* of the group that it is has another number each time
+//! that it lost its disk.
 
 mod disk;
 mod members;
@@ -31,7 +33,8 @@ use tokio::time::Instant;
 use wire::{Space, ToClient, ToServer, Versions};
 use wires::Net;
 
-/// What servers do is looked at so often at least, ms: before anybody's log has lost it to a checkpoint.
+/// What servers do is looked at so often at least, ms: before anybody's log has lost it to a
+/// checkpoint.
 const LOOK_MS: u64 = 10;
 /// See the module.
 pub(super) struct Shipped {
@@ -65,9 +68,11 @@ pub(super) struct Server {
     damaged: bool,
     /// An older copy of its disk, and which member it was then.
     copy: Option<(u64, Disk)>,
-    /// Its disk is such a copy, or was emptied, and it has not been found out what it had promised since.
+    /// Its disk is such a copy, or was emptied, and it has not been found out what it had promised
+    /// since.
     forgot: bool,
-    /// Its disk was put back since it is this member: that may come out later, by one that was not heard at its start.
+    /// Its disk was put back since it is this member: that may come out later, by one that was not
+    /// heard at its start.
     was_put_back: bool,
     /// It can see that its files are others.
     moved: bool,
@@ -96,12 +101,14 @@ enum Told {
     Leads(bool),
     /// The change of the members has come to something, or not.
     Changed(Changing),
-    /// It does not know any more that it leads: who has asked over that connection is to ask another.
+    /// It does not know any more that it leads: who has asked over that connection is to ask
+    /// another.
     Doubts {
         at: usize,
         connection: u64,
     },
-    /// The answer to a question of a machine over that connection; how much was committed when it came, and how much is applied where it is answered.
+    /// The answer to a question of a machine over that connection; how much was committed when it
+    /// came, and how much is applied where it is answered.
     Answer {
         at: usize,
         connection: u64,
@@ -189,7 +196,8 @@ impl Shipped {
         self.oracle.entries.len() as u64
     }
 
-    /// Some server's disk was put back or emptied, and the others have not said yet what that comes to: what else goes wrong waits.
+    /// Some server's disk was put back or emptied, and the others have not said yet what that comes
+    /// to: what else goes wrong waits.
     pub fn is_in_doubt(&self) -> bool {
         self.servers.iter().any(|server| server.forgot)
     }
@@ -203,7 +211,8 @@ impl Shipped {
 }
 
 impl World {
-    /// The first server founds the group, the machines are let into the cluster, and the other servers become members.
+    /// The first server founds the group, the machines are let into the cluster, and the other
+    /// servers become members.
     pub(super) fn shipped_begin(&mut self, machines: u64) -> Result<(), Violation> {
         for at in 0..self.shipped.servers.len() {
             let wires: Vec<(u64, bool)> =
@@ -224,7 +233,8 @@ impl World {
         self.comes_to(World::members_are_settled)
     }
 
-    /// Servers do what they do until the next event, or until something comes of it: false if nothing did.
+    /// Servers do what they do until the next event, or until something comes of it: false if
+    /// nothing did.
     pub(super) fn servers_run(&mut self) -> Result<bool, Violation> {
         let next = self.events.time().unwrap_or(u64::MAX).min(self.now + LOOK_MS).max(self.now);
         self.tell_wires();
@@ -366,7 +376,8 @@ impl World {
             .map(|other| self.shipped.servers[other].member)
             .collect();
         let server = &mut self.shipped.servers[at];
-        // Once all others have heard of its start and taken it for what it was, none has a reason left to blame it.
+        // Once all others have heard of its start and taken it for what it was, none has a reason
+        // left to blame it.
         server.was_put_back &= !server
             .group
             .as_ref()

@@ -1,4 +1,5 @@
-//! What the servers agreed on, as the simulation has it: each entry of the log is done once more, by a directory of the simulation's own, when the first of the servers has applied it.
+//! What the servers agreed on, as the simulation has it: each entry of the log is done once more,
+//! by a directory of the simulation's own, when the first of the servers has applied it.
 
 use super::super::members::Members;
 use super::super::{Violation, World};
@@ -46,7 +47,8 @@ impl Oracle {
 }
 
 impl World {
-    /// Looks at all that servers have applied since it was looked at last: each entry is that which was agreed on, and each state what it came to.
+    /// Looks at all that servers have applied since it was looked at last: each entry is that which
+    /// was agreed on, and each state what it came to.
     pub(in crate::world) fn looks_at_entries(&mut self) -> Result<(), Violation> {
         for at in 0..self.shipped.servers.len() {
             let server = &mut self.shipped.servers[at];
@@ -91,7 +93,8 @@ impl World {
                 }
             }
             match self.shipped.oracle.entries.get(agreed as usize) {
-                // What a lone voter has applied beyond that nobody else will ever hear of if it crashes.
+                // What a lone voter has applied beyond that nobody else will ever hear of if it
+                // crashes.
                 _ if applied != Some(agreed) => {}
                 Some((_, right)) if *right == digest => {}
                 right => {

@@ -1,4 +1,5 @@
-//! Processes of servers that run the shipped code: they start, maybe at another address, stop for a while and end, and disks rot while they are not there.
+//! Processes of servers that run the shipped code: they start, maybe at another address, stop for a
+//! while and end, and disks rot while they are not there.
 
 use super::Told;
 use super::disk::Disk;
@@ -37,7 +38,8 @@ impl World {
         let shipped = &mut self.shipped;
         let _in = shipped.time.enter();
         let server = &mut shipped.servers[at];
-        // Two processes never have the same files open: what is left of an earlier one must not write any more.
+        // Two processes never have the same files open: what is left of an earlier one must not
+        // write any more.
         server.disk.loses_process();
         server.life.end();
         server.life = Life::new(seed, ppm);
@@ -74,7 +76,8 @@ impl World {
             let this = started_as.clone();
             let deliver = Box::new(move |event| {
                 let told = match event {
-                    // As it is now: a server that leads again by the time that it is looked at has dropped what it was told.
+                    // As it is now: a server that leads again by the time that it is looked at has
+                    // dropped what it was told.
                     raft::Event::Standing => {
                         let group = this.get().and_then(Weak::upgrade);
                         Told::Leads(group.is_some_and(|group| group.leads()))
@@ -116,7 +119,8 @@ impl World {
         }
     }
 
-    /// The server's disk loses or changes something that it was to keep, while the process is not there.
+    /// The server's disk loses or changes something that it was to keep, while the process is not
+    /// there.
     pub(super) fn member_rots(&mut self, at: usize) {
         let seed = self.below(u64::MAX);
         let server = &mut self.shipped.servers[at];

@@ -1,4 +1,5 @@
-//! The wires between servers that run the shipped code: each call and each answer takes its time, in order; what is cut off waits, and connections break.
+//! The wires between servers that run the shipped code: each call and each answer takes its time,
+//! in order; what is cut off waits, and connections break.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
