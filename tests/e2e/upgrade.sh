@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# A rolling upgrade: three servers and two mounts, all held to the last version, so that they are as a leasehold that knows no later one; OLD=BINARY takes one that really is older. While two machines
-# work all the time, each server is started anew with the new program: no call fails, nothing that was promised is lost, and the version is raised with the last server and not before. Who mounts goes on
-# by the old rules until it is started anew, too. Afterwards the old program starts nowhere.
+# A rolling upgrade of three servers and two mounts. The old program is this one; the new one is this one with --next-version, which makes it know one version more, with nothing new in it. Once there is
+# another version, OLD=BINARY takes one that really is older, and this one is the new one as it is. While two machines work all the time, each server is started anew with the new program: no call
+# fails, nothing that was promised is lost, and the version is raised with the last server, once that is not held to the old one, and not before. Who mounts goes on by the old version until it is started
+# anew, too. Afterwards the old program starts nowhere.
 . "$(dirname "$0")/machines.sh"
 journal=$root/tests/workload/journal beat=$root/tests/workload/beat
-# The newest that this program knows, as it says when it is asked for one that it does not, and the last one.
-newest=$({ "$leasehold" up --hold-version 65535 2>&1 || true; } | grep -o 'versions [0-9]* to [0-9]*' | grep -o '[0-9]*$') || fail "$leasehold does not say which versions it knows"
+# The newest that this program knows, as it says when it is asked for one that it does not.
+newest=$({ "$leasehold" up --hold-version 65535 2>&1 || true; } | grep -o 'this leasehold knows version.*' | grep -o '[0-9]*$') || fail "$leasehold does not say which versions it knows"
+next=()
+[ -n "${OLD:-}" ] || { next=(--next-version) && newest=$((newest + 1)); }
 last_version=$((newest - 1))
-held=(--hold-version "$last_version")
-[ -z "${OLD:-}" ] || held=()
 new=$leasehold lister=$leasehold
+old_program() { leasehold=${OLD:-$new} options=(); }
+new_program() { leasehold=$new options=("${next[@]}" "$@"); }
 
 # What `leasehold status` of machine $1 says of versions: an expression on `use`.
-status() { timeout 60 "$new" status --data "$scratch/data$1" --json >"$scratch/status$1" && python3 -c "import json, sys; use = json.load(open(sys.argv[1])).get('version_in_use') or {'cluster': 3}; print($2)" "$scratch/status$1"; }
+status() { timeout 60 "$new" status --data "$scratch/data$1" --json >"$scratch/status$1" && python3 -c "import json, sys; use = json.load(open(sys.argv[1]))['version_in_use']; print($2)" "$scratch/status$1"; }
 
 still_works() {
     local i
@@ -76,28 +79,28 @@ promised() {
 workers=() beaters=() work=() done_work=()
 build 5
 within "${WITHIN:-2000}"
-leasehold=${OLD:-$new} options=("${held[@]}")
+old_program
 for i in 1 2 3 4 5; do start "$i"; done
 for i in 2 3; do lh 1 server add "machine$i" >"$scratch/add$i.log" 2>&1 || fail "server add: $(tail -n 2 "$scratch/add$i.log")"; done
-leasehold=$new
 settled
 for i in 4 5; do begin_work "$i" old; done
 beats_again
+anew() { stop "$1" && start "$1" && settled && beats_again; }
 # The leader last: each start is of a server that the others can do without.
 last=$(leader)
-leasehold=$new options=()
-for i in $(for i in 1 2 3; do [ "$i" = "$last" ] || echo "$i"; done) "$last"; do
-    if [ "$i" = "$last" ]; then
-        for other in 1 2 3; do [ "$other" = "$last" ] || [ "$(status "$other" 'use["cluster"]')" = "$last_version" ] || fail "raised before the last server"; done
-    fi
-    stop "$i"
-    start "$i"
-    settled
-    beats_again
+for i in $(for i in 1 2 3; do [ "$i" = "$last" ] || echo "$i"; done); do
+    new_program
+    anew "$i"
     say "machine $i is started anew; the version is $(version)"
-    [ "$i" = "$last" ] || [ "$(status "$i" 'use["cluster"], use["known"]')" = "$last_version $newest" ] ||
-        fail "machine $i says $(status "$i" 'use')"
+    [ "$(status "$i" 'use["cluster"], use["known"]')" = "$last_version $newest" ] || fail "machine $i says $(status "$i" 'use')"
 done
+new_program --hold-version "$last_version"
+anew "$last"
+held() { [[ "$(status "$(leader)" 'use["waits_for"]')" == *"knows none after version $last_version, or is held to it"* ]]; }
+wait_until "said: that machine $last is held" held
+[ "$(version)" = "$last_version " ] || fail "raised though machine $last is held: $(version)"
+new_program
+anew "$last"
 raised() { [ "$(version)" = "$newest " ] || { lh "$(leader)" status && false; }; }
 wait_until "raised: the version" raised
 beats_again
@@ -123,14 +126,14 @@ promised
 # Back to the old program: no server starts, and no machine gets a session. Both say why.
 for i in 3 5; do
     stop "$i"
-    leasehold=${OLD:-$new} options=("${held[@]}")
+    old_program
     start_only "$i"
     wait_for_end "${pids[i]}" "the old program on machine $i"
     ! wait "${pids[i]}" || fail "the old program has ended well on machine $i"
     pids[i]=
     say "the old program on machine $i: $(tail -n 1 "$(machine_log "$i")")"
-    leasehold=$new options=()
-    [ "$i" = 5 ] || [ -n "${OLD:-}" ] || grep -q "knows versions 3 to $last_version: install a newer one on this machine" "$scratch/machine3.log" || fail "the old server does not say what to do"
+    new_program
+    [ "$i" = 5 ] || [ -n "${OLD:-}" ] || grep -q "this leasehold knows version $last_version: install a newer one on this machine" "$scratch/machine3.log" || fail "the old server does not say what to do"
     [ "$i" = 3 ] || grep -q "this machine's leasehold is too old: it speaks version $last_version" "$(machine_log 5)" || fail "the old mount does not say what to do"
     start "$i"
 done

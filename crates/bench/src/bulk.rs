@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// One transfer.
+/// Bytes of one transfer.
 const BLOCK: usize = 1 << 20;
-/// One page of a database.
+/// Bytes of one page of a database.
 pub const PAGE: usize = 4096;
 
 /// Writes `bytes` in order, then fsync.
@@ -16,14 +16,14 @@ pub fn write(file: &Path, bytes: u64) -> io::Result<()> {
     let mut out = File::create(file)?;
     let mut block = vec![0u8; BLOCK];
     for n in 0..bytes / BLOCK as u64 {
-        // Neither constant nor the same twice: nothing below may find it easy.
+        // The bytes neither repeat nor stay constant, so no layer can cut its work short.
         block.iter_mut().step_by(64).enumerate().for_each(|(i, byte)| *byte = (i as u64 * 31 + n) as u8);
         out.write_all(&block)?;
     }
     out.sync_all()
 }
 
-/// Reads all of it in order.
+/// Reads the whole file in order.
 pub fn read(file: &Path) -> io::Result<()> {
     let mut input = File::open(file)?;
     let mut block = vec![0u8; BLOCK];
@@ -31,7 +31,7 @@ pub fn read(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes random pages of `file`, each followed by fdatasync, for `time`. How many.
+/// Writes random pages of `file` for `time`, each followed by fdatasync. Returns how many.
 pub fn random_synced_writes(file: &Path, bytes: u64, time: Duration) -> io::Result<u64> {
     let out = OpenOptions::new().write(true).create(true).truncate(false).open(file)?;
     out.set_len(bytes)?;
@@ -40,7 +40,7 @@ pub fn random_synced_writes(file: &Path, bytes: u64, time: Duration) -> io::Resu
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut count = 0;
     while Instant::now() < end {
-        // xorshift64: which page does not have to be unpredictable, only spread.
+        // xorshift64: the pages need not be unpredictable, only spread.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -52,11 +52,11 @@ pub fn random_synced_writes(file: &Path, bytes: u64, time: Duration) -> io::Resu
     Ok(count)
 }
 
-/// A file that is appended to begins anew after so many bytes.
+/// An appended file begins anew after so many bytes.
 const APPENDED_MAX: u64 = 64 << 20;
 
-/// The disk's own rate: appends of so many bytes to a file, each followed by fdatasync, for `time`.
-/// How many.
+/// The disk's own rate: appends of so many bytes to a file for `time`, each followed by fdatasync.
+/// Returns how many.
 pub fn disk_syncs(file: &Path, bytes: usize, time: Duration) -> io::Result<u64> {
     let out = File::create(file)?;
     let text = vec![7u8; bytes];

@@ -1,9 +1,9 @@
-//! What some work cost: time, and CPU time of the file system and of the caller.
+//! The cost of some work: wall time, and CPU time of the file system and of the caller.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What some work cost.
+/// The cost of some work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// Wall time.
@@ -24,7 +24,7 @@ impl Cost {
         Ok(Cost { wall, server: server_cpu(server)?.saturating_sub(before.0), caller })
     }
 
-    /// This and more.
+    /// The sum of this cost and another.
     pub fn plus(self, other: Cost) -> Cost {
         Cost {
             wall: self.wall + other.wall,
@@ -64,8 +64,8 @@ pub fn resident_bytes(process: u32) -> io::Result<u64> {
     memory(process, "VmRSS:")
 }
 
-/// The most that this process had resident during `work`, bytes. It begins with what it has
-/// already.
+/// The most memory that this process had resident during `work`, bytes. The memory that it has
+/// already counts.
 pub fn peak_bytes(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     // Linux proc(5), /proc/pid/clear_refs.
     std::fs::write("/proc/self/clear_refs", "5")?;
@@ -80,14 +80,14 @@ fn memory(process: u32, field: &str) -> io::Result<u64> {
     Ok(kib << 10)
 }
 
-/// Bytes that a process has had written to block devices so far, from its `io` (Linux proc(5)).
+/// Bytes that a process has written to block devices so far, from its `io` (Linux proc(5)).
 pub fn bytes_written(process: u32) -> io::Result<u64> {
     let io = std::fs::read_to_string(format!("/proc/{process}/io"))?;
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
     line.and_then(|bytes| bytes.trim().parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Bytes that the block device below `dir` has written so far; `None` if it has none of its own
+/// Bytes that the block device of `dir` has written so far; `None` if `dir` has no block device
 /// (tmpfs).
 pub fn device_bytes_written(dir: &std::path::Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;

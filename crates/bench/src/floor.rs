@@ -1,8 +1,8 @@
-//! The floor: a file system in memory that does as little as it can, on the same mount flags,
-//! caches and threads as ours. What it costs is what FUSE costs.
+//! The floor: a file system in memory that does as little as it can. Mount flags, caches and
+//! threads are the same as ours, so its cost is the cost of FUSE.
 //!
-//! It keeps names, attributes and content and gives them back; it checks nothing that the kernel
-//! checks, and loses everything.
+//! The floor keeps names, attributes and content. It repeats no check that the kernel makes, and
+//! loses everything at its end.
 
 use fuse::bare::{Asker, Attr, Call, Entry, Errno, Lines, Pages, Reply, Request, Serve, SetAttr, Totals};
 use parking_lot::Mutex;
@@ -11,12 +11,11 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// As long as ours while its session lasts, which is long enough for a measurement.
+/// The same as ours during a session: long enough for a measurement.
 const TTL: Duration = Duration::from_secs(3600);
 const ROOT: u64 = 1;
 
-/// Mounts it on `dir`, calls `ready`, and serves until it is unmounted or this process is told to
-/// end.
+/// Mounts the floor on `dir`, calls `ready`, and serves until the mount or this process ends.
 pub fn run(dir: &Path, ready: impl FnOnce()) -> io::Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
@@ -30,7 +29,7 @@ pub fn run(dir: &Path, ready: impl FnOnce()) -> io::Result<()> {
 struct Floor(Mutex<Tree>);
 
 struct Tree {
-    /// By inode number, which is the node id too. Numbers are not reused.
+    /// By inode number, which is also the node id. Numbers are not reused.
     nodes: Vec<Node>,
 }
 
@@ -41,7 +40,8 @@ struct Node {
     names: Names,
 }
 
-/// A directory's entries: where each is in the order, and the order. Removed ones leave a gap.
+/// A directory's entries: their order, and each name's place in that order. Removed entries leave a
+/// gap.
 #[derive(Default)]
 struct Names {
     places: FxHashMap<Vec<u8>, usize>,
@@ -67,7 +67,7 @@ impl Names {
 impl Floor {
     fn new() -> Floor {
         let mut tree = Tree { nodes: Vec::new() };
-        // There is no node 0.
+        // Node 0 is no file: the table begins with a place for it.
         for _ in 0..=ROOT {
             tree.add(libc::S_IFDIR | 0o1777, Asker::KERNEL);
         }
@@ -202,7 +202,7 @@ impl Tree {
         ino
     }
 
-    /// The kernel asks only for what it was given.
+    /// The kernel asks only for nodes that it was given.
     fn node(&mut self, ino: u64) -> &mut Node {
         &mut self.nodes[ino as usize]
     }
@@ -225,7 +225,7 @@ fn now() -> namespace::Timestamp {
     namespace::Timestamp { secs: since.as_secs() as i64, nanos: since.subsec_nanos() }
 }
 
-/// A negative one for node 0.
+/// The kernel's entry for a node; node 0 gives a negative entry.
 fn entry(attr: Attr) -> Entry {
     Entry { node: attr.ino, attr, entry_ttl: TTL, attr_ttl: TTL }
 }
@@ -277,7 +277,7 @@ impl Serve for Floor {
             Call::OpenDir => reply.opened(0, Pages::Drop),
             Call::ReadDir { offset, size, plus, .. } => self.list(node, offset, size, plus, reply),
             Call::Fsync | Call::Release { .. } | Call::ReleaseDir { .. } => reply.done(),
-            // The kernel asks for `security.capability` before it first writes to a file, of any
+            // Before the first write to a file the kernel asks for `security.capability`, of every
             // file system that has attributes.
             Call::GetXattr { .. } => reply.error(Errno(libc::ENODATA)),
             Call::StatFs => {
@@ -291,7 +291,7 @@ impl Serve for Floor {
                     name_bytes_max: 255,
                 });
             }
-            // So that the kernel stops asking.
+            // ENOSYS makes the kernel stop asking.
             _ => reply.error(Errno(libc::ENOSYS)),
         }
     }

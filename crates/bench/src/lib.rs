@@ -1,12 +1,18 @@
 //! Benchmarks: the mount, the floor, the disk, in one run.
 //!
-//! Three targets do the same work in turns, so that what the machine does meanwhile befalls all of
-//! them: the *mount* (`leasehold up` in a process of its own), the *floor* (a null FUSE file system
-//! with the same caching flags: what FUSE itself costs), and the *disk* (the file system that the
-//! data directory is on). CPU time is that of the file system's process and of the caller.
+//! Three targets do the same work in turns, so that disturbances of the machine fall on all of
+//! them:
 //!
-//! Several machines, as processes on this one: [`shared`]. A share server in this process, beside
-//! its disk: [`shares`]. And, without any of them, what the paper counted of its leases: [`paper`].
+//! - the *mount*: `leasehold up` in a process of its own;
+//! - the *floor*: a null FUSE file system with the same caching flags, which shows the cost of
+//!   FUSE;
+//! - the *disk*: the file system that the data directory is on.
+//!
+//! CPU time is that of the file system's process and of the caller.
+//!
+//! [`shared`] measures several machines, as processes on this one. [`shares`] measures a share
+//! server in this process, beside its disk. [`paper`] counts leases as the paper did, and needs
+//! none of the three targets.
 
 pub mod bulk;
 pub mod cost;

@@ -17,8 +17,8 @@ use std::time::Instant;
 /// Files in each directory.
 const FILES_PER_DIR: usize = 1_000;
 
-/// Makes `files` files on a new machine in `dir`, then measures how long it takes to open, what its
-/// store takes, and what it keeps in memory.
+/// Makes `files` files on a new machine in `dir`, then measures the machine's start, its store and
+/// its memory.
 pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let machine =
         Machine::start(dir, "leasehold bench", MachineSettings::default()).map_err(io::Error::other)?;
@@ -53,7 +53,7 @@ pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<V
             ..Row::default()
         },
         Row::at_most("store a file of many, bytes", store as f64 / files as f64, 400.0, "bytes"),
-        // The server's setting, and what the client may know (400,000 files of at most 1 KiB).
+        // The server's setting, and the client's limit (400,000 files of at most 1 KiB).
         Row::at_most("resident with many files, MiB", mib, 256.0 + 400.0, "MiB"),
         Row::at_most("open of many files, s", opened.as_secs_f64(), 5.0, "s"),
     ])

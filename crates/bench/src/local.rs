@@ -10,13 +10,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A part of the measurements, which can be done by itself.
+/// A part of the measurements, which can run alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// Work on names and attributes, in four layouts.
     Names,
-    /// The same after a restart and with empty caches; what a file takes in memory and in the
-    /// store.
+    /// The same after a restart and with empty caches; memory and store for each file.
     Cold,
     /// Long transfers.
     Stream,
@@ -27,11 +26,11 @@ pub enum Section {
 }
 
 impl Section {
-    /// All, in the order in which they are done.
+    /// All parts, in the order in which they run.
     pub const ALL: [Section; 5] =
         [Section::Names, Section::Cold, Section::Stream, Section::Random, Section::Load];
 
-    /// What the command line calls it.
+    /// The part's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Section::Names => "names",
@@ -43,10 +42,10 @@ impl Section {
     }
 }
 
-/// What to measure.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which parts.
+    /// Parts to measure.
     pub parts: Vec<Section>,
     /// Files in the work on names.
     pub files: usize,
@@ -54,9 +53,9 @@ pub struct Settings {
     pub rounds: usize,
     /// Bytes of the long transfers.
     pub stream_bytes: u64,
-    /// Bytes of the file that is written at random.
+    /// Bytes of the file that gets random writes.
     pub random_bytes: u64,
-    /// How long that is done.
+    /// Length of the random writes.
     pub random_time: Duration,
     /// Files made without a mount.
     pub load_files: usize,
@@ -76,7 +75,7 @@ impl Default for Settings {
     }
 }
 
-/// So many files to one directory that is made for itself.
+/// One directory is made for so many files.
 const FILES_PER_MKDIR: usize = 10;
 
 impl Settings {
@@ -85,7 +84,8 @@ impl Settings {
     }
 }
 
-/// Measures below `base`, which is on the disk to compare with. `tell` hears of progress.
+/// Measures in a new directory of `base`, which is on the disk to compare with. `tell` reports
+/// progress.
 pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     end_on_signals()?;
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
@@ -109,7 +109,7 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
     Ok(rows)
 }
 
-/// The three targets, each in a fresh directory below `base`.
+/// The three targets, each in a fresh directory under `base`.
 fn targets(base: &Path, name: &str) -> io::Result<[Target; 3]> {
     let base = base.join(name);
     Ok([
@@ -187,11 +187,11 @@ fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Res
     Ok(rows)
 }
 
-/// What the store takes for each file, and what knowing one takes in the client's memory.
+/// The store's bytes for each file, and the client's memory for each file that it knows.
 fn memory(mount: &mut Target, layout: Layout, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     tell("memory");
     let files = layout.files as f64;
-    // The server's rows are in the same process. It is to keep as few of them as it can.
+    // The server's rows are in the same process. The server keeps as few of them as it can.
     mount.server_memory = Some(8);
     let restart = mount.make_cold()?;
     let empty = mount.process().map_or(Ok(0), resident_bytes)?;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// How the work is laid out.
+/// The layout of the work.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Threads that work at once.
@@ -25,29 +25,29 @@ impl Layout {
     }
 }
 
-/// One kind of work; each builds on what those before it left.
+/// One kind of work; each kind builds on the results of the kinds before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Make other directories, all in one.
     Mkdir,
     /// Create each file and close it.
     Create,
-    /// `stat` of each, by path.
+    /// `stat` of each file, by path.
     Stat,
-    /// `stat` of as many names that are not there.
+    /// `stat` of as many missing names.
     Missing,
-    /// Open each for reading and close it.
+    /// Open each file for reading and close it.
     Open,
     /// List each directory, with the `stat` of each entry.
     List,
-    /// Rename each within its directory.
+    /// Rename each file within its directory.
     Rename,
-    /// Unlink each.
+    /// Unlink each file.
     Unlink,
 }
 
 impl Work {
-    /// In the order in which they can be done.
+    /// All kinds, in the order in which they can be done.
     pub const ALL: [Work; 8] = [
         Work::Mkdir,
         Work::Create,
@@ -59,7 +59,7 @@ impl Work {
         Work::Unlink,
     ];
 
-    /// What tables call it.
+    /// The work's name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Work::Mkdir => "mkdir",
@@ -73,18 +73,18 @@ impl Work {
         }
     }
 
-    /// Whether it changes anything, so that a final sync counts.
+    /// Whether the work changes anything, so that a final sync counts.
     pub fn updates(self) -> bool {
         matches!(self, Work::Mkdir | Work::Create | Work::Rename | Work::Unlink)
     }
 
-    /// Whether it costs the same a second time. (A name that was missing once is known to the
-    /// kernel.)
+    /// Whether the work costs the same a second time. (After the first time the kernel knows that a
+    /// name is missing.)
     pub fn is_repeatable(self) -> bool {
         matches!(self, Work::Stat | Work::Open | Work::List)
     }
 
-    /// How many operations it is.
+    /// The number of operations.
     pub fn operations(self, layout: Layout) -> u64 {
         match self {
             Work::Mkdir => layout.mkdirs as u64,
@@ -92,7 +92,7 @@ impl Work {
         }
     }
 
-    /// Does it below `root`, which is prepared.
+    /// Does the work under `root`, which is prepared.
     pub fn run(self, root: &Path, layout: Layout) -> io::Result<()> {
         if self == Work::Mkdir {
             return each(layout.threads, layout.mkdirs, |n| fs::create_dir(root.join(format!("m{n}"))));
@@ -134,7 +134,8 @@ pub fn list(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `what` for each number below `count`, by `threads` threads that take turns.
+/// Calls `what` for each number less than `count`, on `threads` threads that divide the numbers in
+/// turns.
 fn each(threads: usize, count: usize, what: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
     let what = &what;
     std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! `leasehold bench paper`: what the Farsite paper measured of its leases, measured here.
+//! `leasehold bench paper`: the Farsite paper's measurements of its leases, repeated here.
 //!
-//! Leases are counted, not time: real clients and a real server, a simulated network, and a seed.
-//! So the same figures come out everywhere; and, without the controls, the same on processes and
-//! sockets.
+//! The benchmark counts leases and no time. It has real clients and a real server, a simulated
+//! network, and a seed. So the figures are the same everywhere. Without the controls they are the
+//! same on processes and sockets, too.
 
 mod player;
 mod processes;
@@ -23,24 +23,24 @@ pub enum Experiment {
     Disjunctive,
 }
 
-/// A figure of the paper's, and ours.
+/// A figure of the paper, and ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// Which experiment.
+    /// The experiment's name.
     pub experiment: &'static str,
-    /// Whether the leases are coarser than the experiment is about: what it is compared with.
+    /// Whether the row is a control: coarser leases, with which the experiment is compared.
     pub control: bool,
-    /// What was counted.
+    /// The thing counted.
     pub counted: &'static str,
-    /// In the paper.
+    /// The paper's figure.
     pub paper: u64,
-    /// Here.
+    /// Our figure.
     pub measured: u64,
-    /// What the figure must be.
+    /// The bar that our figure must meet.
     pub bar: String,
-    /// Whether it is.
+    /// Whether the bar is met.
     pub met: bool,
-    /// Why it is not the paper's figure.
+    /// The reason why our figure is not the paper's.
     pub why: &'static str,
 }
 
@@ -67,10 +67,10 @@ impl Bar {
 }
 
 impl Experiment {
-    /// All, in the order in which they are done.
+    /// All experiments, in the order in which they run.
     pub const ALL: [Experiment; 2] = [Experiment::FileField, Experiment::Disjunctive];
 
-    /// What the command line calls it.
+    /// The experiment's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Experiment::FileField => "file-field",
@@ -78,8 +78,8 @@ impl Experiment {
         }
     }
 
-    /// Does it in simulation, and what it is compared with. Fails with what was wrong, if an
-    /// operation came to anything else than it should.
+    /// Runs the experiment and its control in simulation. Fails with a description if an operation
+    /// had a wrong result.
     pub fn run(self, seed: u64) -> Result<Vec<Row>, Violation> {
         let coarser = match self {
             Experiment::FileField => Granularity::Files,
@@ -90,8 +90,8 @@ impl Experiment {
         Ok([self.rows(on(Granularity::Fields)?), self.controls(on(coarser)?)].concat())
     }
 
-    /// The same on machines that are processes. With what it is compared there are none: their
-    /// server knows no leases that are coarser.
+    /// Runs the experiment on machines that are processes. There is no control: their server has no
+    /// coarser leases.
     pub fn run_on_processes(self, seed: u64) -> Result<Vec<Row>, Violation> {
         Ok(self.rows(processes::run(seed, self.machines(), |testbed| self.count(testbed))?))
     }

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The table that `leasehold bench local` prints.
 
 use crate::cost::Cost;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// One line of results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The work measured.
     pub name: String,
     /// The mount's rate over the floor's, by wall time: above 1 is faster.
     pub ratio_to_floor: Option<f64>,
@@ -20,26 +20,26 @@ pub struct Row {
     pub cpu_ratio_to_floor_synced: Option<f64>,
     /// Operations (or MiB) a second.
     pub rate: Option<f64>,
-    /// Of the floor.
+    /// The floor's rate.
     pub floor_rate: Option<f64>,
-    /// Of the disk.
+    /// The disk's rate.
     pub disk_rate: Option<f64>,
     /// CPU µs for each operation (or MiB), of the file system's process.
     pub server_cpu_us: Option<f64>,
-    /// Of the caller.
+    /// CPU µs of the caller.
     pub caller_cpu_us: Option<f64>,
-    /// Of floor and caller together.
+    /// CPU µs of the floor and its caller together.
     pub floor_cpu_us: Option<f64>,
-    /// A plain figure, where a rate means nothing.
+    /// A plain figure, for work that has no rate.
     pub value: Option<f64>,
-    /// The bar, and whether it is met.
+    /// The bar that the row must meet.
     pub bar: Option<String>,
     /// Whether the bar is met.
     pub met: Option<bool>,
 }
 
 impl Row {
-    /// `operations` cost so much on the mount, the floor and the disk.
+    /// A row of `operations` that cost so much on the mount, the floor and the disk.
     pub fn of(name: String, operations: u64, mount: Cost, floor: Option<Cost>, disk: Option<Cost>) -> Row {
         let rate = |cost: Cost| operations as f64 / seconds(cost.wall);
         let per = |time: Duration| time.as_secs_f64() * 1e6 / operations as f64;
@@ -64,8 +64,8 @@ impl Row {
         Row { name: name.to_owned(), value: Some(value), bar, met: Some(value <= max), ..Row::default() }
     }
 
-    /// Judges the ratio to the floor by CPU time: wake-ups between cores make wall rates of small
-    /// virtual machines jump by ten, so where the two disagree the CPU ratio is right.
+    /// Judges the ratio to the floor by CPU time. On small virtual machines wake-ups between cores
+    /// make wall rates jump by ten. So the CPU ratio is right where the two disagree.
     pub fn floor_bar(mut self, least: f64, least_synced: Option<f64>) -> Row {
         let ratio = self.cpu_ratio_to_floor.unwrap_or(0.0);
         let synced = least_synced.is_none_or(|least| self.cpu_ratio_to_floor_synced.unwrap_or(0.0) >= least);
@@ -93,7 +93,7 @@ pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or(String::from("-"), |value| format!("{value:.digits$}"))
 }
 
-/// A bar, and whether it is met, if that is known.
+/// A bar, and whether it is met (if known).
 pub(crate) fn verdict(met: Option<bool>, bar: &str) -> String {
     match met {
         Some(true) => format!("met: {bar}"),

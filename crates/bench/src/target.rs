@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The processes that are up, in the order in which they were started, and whether a signal has
-/// ended them all.
+/// The running processes, in the order in which they were started, and whether a signal has ended
+/// them all.
 static RUNNING: Mutex<Running> = Mutex::new(Running { processes: Vec::new(), ended: false });
 
 struct Running {
@@ -20,16 +20,16 @@ struct Running {
     ended: bool,
 }
 
-/// From now on whoever asks this process to end ends the targets: the work on them fails, and on
-/// its way out all of it is cleared away.
+/// From now on a signal to this process ends the targets. The work on them fails, and its cleanup
+/// removes everything.
 pub fn end_on_signals() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             let mut running = RUNNING.lock();
             running.ended = true;
-            // One by one, the latest first: a machine that ends needs its server. They are reaped
-            // by who stops them.
+            // One by one, the latest first: a machine needs its server to end. The threads that
+            // stop them reap them.
             for process in running.processes.iter().rev() {
                 let _ = kill_process(*process, Signal::TERM);
                 let _ = waitid(WaitId::Pid(*process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
@@ -53,11 +53,11 @@ impl Running {
     }
 }
 
-/// Which.
+/// The kind of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `leasehold up`. In a data directory that has joined a cluster, that is one more machine of
-    /// it.
+    /// `leasehold up`. In a data directory that has joined a cluster, the mount is one more machine
+    /// of that cluster.
     Mount,
     /// The null FUSE file system.
     Floor,
@@ -78,21 +78,21 @@ impl fmt::Display for Kind {
 /// A file system under test, in a fresh directory.
 #[derive(Debug)]
 pub struct Target {
-    /// Which.
+    /// The target's kind.
     pub kind: Kind,
     dir: PathBuf,
     data: PathBuf,
     /// What the process tells beside its answer.
     log: PathBuf,
-    /// MiB of memory for the mount's server, if it is not to be what it usually is.
+    /// MiB of memory for the mount's server, if not the default.
     pub server_memory: Option<u32>,
     process: Option<Child>,
-    /// Kept, since nobody likes to talk into a closed pipe.
+    /// Kept open: a write to a closed pipe would fail.
     out: Option<BufReader<ChildStdout>>,
 }
 
 impl Target {
-    /// Brings one up below `base`, which is on the disk to compare with.
+    /// Starts a target in a directory under `base`, which is on the disk to compare with.
     pub fn start(kind: Kind, base: &Path) -> io::Result<Target> {
         let (dir, data) = match kind {
             Kind::Mount => (base.join("mount"), base.join("data")),
@@ -106,7 +106,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Where to work.
+    /// The directory to work in.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -148,7 +148,7 @@ impl Target {
         Err(io::Error::other(format!("the {} did not mount: {}", self.kind, why.trim())))
     }
 
-    /// Takes it down in order.
+    /// Stops the file system in order.
     pub fn stop(&mut self) -> io::Result<()> {
         let Some(mut child) = self.process.take() else { return Ok(()) };
         let pid = Pid::from_child(&child);
@@ -166,8 +166,8 @@ impl Target {
         Ok(())
     }
 
-    /// Forgets every cache: restarts it (but the floor, which would forget all), and drops the
-    /// kernel's caches (needs root). How long it took to be up again.
+    /// Empties every cache: restarts the file system and drops the kernel's caches (needs root).
+    /// The floor is not restarted: it would lose all. Returns the time of the restart.
     pub fn make_cold(&mut self) -> io::Result<Duration> {
         if self.kind != Kind::Floor {
             self.stop()?;
@@ -184,8 +184,8 @@ impl Target {
     /// Waits until everything is durable.
     pub fn sync(&self) -> io::Result<()> {
         let dir = File::open(&self.dir)?;
-        // Linux passes syncfs on to no FUSE file system but virtiofs; fsync of the root is how ours
-        // hears of it.
+        // Linux forwards syncfs to no FUSE file system but virtiofs. An fsync of the root reaches
+        // ours.
         dir.sync_all()?;
         rustix::fs::syncfs(&dir)?;
         Ok(())
@@ -198,7 +198,8 @@ impl Drop for Target {
     }
 }
 
-/// Starts a process that a signal will end, and no Ctrl-C before its turn.
+/// Starts a process that a signal to this process ends. The process has its own group, so no Ctrl-C
+/// ends it before its turn.
 fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut running = RUNNING.lock();
     running.not_ended()?;

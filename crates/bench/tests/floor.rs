@@ -1,4 +1,4 @@
-//! The floor is a file system, if a forgetful one.
+//! The floor does what a file system does, and only forgets at its end.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

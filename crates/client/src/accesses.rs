@@ -1,6 +1,8 @@
-//! Access times of what passes to and fro between machines. Each reader would have one more change
-//! to log before it can let go, so nothing is logged while the file may pass on at once: the time
-//! is shown here, and the server hears of it a little later, if it still counts then.
+//! Access times of files that ping-pong between machines.
+//!
+//! With each access in the log, a reader would have one more entry to log before it could release.
+//! So the client logs nothing while the file may leave this machine at once. This machine shows the
+//! new time. The server receives it a little later, if it still counts then.
 
 use crate::client::Client;
 use crate::waiting::{Stop, Waiting};
@@ -11,19 +13,19 @@ use namespace::{Attributes, Cred, Knowledge, Known, Operation, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// For so long the server does not hear of an access, ms: what passes to and fro is somebody else's
+/// The client reports an access this much later, ms. A file that ping-pongs is on another machine
 /// by then.
 const AFTER_MS: u64 = 1_000;
-/// So many are asked for at once.
+/// The number of accesses for which leases are requested at once.
 const AT_ONCE: usize = 16;
-/// So many are remembered; of more nobody hears.
+/// The number of accesses that are remembered. The server never receives any beyond these.
 const ACCESSES_MAX: usize = 10_000;
 
-/// See the module.
+/// The accesses that the server has not received yet.
 #[derive(Debug, Default)]
 pub(crate) struct Accesses {
     by_file: FxHashMap<FileId, Access>,
-    /// In the order in which they came.
+    /// In order of arrival.
     unsaid: VecDeque<(Time, FileId)>,
     asking: usize,
 }
@@ -31,7 +33,8 @@ pub(crate) struct Accesses {
 #[derive(Clone, Copy, Debug)]
 struct Access {
     time: Timestamp,
-    /// The file's change time then: whoever sets times since has the last word.
+    /// The file's change time at the access. If another machine sets the times later, its times
+    /// stand.
     ctime: Timestamp,
 }
 
@@ -42,7 +45,7 @@ impl Accesses {
         of.map_or(attributes.atime, |access| access.time.max(attributes.atime))
     }
 
-    /// `file` was read, at `time`.
+    /// Notes that `file` was read at `time`.
     pub fn note(&mut self, now: Time, file: &FileId, time: Timestamp, ctime: Timestamp) {
         let is_said = self.by_file.contains_key(file);
         if is_said || self.by_file.len() < ACCESSES_MAX {
@@ -53,7 +56,7 @@ impl Accesses {
         }
     }
 
-    /// When the first that nobody heard of is due.
+    /// When the first unreported access is due.
     pub fn deadline(&self) -> Option<Time> {
         let first = self.unsaid.front().filter(|_| self.asking < AT_ONCE);
         first.map(|(since, _)| since.after_ms(AFTER_MS))
@@ -64,14 +67,14 @@ impl Accesses {
         self.unsaid.pop_front().map(|(_, file)| file)
     }
 
-    /// The session is over, and nothing is known of any file.
+    /// Forgets all accesses at the end of a session.
     pub fn forget(&mut self) {
         *self = Accesses::default();
     }
 }
 
 impl Client {
-    /// Tells of what was read a while ago.
+    /// Reports the accesses that are old enough.
     pub(crate) fn tell_accesses(&mut self, now: Now, out: &mut Vec<Output>) {
         if !self.session.is_connected() {
             return;
@@ -85,7 +88,7 @@ impl Client {
         }
     }
 
-    /// Moves the access time for everybody, unless others have changed the file meanwhile.
+    /// Moves the access time at the server, unless another machine has changed the file meanwhile.
     pub(crate) fn access(&mut self, now: Now, file: &FileId) -> Result<Reply, Stop> {
         let Some(access) = self.accesses.by_file.get(file).copied() else { return Ok(Reply::Nothing) };
         let counts =
@@ -98,7 +101,7 @@ impl Client {
         }
     }
 
-    /// An access was told, or does not count any more.
+    /// Drops an access that was reported or does not count any more.
     pub(crate) fn access_told(&mut self, file: &FileId) {
         self.accesses.asking = self.accesses.asking.saturating_sub(1);
         self.accesses.by_file.remove(file);
@@ -119,7 +122,7 @@ mod tests {
         Now { wall, ..crate::tests::at(ms) }
     }
 
-    /// A client that may read `file`, of which nothing was read since it changed at 5 s.
+    /// A client that may read `file`. The file changed at 5 s and was not read since.
     fn client(file: &FileId) -> Client {
         let mut client = Client::new(Settings::new([0; 32]));
         let mut out = Vec::new();
@@ -157,7 +160,7 @@ mod tests {
         stat.attributes.atime
     }
 
-    /// Content that is recalled again and again passes to and fro.
+    /// Makes the content of `file` ping-pong: it is recalled again and again.
     fn passing(client: &mut Client, file: &FileId) {
         (0..8).for_each(|_| client.passing.note(Time(9_000), file, 1));
         assert!(client.passing.has(Time(10_000), file));
@@ -174,7 +177,7 @@ mod tests {
         entries.flatten().filter(is_access).count()
     }
 
-    /// What the client has to say by then.
+    /// The client's output at that time.
     fn later(client: &mut Client, ms: u64) -> Vec<Output> {
         let mut out = Vec::new();
         client.handle(at(ms), Input::Tick, &mut out);
@@ -207,7 +210,7 @@ mod tests {
         assert!(client.accesses.by_file.is_empty());
     }
 
-    /// Who sets times since has the last word.
+    /// Another machine that set the times since has the last word.
     #[test]
     fn what_others_change_meanwhile_stays_as_they_have_it() {
         let file = FileId::root().child(7);

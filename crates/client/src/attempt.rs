@@ -1,4 +1,4 @@
-//! One try at a call: every operation on names and attributes, from what is known here.
+//! One try at a call: every operation on names and attributes, decided on what the client knows.
 
 use crate::client::Client;
 use crate::file_io::Write;
@@ -16,7 +16,7 @@ use wire::cost;
 
 type Tried = Result<Reply, Stop>;
 
-/// What a create is to make, as the call said it.
+/// The file that a create is to make, as the call described it.
 struct Make {
     kind: FileKind,
     mode: u16,
@@ -68,7 +68,7 @@ impl Client {
                 self.set_attributes(now, waiting, file, change, size.map(|size| (size, through_handle)))
             }
             Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
-            // Whoever is faster has use for the file, and nobody waits for this.
+            // Another machine uses the file, and no caller waits for this.
             Call::Accessed { .. } if waiting.keeps_losing() => Ok(Reply::Nothing),
             Call::Accessed { file } => self.access(now, &file),
             Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
@@ -87,7 +87,8 @@ impl Client {
                 self.allocate(now, waiting, &file, offset, length, what)
             }
             Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
-            // Nobody passes `syncfs` on to a FUSE file system; `sync MOUNTPOINT` gets here.
+            // The kernel does not pass `syncfs` on to a FUSE file system. `sync MOUNTPOINT` arrives
+            // here.
             Call::Sync { file } if file == self.rights.root => self.sync(now, waiting, None, out),
             Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
@@ -109,7 +110,7 @@ impl Client {
         }
     }
 
-    /// Updates wait while the server does one for this client, and while the log has no room.
+    /// Makes updates wait while the server does one for this client, and while the log has no room.
     pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
         if self.requests.any_shipped() {
             return Err(Stop::Need(Need::Quiet));
@@ -131,11 +132,13 @@ impl Client {
         }
     }
 
-    /// Whether an update could be done now. To be asked before the first step of a call that has
-    /// several, or whose reply needs to know more than the update does: a call that stops is tried
-    /// again from its beginning, and must have done nothing.
+    /// Checks whether an update could be done now.
+    ///
+    /// A call asks this before its first step if it has several steps, or if its reply needs more
+    /// knowledge than the update. A call that stops is tried again from its beginning, so it must
+    /// have done nothing.
     fn would_do(&self, operation: &Operation) -> Result<(), Stop> {
-        match namespace::decide(self.rules, operation, &self.files) {
+        match namespace::decide(operation, &self.files) {
             Verdict::Done { .. } => Ok(()),
             Verdict::Refused { error, .. } => Err(Stop::Error(error)),
             Verdict::Unknown { wants } => {
@@ -144,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Decides an update that uses up space; what comes to nothing costs nothing.
+    /// Decides an update that uses up space. A refused update costs nothing.
     fn decide_charged(&mut self, now: Now, waiting: &Waiting, operation: Operation) -> Result<Answer, Stop> {
         let (bytes, files) = cost(&operation);
         self.charge(waiting, bytes, files)?;
@@ -161,8 +164,8 @@ impl Client {
         let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
             return Err(Stop::Error(Error::Invalid));
         };
-        // What else the reply takes is asked for by the name, all at once: the file that it stands
-        // for may be another by then.
+        // The call asks for the rest of its reply by the name, in one request. By then the name may
+        // stand for another file.
         let mut wants = Vec::new();
         let stat = match self.stat(now, &entry.file) {
             Err(Stop::Need(Need::Leases { wants: missing, .. })) => {
@@ -180,7 +183,7 @@ impl Client {
 
     fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
         let parent = match self.files.links(dir, Kind::Read) {
-            // For this machine there is nothing above.
+            // This machine sees nothing above its root.
             _ if *dir == self.rights.root => dir.clone(),
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
@@ -201,15 +204,15 @@ impl Client {
         }
     }
 
-    /// A want of one field to read, on behalf of an operation that says what it is for.
+    /// Wants one field to read, on behalf of `operation`.
     pub(crate) fn want(&self, operation: Operation, file: &FileId, field: Field) -> Stop {
         let wants = vec![Lease::new(file.clone(), field, Kind::Read)];
         Stop::Need(Need::Leases { operation: Box::new(operation), wants })
     }
 
     fn read_link(&mut self, now: Now, file: FileId) -> Tried {
-        // The head may be known while the target is still at the server: no lease is missing, a
-        // value is.
+        // The head may be known while the target is still at the server. Then a value is missing,
+        // and no lease.
         if let Some(known) = self.files.get(&file)
             && let KnownContent::Head(head, None) = &known.content
             && head.size > 0
@@ -234,8 +237,8 @@ impl Client {
         self.used(&dir);
         let ino = self.inode()?;
         let integer = self.integer(&dir);
-        // Without integers at hand the leases come first, and bring some along; the server decides
-        // with any number.
+        // Without integers at hand the request for leases goes first, and its grant brings some
+        // along. The server decides with any number.
         let position = integer.unwrap_or(1);
         let file = FileId::for_child(&dir, position, ino);
         let Make { kind, mode, umask, rdev, target, open } = make;
@@ -256,10 +259,10 @@ impl Client {
         self.node(now, entry)
     }
 
-    /// What an operation that wants an integer of `dir` stops at when there is none: its refusal,
-    /// if that is known; else missing leases; else the integer itself.
+    /// Finds where an operation stops that needs an integer of `dir` when none is at hand. A known
+    /// refusal comes first, then missing leases, then the integer itself.
     fn without_integer(&self, operation: Operation, dir: FileId) -> Stop {
-        match namespace::decide(self.rules, &operation, &self.files) {
+        match namespace::decide(&operation, &self.files) {
             Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
             Verdict::Refused { error, .. } => Stop::Error(error),
             Verdict::Unknown { wants } => {
@@ -303,8 +306,8 @@ impl Client {
         self.node(now, entry)
     }
 
-    /// Whether this machine has the file open that `label` names; no matter if that is not known,
-    /// since then nothing is decided yet.
+    /// Whether this machine has the file open that `label` names. The answer is false if the name
+    /// is not known: then nothing is decided yet.
     fn has_open(&self, dir: &FileId, label: &Label) -> bool {
         match self.files.child(dir, label, Kind::Read) {
             Known::Used(entry) => !self.own(&entry.file).is_closed(),
@@ -321,7 +324,7 @@ impl Client {
         Ok(self.removed(lingers, reply))
     }
 
-    /// What an operation replies that was done, and has taken the last name of a file that lingers.
+    /// The reply of an operation that is done and has taken the last name of a file that lingers.
     fn removed(&mut self, lingers: Option<FileId>, reply: Reply) -> Reply {
         let Some(file) = lingers else { return reply };
         self.lingers(&file);
@@ -341,8 +344,9 @@ impl Client {
         let moved = self.files.child(&from_dir, &from, Kind::Read);
         let replaced = self.files.child(&to_dir, &to, Kind::Read);
         if let (Known::Used(moved), Known::Used(replaced)) = (&moved, &replaced) {
-            // What replaces a file brings its content along: a crash leaves the old or the new,
-            // never an empty one. What the server does for this client: `Client::wait`.
+            // The moved file's content is published before the rename. So a crash leaves the old
+            // file or the new one, never an empty one. For a rename that the server does, see
+            // `Client::wait`.
             self.publish_before(now, &moved.file, out)?;
             if mode == RenameMode::Exchange {
                 self.publish_before(now, &replaced.file, out)?;
@@ -353,7 +357,8 @@ impl Client {
         });
         let open = lingers.is_some() || self.has_open(&to_dir, &to);
         if whiteout && from_dir == to_dir && self.has_one_integer(&to_dir) {
-            // Two in a row are needed, and this block has but one: on to the next.
+            // The rename needs two integers in a row, and this block has only one left. It takes
+            // them from the next block.
             self.take_integer(&to_dir, out);
         }
         let integer = self.integer(&to_dir);
@@ -470,7 +475,8 @@ impl Client {
             return Err(page(dir, 0));
         }
         let upto = upto.unwrap_or_else(|| children.upto());
-        // What is not told yet, and what was made since the listing began, comes behind.
+        // Entries that are not known yet, and entries made since the listing began, stand at later
+        // positions.
         let known = children.through.min(upto.last);
         if after >= known && known < upto.last {
             return Err(page(dir, children.through));
@@ -503,7 +509,7 @@ impl Client {
         Ok(Reply::Listing { entries, upto, end })
     }
 
-    /// Keeps the eviction hand off a file.
+    /// Marks `file` as used, so that the eviction hand passes it once.
     pub(crate) fn used(&mut self, file: &FileId) {
         if let Some(known) = self.files.get_mut(file) {
             known.recent = true;

@@ -1,4 +1,4 @@
-//! The file API of a machine: what front doors ask of the client, and what they are told.
+//! The file API of a machine: the calls of front doors, and the client's replies.
 
 use bytes::Bytes;
 use ident::FileId;
@@ -8,24 +8,23 @@ use namespace::{
     RenameMode, Stat, XattrMode,
 };
 
-/// What a front door asks on behalf of a user. Files are addressed by identifier; the front door
-/// keeps its own table from what its protocol calls them.
+/// A call of a front door on behalf of a user. Calls name files by identifier. The front door maps
+/// its protocol's names for files to identifiers.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// Finds `label` in `dir`: [`Reply::Node`], or [`Reply::Glimpsed`].
     Lookup { dir: FileId, label: Label },
-    /// The directory that `dir` is linked in, itself for the root: [`Reply::Node`].
+    /// The directory that contains `dir`, or `dir` itself for the root: [`Reply::Node`].
     Parent { dir: FileId },
-    /// Where `file` is linked: [`Reply::Links`].
+    /// The links of `file`: [`Reply::Links`].
     Links { file: FileId },
-    /// [`Reply::Stat`].
+    /// The stat of `file`: [`Reply::Stat`].
     Stat { file: FileId },
-    /// The same for who looks at nothing but what kind of file it is, its mode and its owner:
-    /// [`Reply::Passing`].
+    /// The same for a caller that looks only at a file's kind, mode and owner: [`Reply::Passing`].
     Glance { file: FileId },
-    /// May the asker read (4), write (2), execute (1)? [`Reply::Nothing`].
+    /// Checks whether the user may read (4), write (2), execute (1): [`Reply::Nothing`].
     Access { file: FileId, mask: u8 },
-    /// [`Reply::Bytes`].
+    /// The target of a symbolic link: [`Reply::Bytes`].
     ReadLink { file: FileId },
     /// Makes a file: [`Reply::Node`]. With `open`, a handle is opened on it in the same step.
     Create {
@@ -42,61 +41,67 @@ pub enum Call {
     Link { file: FileId, dir: FileId, label: Label },
     /// unlink; rmdir if `directory`: [`Reply::Nothing`] or [`Reply::Lingers`].
     Unlink { dir: FileId, label: Label, directory: bool },
-    /// `whiteout`: leaves a whiteout in the old place, as overlays want it: [`Reply::Nothing`] or
-    /// [`Reply::Lingers`].
+    /// Renames: [`Reply::Nothing`] or [`Reply::Lingers`]. `whiteout` leaves a whiteout in the old
+    /// place, as overlays want it.
     Rename { from_dir: FileId, from: Label, to_dir: FileId, to: Label, mode: RenameMode, whiteout: bool },
-    /// chmod, chown, utimens and truncate in one: [`Reply::Stat`]. `through_handle`: truncation by
-    /// a handle opened for writing, so permissions are not checked again.
+    /// chmod, chown, utimens and truncate in one: [`Reply::Stat`].
+    ///
+    /// `through_handle` is a truncation by a handle opened for writing, so permissions are not
+    /// checked again.
     SetAttributes { file: FileId, change: AttributeChange, size: Option<u64>, through_handle: bool },
-    /// Opens a handle with modes, given permission to read (4), write (2), execute (1); the file
-    /// stays until it is closed, whatever its links: [`Reply::Opened`].
+    /// Opens a handle with modes, given permission to read (4), write (2), execute (1):
+    /// [`Reply::Opened`]. The file stays until the handle is closed, whatever its links.
     Open { file: FileId, open: Open, mask: u8 },
-    /// Has this link go when nobody has the file open any more, or takes that back (Windows'
-    /// deletion disposition). Needs a handle that may delete: [`Reply::Nothing`].
+    /// Deletes this link once no handle is open any more, or cancels that with `None` (Windows'
+    /// deletion disposition): [`Reply::Nothing`]. Needs a handle that may delete.
     SetDisposition { file: FileId, link: Option<Link> },
-    /// What was read lately is to have its access time for everybody, if it still counts:
-    /// [`Reply::Nothing`]. The client calls this itself.
+    /// Logs the access time of a recent read, if it still counts: [`Reply::Nothing`]. The client
+    /// makes this call itself.
     Accessed { file: FileId },
-    /// Closes a handle that was opened so: [`Reply::Nothing`].
+    /// Closes a handle with these modes: [`Reply::Nothing`].
     Close { file: FileId, open: Open },
-    /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is
-    /// taken back. `quietly`: it counts for no access (O_NOATIME).
+    /// Reads: [`Reply::Data`], shorter at the end of the file.
+    ///
+    /// `kept` says that the front door caches the bytes as pages until they are invalidated.
+    /// `quietly` says that the read moves no access time (O_NOATIME).
     Read { file: FileId, offset: u64, length: u32, kept: bool, quietly: bool },
-    /// [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the
+    /// Writes: [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the
     /// authoritative end.
     Write { file: FileId, offset: u64, data: Bytes, append: bool },
-    /// Reserves, punches, zeroes: the FALLOC_FL bits that are known here: [`Reply::Nothing`].
+    /// Reserves, punches, zeroes: the supported FALLOC_FL bits: [`Reply::Nothing`].
     Allocate { file: FileId, offset: u64, length: u64, what: Allocate },
-    /// The next data (or hole) at or after `offset`: [`Reply::Offset`]; `Error::NotFound` beyond
+    /// The next data (or hole) at or after `offset`: [`Reply::Offset`]. `Error::NotFound` beyond
     /// the end (ENXIO).
     Seek { file: FileId, offset: u64, hole: bool },
     /// Returns when content and metadata of `file` are durable: [`Reply::Nothing`].
     Sync { file: FileId },
     /// Returns when everything of this machine is durable: [`Reply::Nothing`].
     SyncAll,
-    /// Entries of `dir` whose position is above `after`, in order, at most `limit`:
-    /// [`Reply::Listing`]. A listing begins without `upto`, and is told with which to go on: it
-    /// ends at what was there when it began, however much is made or renamed meanwhile.
+    /// Entries of `dir` at positions above `after`, in order, at most `limit`: [`Reply::Listing`].
+    ///
+    /// A listing begins without `upto`, and its reply carries the value with which to go on. It
+    /// ends at the last entry that existed when it began, however much is made or renamed
+    /// meanwhile.
     List { dir: FileId, after: u64, upto: Option<Upto>, limit: usize, stat: bool },
-    /// [`Reply::Bytes`].
+    /// The value of an extended attribute: [`Reply::Bytes`].
     GetXattr { file: FileId, name: Label },
-    /// [`Reply::Names`].
+    /// The names of all extended attributes: [`Reply::Names`].
     ListXattrs { file: FileId },
-    /// [`Reply::Nothing`].
+    /// Sets an extended attribute: [`Reply::Nothing`].
     SetXattr { file: FileId, name: Label, value: Vec<u8>, mode: XattrMode },
-    /// [`Reply::Nothing`].
+    /// Removes an extended attribute: [`Reply::Nothing`].
     RemoveXattr { file: FileId, name: Label },
-    /// What is free: [`Reply::Space`].
+    /// The free space: [`Reply::Space`].
     Space,
-    /// Locks, raises, lowers or unlocks a range: [`Reply::Nothing`]. What is in the way is waited
-    /// for with `wait`, and is `Error::WouldBlock` otherwise.
+    /// Locks, raises, lowers or unlocks a range: [`Reply::Nothing`]. With `wait` the call waits for
+    /// conflicting locks to go. Otherwise a conflict is `Error::WouldBlock`.
     Lock { file: FileId, change: LockChange, wait: bool },
-    /// What keeps `owner` from locking `range` so: [`Reply::Lock`].
+    /// The lock that keeps `owner` from locking `range` so: [`Reply::Lock`].
     GetLock { file: FileId, owner: u64, space: LockSpace, range: LockRange, kind: LockKind },
 }
 
 impl Call {
-    /// What people call it.
+    /// Its name for people.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Call::Lookup { .. } => "lookup",
@@ -130,8 +135,9 @@ impl Call {
         }
     }
 
-    /// Whether it is to change anything, or to make sure that it may be: what a machine that may
-    /// only read need not ask for. A handle may exclude others all the same.
+    /// Whether the call is to change something, or to check that a change is allowed. A machine
+    /// that may only read makes no request for such a call. A handle that excludes others does not
+    /// count as a change.
     pub(crate) fn writes(&self) -> bool {
         const WRITE: u8 = 2;
         match self {
@@ -168,24 +174,27 @@ impl Call {
     }
 }
 
-/// What `fallocate` is to do.
+/// The mode of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
-    /// Set space aside; grow the file unless `keep_size`.
+    /// Reserve space, and grow the file unless `keep_size`.
     Reserve { keep_size: bool },
     /// Make a hole; the size stays.
     Punch,
-    /// Read as zeros afterwards; grow unless `keep_size`.
+    /// Make the range read as zeros, and grow the file unless `keep_size`.
     Zero { keep_size: bool },
 }
 
-/// What a front door is told.
+/// The reply to a front door.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// Done.
     Nothing,
-    /// Done. This file has lost its last name by that, and stays until the front door has forgotten
-    /// it, which it is to say ([`crate::Input::Forgotten`]): at once, if it does not know the file.
+    /// Done, and this file has lost its last name by that.
+    ///
+    /// The file stays until the front door reports that it has forgotten it
+    /// ([`crate::Input::Forgotten`]). A front door that does not know the file reports that at
+    /// once.
     Lingers(FileId),
     /// A file found or made, and its stat.
     Node(Entry, Stat),
@@ -195,34 +204,36 @@ pub enum Reply {
     Bytes(Vec<u8>),
     /// Names of extended attributes.
     Names(Vec<Label>),
-    /// This was so, and no lease says that it still is: nobody may keep it. A node's entry is
-    /// leased, and may be kept.
+    /// The wrapped reply was true once, and no lease says that it still is. No cache may keep it. A
+    /// node's entry is leased and may be kept.
     Passing(Box<Reply>),
-    /// What a name stood for, or that there was none, and no lease says that it still is so: nobody
-    /// may keep the entry either.
+    /// The binding of a name, or its absence. No lease says that it still holds, so no cache may
+    /// keep the entry or the attributes.
     Glimpsed(Option<(Entry, Stat)>),
-    /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it
-    /// says. `passing`: the file's content passes to and fro between machines, so what is read of
-    /// it is better not kept.
+    /// The handle is open.
+    ///
+    /// `keep_pages`: the pages that the kernel has cached of the file are still valid. `passing`:
+    /// the file's content ping-pongs between machines, so reads through this handle should not be
+    /// cached.
     Opened { keep_pages: bool, passing: bool },
-    /// Content: where each part of what was asked for is to be had. The host gathers it.
+    /// Content: the place of each part of the range. The host gathers the parts.
     Data(Vec<content::ReadPart>),
-    /// Bytes taken.
+    /// The number of bytes taken.
     Written(u32),
     /// The names of a file.
     Links(Links),
     /// An offset.
     Offset(u64),
-    /// Entries of a directory; `end` when none follow in this listing.
+    /// Entries of a directory. `end` is true when none follow in this listing.
     Listing { entries: Vec<Listed>, upto: Upto, end: bool },
-    /// The lock that is in the way, if one is.
+    /// The conflicting lock, if there is one.
     Lock(Option<Conflict>),
     /// Free space: bytes in all, bytes free, files in all.
     Space { total: u64, free: u64, files: u64 },
 }
 
 impl Reply {
-    /// The same, whether or not it may be kept.
+    /// The inner reply, whether or not it may be kept.
     pub fn told(self) -> Reply {
         match self {
             Reply::Passing(reply) => *reply,
@@ -232,18 +243,19 @@ impl Reply {
     }
 }
 
-/// Where a listing ends: at what was there when it began. What is made meanwhile takes positions
-/// behind the last, or such as this machine had at hand.
+/// The end of a listing: the last entry that existed when the listing began.
+///
+/// New entries take positions behind the last, or positions that this machine had at hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Upto {
     /// The last position.
     pub last: u64,
-    /// From the first of each on and before the second nothing stood.
+    /// Each half-open range of positions held no entry.
     pub unused: [(u64, u64); 2],
 }
 
 impl Upto {
-    /// Whether an entry at this position may have been there.
+    /// Whether an entry at this position may have existed when the listing began.
     pub fn has(&self, position: u64) -> bool {
         position <= self.last && !self.unused.iter().any(|(from, to)| (*from..*to).contains(&position))
     }
@@ -254,10 +266,10 @@ impl Upto {
 pub struct Listed {
     /// Its exact label.
     pub label: Label,
-    /// What it is bound to; `position` is the cookie.
+    /// The entry itself. Its `position` is the cookie.
     pub entry: Entry,
-    /// Its stat, if asked for and known without another round trip.
+    /// Its stat, if the caller asked for it and the client knows it without another round trip.
     pub stat: Option<Stat>,
-    /// Its stat came by a report, and may not be kept.
+    /// Its stat was reported, and no cache may keep it.
     pub passing: bool,
 }

@@ -16,26 +16,26 @@ use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Input, Now, Outcome, Output, Reply, Ticket};
 use ident::FileId;
 use lease::{Field, Time};
-use namespace::{Answer, Cred, Effects, Error, Operation, Rules, Verdict, decide};
+use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::{LogEntry, Rights, Space, ToClient};
+use wire::{LogEntry, Rights, Space, ToClient, Version};
 
-/// What the host decides about a client.
+/// The host's settings for a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Entropy: names of shares, keys, nonces. Never the same for two incarnations.
+    /// Entropy for names of shares, keys and nonces. No two incarnations may share a seed.
     pub seed: [u8; 32],
-    /// Updates are on their way to the server at the latest so long after they were made, ms;
-    /// content that they are of, too: it begins to be uploaded when half of that is over.
+    /// The age at which updates are sent to the server at the latest, ms. This covers their content
+    /// too: its upload begins at half that age.
     pub flush_after_ms: u64,
     /// Bytes of content that may be dirty before writers wait.
     pub dirty_bytes_max: usize,
-    /// Files of which something is known before the least used are forgotten.
+    /// Files that the client knows before it forgets the least used ones.
     pub files_max: usize,
-    /// Names of one directory that are held one by one before they are let go.
+    /// Names of one directory that are held one by one before the client releases them all.
     pub names_max: usize,
 }
 
@@ -52,29 +52,31 @@ impl Settings {
     }
 }
 
-/// What is left of the allowance: bytes and files that the server has set aside for this session.
+/// The rest of the allowance: bytes and files that the server has reserved for this session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Allowance {
     pub bytes: u64,
     pub files: u64,
-    /// The request for more that is under way: for how many bytes and files at least, and how many
-    /// bytes are lacking to replace content.
+    /// The request for more that is under way: the bytes and files it needs at least, and the bytes
+    /// it lacks to replace content.
     pub asking: Option<(u64, u64, u64)>,
 }
 
-/// Directories above one that are told at most: those known here could go round.
+/// The maximum depth of a path. The directories known here could form a circle.
 const DEPTH_MAX: usize = 256;
 
-/// See the module. The host reads clocks and passes [`Now`], which never goes back; it carries out
-/// every [`Output`] in order; a spurious [`Input::Tick`] does no harm; [`Client::deadline`] says
-/// when the next one is due.
+/// The client's state machine.
+///
+/// The host reads clocks and passes [`Now`], which never goes back. It carries out every [`Output`]
+/// in order. [`Client::deadline`] says when the next [`Input::Tick`] is due. A spurious tick does
+/// no harm.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) settings: Settings,
     pub(crate) rng: ChaCha12Rng,
     pub(crate) files: Files,
     pub(crate) log: Log,
-    /// Since when something in the log has been waiting to be sent.
+    /// When the oldest unsent entry of the log began to wait.
     pub(crate) unsent_since: Option<Time>,
     pub(crate) publishing: Publishing,
     pub(crate) waiting: BTreeMap<Ticket, Waiting>,
@@ -83,61 +85,61 @@ pub struct Client {
     pub(crate) requests: Requests,
     pub(crate) inodes: (u64, u64),
     pub(crate) inodes_next: (u64, u64),
-    /// Where the last block that came ends.
+    /// The end of the last block that came.
     pub(crate) inodes_known: u64,
     pub(crate) reserving_inodes: bool,
     pub(crate) allowance: Allowance,
-    /// What of it is set aside for ranges of files.
+    /// The part of the allowance that is promised to ranges of files.
     pub(crate) promised: Promised,
     pub(crate) space: Space,
-    /// When the server said so.
+    /// When the server reported it.
     pub(crate) space_told: Time,
-    /// Something was unlocked here: who waits for that can be tried again.
+    /// A lock was released here, so calls that wait for one can be tried again.
     pub(crate) unlocked: bool,
-    /// What is to be let go and could not yet be.
+    /// Leases that are to be released and cannot be yet.
     pub(crate) yields: Yields,
-    /// Files whose content passes to and fro.
+    /// Files whose content ping-pongs.
     pub(crate) passing: Passing,
-    /// A call is being tried on what was told for this once, and is not leased.
+    /// A call is being tried on values reported for this one try, without a lease.
     pub(crate) is_told: bool,
-    /// Files of which something was let go in log entries (by sequence number) that are not
-    /// acknowledged yet.
+    /// Files with a release in the log that is not acknowledged yet, and its sequence number.
     pub(crate) letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
     pub(crate) flushing: Vec<Flushing>,
-    /// What was written through and not heard of yet: the log entries, and of which files.
+    /// Writes in write-through mode that the server has not confirmed yet: their log entries and
+    /// files.
     pub(crate) unheard: VecDeque<(u64, FileId)>,
-    /// Files that were deleted here; their tombstones go when the server knows (by sequence
-    /// number).
+    /// Files that were deleted here. A tombstone goes when the server has acknowledged the deletion
+    /// (by sequence number).
     pub(crate) tombstones: VecDeque<(u64, FileId)>,
-    /// Touches of directories whose times were not known here, until the server knows (by sequence
-    /// number).
+    /// Touches of directories whose times were not known here, until the server acknowledges them
+    /// (by sequence number).
     pub(crate) touches: VecDeque<(u64, FileId, namespace::Timestamp)>,
-    /// What is forgotten first.
+    /// The order in which files are forgotten.
     pub(crate) hand: EvictionClock,
-    /// What this machine may do, as the server said last.
+    /// The rights of this machine, as last reported by the server.
     pub(crate) rights: Rights,
     /// By which operations are decided, as the server said last.
-    pub(crate) rules: Rules,
+    pub(crate) version: Version,
     pub(crate) session: Session,
-    /// What programs opened in sessions that are over.
+    /// Handles that programs opened in earlier sessions.
     pub(crate) reopening: BTreeMap<FileId, Reopening>,
-    /// The machine is about to end: what is still written is taken, whatever becomes of it.
+    /// The machine is about to end. The client still accepts writes, whether or not they reach the
+    /// server.
     pub(crate) ending: bool,
-    /// Whether there is something below that keeps what it is told of files.
+    /// Whether a front door caches what the client answers about files.
     pub(crate) is_handed_out: bool,
-    /// Files that have no name any more and are known below.
+    /// Files that have no name any more and are still known to a front door.
     pub(crate) lingering: Lingering,
-    /// Access times that the server is to hear of.
+    /// Access times that the server is to receive.
     pub(crate) accesses: Accesses,
-    /// Files of which something was lost, and nobody who asked for them to be durable was told yet;
-    /// and whether anything was, for who asks for all.
+    /// Files with lost data that no sync has reported yet. The flag is for a sync of everything.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
 }
 
 impl Client {
-    /// A client whose session is about to be opened; calls wait for that.
+    /// A client without a session. Calls wait until one is open.
     pub fn new(settings: Settings) -> Client {
         Client {
             rng: ChaCha12Rng::from_seed(settings.seed),
@@ -169,7 +171,7 @@ impl Client {
             touches: VecDeque::new(),
             hand: EvictionClock::default(),
             rights: Rights::FULL,
-            rules: Rules::NEWEST,
+            version: Version::NEWEST,
             session: Session::default(),
             reopening: BTreeMap::new(),
             ending: false,
@@ -181,7 +183,7 @@ impl Client {
         }
     }
 
-    /// Does `call` for `cred`: at once if the leases at hand cover it.
+    /// Does `call` for `cred`, at once if the leases at hand cover it.
     pub fn call(&mut self, now: Now, cred: &Cred, call: Call, out: &mut Vec<Output>) -> Outcome {
         self.read_clock(now, out);
         let mut waiting = Waiting::new(now, cred.clone(), call);
@@ -208,8 +210,8 @@ impl Client {
         }
     }
 
-    /// Whoever made this call does not wait any longer: it is answered with `Error::Interrupted`.
-    /// Nothing of it is done, unless the server is doing it; whether it was still under way.
+    /// Ends the wait of a call, which is answered with `Error::Interrupted`. Nothing of the call is
+    /// done, unless the server is doing it. Returns whether the call was still under way.
     pub fn cancel(&mut self, ticket: Ticket, out: &mut Vec<Output>) -> bool {
         let waited = self.waiting.remove(&ticket).is_some();
         if waited {
@@ -218,11 +220,11 @@ impl Client {
         waited
     }
 
-    /// Takes an input; answers come in `out`.
+    /// Takes an input. The answers come in `out`.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         self.read_clock(now, out);
-        // Trap: a host with nothing below says at once that it has gone, and each batch would bring
-        // the next from within.
+        // Trap: a host without caching front doors answers a revocation at once. Each batch of
+        // evictions would then start the next one from within.
         let may_evict = !matches!(input, Input::Yielded { .. });
         match input {
             Input::Greeting => self.on_greeting(now),
@@ -250,28 +252,27 @@ impl Client {
         [flush, publish, lingering, access, freed, self.session_deadline()].into_iter().flatten().min()
     }
 
-    /// The directory that this machine has for its root: there is nothing above it. Known once a
-    /// session has begun.
+    /// This machine's root directory, with nothing above it. Known once a session has begun.
     pub fn root(&self) -> &FileId {
         &self.rights.root
     }
 
-    /// What this machine may do. Known once a session has begun.
+    /// The rights of this machine. Known once a session has begun.
     pub fn rights(&self) -> &Rights {
         &self.rights
     }
 
-    /// Operations that the server is not known to have.
+    /// The number of log entries that the server has not acknowledged.
     pub fn operations_unsent(&self) -> usize {
         self.log.len()
     }
 
-    /// How many files something is known of.
+    /// The number of files that the client knows anything about.
     pub fn files_known(&self) -> usize {
         self.files.0.len()
     }
 
-    /// What this client holds, file by file, as long as its session's time has not run out. For
+    /// The leases that this client holds, file by file, until its session's term runs out. For
     /// tests and tools.
     pub fn held(&self, now: Time) -> impl Iterator<Item = (&FileId, &lease::Held)> {
         let valid = self.valid_for_ms(now) > 0;
@@ -279,8 +280,8 @@ impl Client {
         files.map(|(file, known)| (file, &known.held))
     }
 
-    /// Where `file` is below this machine's root, as far as is known here: what is not leased may
-    /// have moved since. For people to read.
+    /// The path of `file` under this machine's root, as far as the client knows. A part that is not
+    /// leased may have moved since. For people to read.
     pub fn path(&self, file: &FileId) -> Option<String> {
         let (mut labels, mut at) = (Vec::new(), file.clone());
         while at != self.rights.root {
@@ -298,9 +299,9 @@ impl Client {
         self.publishing.dirty_bytes()
     }
 
-    /// Decides on what is known here; an update that succeeds is done here and logged.
+    /// Decides on what the client knows. A successful update is done here and logged.
     pub(crate) fn decide(&mut self, now: Now, operation: Operation) -> Result<Answer, Stop> {
-        match decide(self.rules, &operation, &self.files) {
+        match decide(&operation, &self.files) {
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
                     self.commit(now, operation, &effects);
@@ -322,12 +323,12 @@ impl Client {
                 namespace::Effect::Death { file } => {
                     self.bury(sequence, file);
                     if self.is_short_of_space() {
-                        // What that frees somebody may wait for.
+                        // Another machine may wait for the freed space.
                         self.unsent_since = Some(Time(0));
                     }
                 }
                 namespace::Effect::Birth { file, .. } => self.hand.add(file.clone()),
-                // Many touch a directory's times without knowing them.
+                // Many clients touch a directory's times without knowing them.
                 namespace::Effect::Touch { dir, time } if !self.knows_times(dir) => {
                     self.touches.push_back((sequence, dir.clone(), *time));
                 }
@@ -336,7 +337,7 @@ impl Client {
         }
     }
 
-    /// Entry `sequence` of the log is the death of `file`.
+    /// Buries `file`, whose death is entry `sequence` of the log.
     pub(crate) fn bury(&mut self, sequence: u64, file: &FileId) {
         self.forget_content(file);
         self.break_promise(file, 0..u64::MAX);
@@ -347,8 +348,8 @@ impl Client {
         self.files.get(dir).is_some_and(|known| known.times.is_some())
     }
 
-    /// Learns what was granted. What this client did to a directory's times after the server had
-    /// seen its log so far is not in them yet.
+    /// Learns a grant. The server granted a directory's times before it saw the newest touches of
+    /// this client, so these are applied again.
     pub(crate) fn learn_grant(&mut self, grant: wire::FileGrant) {
         let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
         let of_names = grant.fields.iter().any(|(field, _)| matches!(field, Field::Child(_)));
@@ -369,18 +370,19 @@ impl Client {
         }
     }
 
-    /// Logs an update of what was done `since` then.
+    /// Logs an update of a change made at `since`.
     pub(crate) fn push_update(&mut self, since: Time, operation: Operation) -> u64 {
         self.unsent_since = Some(self.unsent_since.map_or(since, |before| before.min(since)));
-        self.log.push_update(self.rules, operation)
+        self.log.push_update(self.version, operation)
     }
 
-    /// Sends all of the log, for whom it is to be durable.
+    /// Sends all of the log and asks for an acknowledgment at once, for callers that wait for
+    /// durability.
     pub(crate) fn flush_log(&mut self, out: &mut Vec<Output>) {
         self.send_log(true, out);
     }
 
-    /// Sends all of the log, for something that comes behind it. Nobody here waits to hear of it.
+    /// Sends all of the log ahead of another message. No caller here waits for the acknowledgment.
     pub(crate) fn send_log_first(&mut self, out: &mut Vec<Output>) {
         self.send_log(false, out);
     }
@@ -410,24 +412,21 @@ impl Client {
             self.on_applied(through, &[], out);
         }
         match message {
-            ToClient::Opened { inodes, allowance, space, term_ms, rules, rights } => {
-                // A server names none but those of a version that the greeting has agreed upon.
-                let Some(rules) = Rules::numbered(rules) else { return };
-                (self.rights, self.rules) = (rights, rules);
+            ToClient::Opened { inodes, allowance, space, term_ms, version, rights } => {
+                (self.rights, self.version) = (rights, version);
                 self.learn_space(now, space);
                 self.on_opened(now, inodes, allowance, term_ms, out);
             }
-            ToClient::Resumed { through, rejected, space, term_ms, rules } => {
-                // Updates that are in the log name the rules that decided them.
-                let Some(rules) = Rules::numbered(rules) else { return };
-                self.rules = rules;
+            ToClient::Resumed { through, rejected, space, term_ms, version } => {
+                // Updates that are in the log name the version that decided them.
+                self.version = version;
                 self.learn_space(now, space);
                 self.on_resumed(through, &rejected, term_ms, out);
             }
-            // What the host keeps for its greetings.
+            // The host keeps receipts for its greetings.
             ToClient::Receipt(_) => {}
             ToClient::Fenced => self.cut_off(now, out),
-            // Of a connection that is no more.
+            // The message belongs to an earlier connection.
             _ if !self.session.is_connected() => {}
             ToClient::Renewed { space } => self.on_renewed(now, space),
             ToClient::Granted { number, grants, gone } => {
@@ -462,7 +461,7 @@ impl Client {
             ToClient::ReservedInodes { first, end } => {
                 self.reserving_inodes = false;
                 if end <= self.inodes_known {
-                    // A block that came twice is one block.
+                    // The same block came twice.
                     return;
                 }
                 self.inodes_known = end;
@@ -487,11 +486,11 @@ impl Client {
 
     fn gone(&mut self, gone: Vec<FileId>) {
         for file in gone {
-            // Identifiers are never reused, so this is known for ever and rests on no lease; a
-            // question that comes again asks again.
+            // Identifiers are never reused, so a death is known for ever and needs no lease. A
+            // request that is repeated gets the same answer.
             let known = self.files.0.entry(file.clone()).or_default();
-            // What was not deleted here the server knew to be gone before we did: no grant of it is
-            // on its way.
+            // The server knew of a death that was not decided here before this client did. So no
+            // grant of the file is on its way.
             known.buried |= !known.gone;
             known.gone = true;
             self.break_promise(&file, 0..u64::MAX);
@@ -524,7 +523,7 @@ impl Client {
         let flush_after_ms = self.settings.flush_after_ms;
         self.publish_old(now, out);
         if self.unsent_since.is_some_and(|since| now.time >= since.after_ms(flush_after_ms)) {
-            // Names bring along what can come with them at once.
+            // Content that can be published at once goes along with the names.
             self.publish_all(now, out);
             self.flush_log(out);
         }
@@ -533,7 +532,7 @@ impl Client {
         self.keep_session(now, out);
     }
 
-    /// After every input: what is due goes out, and what is low is asked for before it runs out.
+    /// Ends every input: sends what is due, and asks for more of what is low.
     fn tidy(&mut self, now: Now, out: &mut Vec<Output>) {
         self.yield_recalled(now, out);
         if !self.publishing.unneeded.is_empty() {
@@ -558,8 +557,10 @@ impl Client {
         }
     }
 
-    /// Lets everything go in order: what is dirty is published, the log flushed, the session ended.
-    /// True once nothing is left to be acknowledged; to be called again after inputs until then.
+    /// Closes the session in order: publishes dirty content, flushes the log, says goodbye.
+    ///
+    /// Returns true once nothing waits for acknowledgment. Until then the host calls this again
+    /// after each input.
     pub fn close(&mut self, now: Now, out: &mut Vec<Output>) -> bool {
         self.publish_all(now, out);
         self.flush_log(out);
@@ -586,8 +587,8 @@ impl Client {
                 _ => {}
             }
             if released.field.is_black_box() {
-                // What is recalled may be more than is held: one of the two leases may be here
-                // without the other.
+                // A recall may name more than this client holds: one of the two leases of a black
+                // box may be here without the other.
                 answer.keep =
                     self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
             }
@@ -596,15 +597,16 @@ impl Client {
         self.push_release(still_held, answers);
     }
 
-    /// Lets the server know of what was let go: of a file's black boxes together, with this
-    /// client's own values. `answers` is what of it was not held.
+    /// Logs releases. Those of one file's black boxes go in one entry, together with this client's
+    /// own values. `answers` are the releases of leases that are not held.
     pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>, answers: Vec<lease::Released>) {
         if self.yields.let_go(&leases) {
-            // Somebody waits for it: it is due.
+            // A recall waits for it, so it is due.
             self.unsent_since = Some(Time(0));
         }
         for lost in leases.iter().filter(|it| it.field == Field::Content && it.keep.is_none()) {
-            // Another writes it, and nobody might ever say that it has gone.
+            // Another client writes the range from now on, and this one may never hear of its
+            // deletion.
             self.break_promise(&lost.file, 0..u64::MAX);
         }
         let files: Vec<FileId> = leases.iter().map(|released| released.file.clone()).collect();
@@ -625,13 +627,16 @@ impl Client {
         self.letting_go.extend(files.into_iter().map(|file| (file, sequence)));
     }
 
-    /// Whether the server has yet to see a release of something of `file`. A grant that comes
-    /// before was made before, and the release takes it back: the call that wanted it asks again.
+    /// Whether a release of a lease on `file` is not acknowledged yet.
+    ///
+    /// The server made a grant that arrives before then without knowledge of the release. The
+    /// release then ends the granted lease too. So the client ignores such a grant, and the call
+    /// that wanted it asks again.
     pub(crate) fn is_letting_go(&self, file: &FileId) -> bool {
         self.letting_go.get(file).is_some_and(|sequence| *sequence > self.log.applied())
     }
 
-    /// Everything of a reply but its leases: see [`Reply::Node`].
+    /// A reply without its leases: see [`Reply::Node`].
     pub(crate) fn node(&mut self, now: Now, entry: namespace::Entry) -> Result<Reply, Stop> {
         let stat = self.stat(now, &entry.file)?;
         Ok(Reply::Node(entry, stat))

@@ -1,11 +1,13 @@
-//! The orderly end of a machine whose server has not got everything: what is left goes to the
-//! host's disk, and over to the server when the machine starts again, in the session that it is of
-//! (ARCHITECTURE, invariant 14).
+//! The orderly end of a machine whose server has not got everything (ARCHITECTURE, invariant 14).
+//! The rest goes to the host's disk. When the machine starts again, it goes to the server in the
+//! same session.
 //!
-//! What is dirty becomes publications first: the host seals what was to be uploaded, keeps it, and
-//! says that it is stored. So all that is left is a part of the log, and the shares that this
-//! refers to. The next start sends both in the same session, if that still stands; the server knows
-//! the entries by their numbers, so that may be cut short and begun again.
+//! Dirty content becomes publications first. The host seals the pieces that were to be uploaded,
+//! keeps them, and reports them as stored. Then only a part of the log is left, and the shares that
+//! it refers to.
+//!
+//! The next start sends both in the same session, if that still stands. The server knows the
+//! entries by their numbers, so the start may be cut short and begin again.
 
 use crate::client::Client;
 use crate::log::Log;
@@ -16,8 +18,8 @@ use std::collections::BTreeSet;
 use wire::{LogEntry, ToClient, ToServer};
 
 impl Client {
-    /// The machine is about to end: what the kernel still writes is taken whether the session's
-    /// term has run out or not, since it is kept in any case.
+    /// Begins the machine's end. From now on the client accepts the kernel's last writes even when
+    /// the session's term has run out. They are kept in any case.
     pub fn begin_ending(&mut self) {
         self.ending = true;
         let tried_again: Vec<_> =
@@ -34,71 +36,73 @@ impl Client {
         }
     }
 
-    /// Whether this call is among the last, and is done without asking whether leases count: nobody
-    /// is told of it.
+    /// Whether this call is one of the last writes. These are done whether leases count or not,
+    /// since no other machine sees them.
     pub(crate) fn takes_last_write(&self, call: &Call) -> bool {
         self.ending && self.has_session() && matches!(call, Call::Write { .. })
     }
 
-    /// Whether messages get to the server, as far as is known here.
+    /// Whether messages reach the server, as far as the client knows.
     pub fn is_connected(&self) -> bool {
         self.session.is_connected()
     }
 
-    /// Log entries that the server has, and uploads that are under way: whether anything happens.
+    /// Log entries that the server has, and bytes of uploads under way. The host watches these for
+    /// progress.
     pub fn progress(&self) -> (u64, usize) {
         (self.log.applied(), self.publishing.dirty_bytes())
     }
 
-    /// Everything that was done here and that the server may not have, for people.
+    /// Every change made here that the server may not have, for people to read.
     pub fn unapplied(&self) -> Vec<Lost> {
         if self.has_session() { self.what_is_lost() } else { Vec::new() }
     }
 
-    /// Whether all of it is in the log.
+    /// Whether the log has all of it.
     pub fn is_all_logged(&self) -> bool {
         self.publishing.is_idle()
     }
 
-    /// What the server may not have of the log, and the number of its first entry; nothing is to be
-    /// asked of this client any more.
+    /// The log entries that the server may not have, and the number of the first. The client must
+    /// not be called after this.
     pub fn log_left(&mut self) -> (u64, Vec<LogEntry>) {
         self.log.left()
     }
 }
 
-/// What the end of a machine has left of a session, on its way to the server in that same session.
-/// Pure, as the client is.
+/// The rest of an ended machine's session, on its way to the server in that same session. Pure, as
+/// the client is.
 #[derive(Debug)]
 pub struct Continuation {
     log: Log,
     refused: Vec<(Operation, Error)>,
 }
 
-/// What the server's message comes to.
+/// The effect of a message from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// The session goes on: [`Continuation::shares`] are to be stored, then [`Continuation::say`].
+    /// The session goes on. The host stores [`Continuation::shares`], then sends
+    /// [`Continuation::say`].
     GoesOn,
     /// Nothing yet.
     Nothing,
     /// The server has all of it.
     Done,
-    /// The session is over: nothing of what is left will be applied.
+    /// The session is over, and the server will apply nothing more.
     Over,
 }
 
 impl Continuation {
-    /// Of a log that begins with this number.
+    /// A continuation of a log that begins with this number.
     pub fn new(first: u64, entries: Vec<LogEntry>) -> Continuation {
         Continuation { log: Log::of(first, entries), refused: Vec::new() }
     }
 
-    /// From the server, in answer to a greeting that named the session, or later.
+    /// Takes a message from the server, in answer to a greeting that named the session, or later.
     pub fn hear(&mut self, message: &ToClient) -> Heard {
         match message {
-            // A server that lacks what it had acknowledged has forgotten it: what follows rests on
-            // that.
+            // The server has forgotten entries that it had acknowledged. The rest of the log
+            // depends on them.
             ToClient::Resumed { through, .. } if *through < self.log.applied() => Heard::Over,
             ToClient::Resumed { through, rejected, .. } => {
                 self.log.skip_sending();
@@ -124,8 +128,8 @@ impl Continuation {
         self.log.applied() == self.log.last()
     }
 
-    /// The shares that what is left refers to. Others that the machine may have kept are at the
-    /// servers, and perhaps needed no more.
+    /// The shares that the rest of the log refers to. Other shares that the machine kept are at the
+    /// servers, and perhaps not needed any more.
     pub fn shares(&self) -> BTreeSet<ShareId> {
         let put = self.log.updates().filter_map(|operation| match operation {
             Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => Some(put),
@@ -134,12 +138,12 @@ impl Continuation {
         put.flatten().filter_map(|extent| extent.piece.place.share()).collect()
     }
 
-    /// What is to be said.
+    /// The messages to send.
     pub fn say(&mut self) -> Vec<ToServer> {
         std::iter::from_fn(|| self.log.next_message(true)).collect()
     }
 
-    /// Updates that the server has refused, and that somebody misses.
+    /// Updates that the server has refused, and whose loss matters.
     pub fn refused(&self) -> &[(Operation, Error)] {
         &self.refused
     }
@@ -152,10 +156,10 @@ mod tests {
     use crate::{Input, Output};
     use bytes::Bytes;
     use ident::FileId;
-    use namespace::{Cred, Rules};
-    use wire::Space;
+    use namespace::Cred;
+    use wire::{Space, Version};
 
-    /// Who has written so many bytes to a file, and told nobody.
+    /// A client that has written `bytes` bytes to a file and sent nothing.
     fn writer(bytes: usize) -> (Client, FileId) {
         let (mut client, file) = crate::tests::writer(1 << 30);
         let data = Bytes::from(vec![1; bytes]);
@@ -164,7 +168,7 @@ mod tests {
         (client, file)
     }
 
-    /// Ends without a server; what is left, and the shares that were to be uploaded.
+    /// Ends without a server. Returns the rest of the log, and the shares that were to be uploaded.
     fn ends(client: &mut Client) -> (u64, Vec<LogEntry>, BTreeSet<ShareId>) {
         let (mut out, mut shares) = (Vec::new(), BTreeSet::new());
         client.handle(at(3), Input::Greeting, &mut out);
@@ -185,8 +189,8 @@ mod tests {
     }
 
     fn resumed(through: u64) -> ToClient {
-        let (rejected, space, rules) = (Vec::new(), Space::default(), Rules::NEWEST.number());
-        ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules }
+        let (rejected, space, version) = (Vec::new(), Space::default(), Version::NEWEST);
+        ToClient::Resumed { through, rejected, space, term_ms: 30_000, version }
     }
 
     #[test]
@@ -205,7 +209,7 @@ mod tests {
             assert!(published, "{bytes} bytes: {entries:?}");
             let mut continuation = Continuation::new(first, entries);
             assert_eq!(continuation.shares(), shares, "{bytes} bytes");
-            // Begun, cut short, and begun again.
+            // The start is cut short once, and begins again.
             for _ in 0..2 {
                 assert_eq!(continuation.hear(&resumed(first - 1)), Heard::GoesOn);
                 let [ToServer::Log { first: said, entries, .. }] = &continuation.say()[..] else {
@@ -238,8 +242,7 @@ mod tests {
         }
     }
 
-    /// A program's last pages come when it is over with the mount, and the term may be over by
-    /// then.
+    /// A program's last pages come when its mount ends, and the term may be over by then.
     #[test]
     fn the_last_writes_are_taken_without_a_term() {
         let (mut client, file) = writer(10);

@@ -1,4 +1,4 @@
-//! Forgetting what is least used.
+//! Eviction: forgetting the least used files.
 
 use crate::client::Client;
 use crate::known::{KnownContent, KnownFile};
@@ -10,18 +10,18 @@ use std::collections::{BTreeMap, VecDeque};
 /// How many files the hand looks at after one input.
 const STEPS: usize = 64;
 
-/// A clock hand that passes over the files that are known.
+/// A clock hand that passes over the known files.
 #[derive(Debug, Default)]
 pub(crate) struct EvictionClock {
     /// The order in which it passes.
     ahead: VecDeque<FileId>,
-    /// Files that it has picked, of which what was handed out below is being taken back: by the
-    /// number that says when it is.
+    /// Files that the hand has picked and that front doors are revoking. The key is the number of
+    /// the revocation.
     picked: BTreeMap<u64, Vec<FileId>>,
 }
 
 impl EvictionClock {
-    /// `file` was not known before.
+    /// Adds `file`, which was not known before.
     pub fn add(&mut self, file: FileId) {
         self.ahead.push_back(file);
     }
@@ -32,17 +32,20 @@ impl EvictionClock {
 }
 
 impl KnownFile {
-    /// All that was handed out below of `file`, which is this.
+    /// Everything that front doors may have cached of `file`, which is this one.
     pub(crate) fn handed_out(&self, file: &FileId) -> impl Iterator<Item = Invalidation> {
-        // All entries: what was said not to be there need not be among the labels that are known.
+        // All entries are revoked: front doors may have cached the absence of labels that are not
+        // known here.
         let entries = self.children.is_some().then(|| Invalidation::Entries(file.clone()));
         entries.into_iter().chain([Invalidation::Pages(file.clone())])
     }
 }
 
 impl Client {
-    /// Keeps what is known within bounds: picks files that were not used since the hand last came
-    /// by. They are forgotten, and their leases let go, once what was handed out below has gone.
+    /// Keeps the number of known files within bounds.
+    ///
+    /// The hand picks files that were not used since it last passed. The client forgets them and
+    /// releases their leases once front doors have revoked them.
     pub(crate) fn evict(&mut self, out: &mut Vec<Output>) {
         if self.files.0.len().saturating_sub(self.hand.picked()) <= self.settings.files_max {
             return;
@@ -67,8 +70,8 @@ impl Client {
         }
     }
 
-    /// What was handed out below has gone: of which files, if that was for these. Whatever was used
-    /// meanwhile stays.
+    /// Forgets the picked files whose revocation `number` is done. Files that were used meanwhile
+    /// stay.
     pub(crate) fn evict_picked(&mut self, now: Now, number: u64) {
         for file in self.hand.picked.remove(&number).unwrap_or_default() {
             let Some(known) = self.files.get(&file) else { continue };
@@ -124,13 +127,13 @@ mod tests {
             let told = client.call(at(2), &Cred::default(), call, &mut Vec::new());
             assert!(matches!(told, Outcome::Done(Err(Error::NotFound))), "{told:?}");
         };
-        // The kernel is told of a name, and has that now.
+        // The kernel has cached the name from now on.
         look(&mut client);
         client.settings.files_max = 0;
         let mut pick = |client: &mut Client| {
             out.clear();
             client.handle(at(3), Input::Tick, &mut out);
-            // Used, it is passed by once.
+            // The hand passes a used file once.
             client.handle(at(3), Input::Tick, &mut out);
             let entries = Invalidation::Entries(dir.clone());
             let number = out.iter().find_map(|output| match output {
@@ -140,7 +143,7 @@ mod tests {
             number.unwrap_or_else(|| panic!("{out:?}"))
         };
         let number = pick(&mut client);
-        // It may be told again until it is taken back, and then it stays.
+        // The kernel may cache the entry again before the revocation is done. Then the file stays.
         look(&mut client);
         client.handle(at(4), Input::Yielded { number }, &mut Vec::new());
         assert!(client.files.get(&dir).is_some());

@@ -14,21 +14,21 @@ use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
 
-/// So much later an access time moves although nothing changed.
+/// The age at which an access time moves although the file did not change.
 const RELATIME_SECS: i64 = 24 * 60 * 60;
 
 /// Permission bits, as in one digit of the mode.
 const READ_OR_EXECUTE: [u8; 2] = [4, 1];
 
-/// The largest size of a file: offsets are signed at every door.
+/// The largest size of a file. Offsets are signed at every front door.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// What a call writes.
+/// The data of a write call.
 pub(crate) struct Write {
-    /// Where the caller thinks that it belongs.
+    /// The caller's offset.
     pub offset: u64,
     pub data: Bytes,
-    /// It belongs at the end, wherever that is.
+    /// The data belongs at the end of the file, wherever that is.
     pub append: bool,
 }
 
@@ -37,14 +37,14 @@ impl Write {
         if self.append { size } else { self.offset }
     }
 
-    /// Where it ends, if a file of `size` bytes can have it.
+    /// The end of the written range, if a file of `size` bytes can have it.
     pub(crate) fn end(&self, size: u64) -> Option<u64> {
         self.begins(size).checked_add(self.data.len() as u64).filter(|end| *end <= SIZE_MAX)
     }
 }
 
 impl Client {
-    /// The content of `file`, ready to be read (or written), if its lease and its extents are here.
+    /// The content of `file`, ready to read or write, if its lease and its extents are here.
     fn content(&mut self, file: &FileId, kind: Kind) -> Result<&mut FileContent, Stop> {
         let Some(known) = self.files.get_mut(file) else { return Err(want_content(file, kind)) };
         if known.gone {
@@ -77,8 +77,8 @@ impl Client {
         (offset, length): (u64, u32),
         kept: bool,
     ) -> Tried {
-        // Trap: the kernel may let a program change pages that it has mapped, and tell us late.
-        // While any handle here may write, what is read here must be nobody else's to change.
+        // Trap: the kernel may let a program change mapped pages, and report that late. So while
+        // any handle here may write, a read needs the write lease.
         let kind = if self.may_be_mapped(file) { Kind::Write } else { Kind::Read };
         let content = self.content(file, kind)?;
         let mut parts = Vec::new();
@@ -90,10 +90,13 @@ impl Client {
         Ok(Reply::Data(parts))
     }
 
-    /// Moves the access time as Linux' relatime does: if the file changed since it was read last,
-    /// or a day later. Only where that is at once: nobody waits for an access time, and none is
-    /// recalled for. Of what passes to and fro, and of what is only told, it is done later
-    /// ([`crate::accesses`]). What the kernel reads from its pages nobody hears of, as with NFS.
+    /// Moves the access time as Linux' relatime does: if the file changed since the last read, or a
+    /// day later.
+    ///
+    /// The time moves only where the client can log it at once. No call waits for an access time,
+    /// and no lease is recalled for one. For files that ping-pong, and for reported values, it
+    /// moves later ([`crate::accesses`]). Reads that the kernel serves from its pages never arrive
+    /// here, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
         if self.rights.read_only {
             return;
@@ -111,23 +114,23 @@ impl Client {
         if !due || known.gone || !self.may_have_read(file, attributes.uid) {
             return;
         }
-        // Nor is anything logged while the server does something for this client.
+        // While the server does an operation for this client, nothing is logged either.
         if self.is_told || self.passing.has(now.time, file) || self.require_quiet().is_err() {
             self.accesses.note(now.time, file, now.wall, attributes.ctime);
         } else {
-            // A refusal means that the file is gone, and then nobody misses it.
+            // A refusal means that the file is gone, and then its access time does not matter.
             let _ = self.decide(now, Operation::Accessed { file: file.clone(), time: now.wall });
         }
     }
 
-    /// Whether the one user that this machine counts as may read `file` of `owner`, or run it: else
-    /// the server refuses that it was read.
+    /// Whether this machine's squashed user may read or run `file` of `owner`. Otherwise the server
+    /// would refuse the access time.
     fn may_have_read(&self, file: &FileId, owner: u32) -> bool {
         let Some(uid) = self.rights.squash.filter(|uid| *uid != 0) else { return true };
         let cred = self.rights.cred(&Cred { uid, ..Cred::default() });
         let may = |mask: &u8| {
             let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
-            matches!(namespace::decide(self.rules, &operation, &self.files), Verdict::Done { .. })
+            matches!(namespace::decide(&operation, &self.files), Verdict::Done { .. })
         };
         owner == uid || READ_OR_EXECUTE.iter().any(may)
     }
@@ -182,7 +185,7 @@ impl Client {
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
         self.promised.take(file, &range);
         if offset != opinion {
-            // The kernel has put what was appended where it thought the end was.
+            // The kernel has put the appended data where it took the end to be.
             out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
         }
         self.publish_early(now, file, out);
@@ -212,13 +215,14 @@ impl Client {
         Ok(())
     }
 
-    /// Whether there is content in all of `range`.
+    /// Whether all of `range` has content.
     pub(crate) fn is_written(&mut self, file: &FileId, range: &Range<u64>) -> Result<bool, Stop> {
         let content = self.content(file, Kind::Write)?;
         Ok(range.end <= content.size() && content.holes_in(range.clone()).is_empty())
     }
 
-    /// Sets space aside for what of this range has no content yet; what has, had its own.
+    /// Promises space for the parts of `range` without content. The other parts have their space
+    /// already.
     fn promise(&mut self, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
         let content = self.content(file, Kind::Write)?;
         let (size, holes) = (content.size(), content.holes_in(range));
@@ -260,7 +264,7 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    /// Not while somebody else waits for what is written here to be published.
+    /// Makes writers wait while a recall waits for their file's content to be published.
     fn may_change(&self, file: &FileId) -> Result<(), Stop> {
         if self.yields.holds_up_writes(file) {
             return Err(Stop::Need(Need::Yielded(file.clone())));
@@ -268,7 +272,7 @@ impl Client {
         Ok(())
     }
 
-    /// Changes content and keeps account of what is dirty.
+    /// Changes content, and updates the account of dirty bytes.
     fn change_content(
         &mut self,
         now: Now,
@@ -283,8 +287,8 @@ impl Client {
         Ok(())
     }
 
-    /// fsync of one file, or of everything: flush content, then the log, and wait until all of it
-    /// is durable at the server.
+    /// fsync of one file, or of everything: publish content, then flush the log. Waits until all of
+    /// it is durable at the server.
     pub(crate) fn sync(
         &mut self,
         now: Now,
@@ -311,8 +315,7 @@ impl Client {
         if self.log.applied() < through {
             return Err(Stop::Need(Need::Applied(through)));
         }
-        // All that can be is durable now. What could not be applied since somebody asked last is
-        // said once.
+        // Everything that can be durable is. A loss since the last sync is reported once.
         if self.take_unsaved(file) { Err(Stop::Error(Error::CutOff)) } else { Ok(Reply::Nothing) }
     }
 
@@ -323,7 +326,7 @@ impl Client {
         self.push_release(vec![released], Vec::new());
     }
 
-    /// Extents, or inline content, that the server sent.
+    /// Learns extents, or inline content, from the server.
     pub(crate) fn learn_extents(
         &mut self,
         file: &FileId,
@@ -333,8 +336,8 @@ impl Client {
         inline: Option<Vec<u8>>,
     ) {
         if to == from && inline.is_none() {
-            // The server knows nothing of our lease. Whatever happened to it, going on as if we had
-            // it leads nowhere: ask for it. Mostly it was let go since.
+            // The server does not know of the client's lease, which was mostly released meanwhile.
+            // The client releases it and asks again.
             if self.files.holds(file, &Field::Content, Kind::Read) {
                 self.let_go_of_content(file);
             }
@@ -342,10 +345,11 @@ impl Client {
         }
         let Some(known) = self.files.get_mut(file) else { return };
         let keyless = known.content.head().is_some_and(|head| head.key.is_none());
-        // A link's target is not sealed.
+        // The target of a symbolic link is not sealed.
         let sealed = inline.is_some() && known.attributes.is_none_or(|its| its.kind == FileKind::Regular);
         if keyless && self.rights.squash.is_some() && (sealed || !extents.is_empty()) {
-            // This machine's user might not read it when its lease was granted, and may now.
+            // This machine's user was not allowed to read the file when its lease was granted, and
+            // may be now.
             return self.let_go_of_content(file);
         }
         match &mut known.content {
@@ -362,7 +366,7 @@ impl Client {
     }
 }
 
-/// What a call stops at that needs the lease on a file's content.
+/// The stop of a call that needs the lease on a file's content.
 pub(crate) fn want_content(file: &FileId, kind: Kind) -> Stop {
     let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
     let wants = vec![Lease::new(file.clone(), Field::Content, kind)];

@@ -1,53 +1,51 @@
-//! Entries of a directory that a front door has handed out below: to the kernel, which answers by
-//! them itself.
+//! Directory entries that a front door has given to the kernel, which answers by them itself.
 
 use lease::Label;
 use namespace::fold;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// An answer that was given so long ago is in the kernel, however busy the machine: whoever asked
-/// has run again. What is taken back then is gone.
+/// The age at which a given answer has arrived in the kernel, however busy the machine: its asker
+/// has run again. An entry that is invalidated after that is gone.
 const TAKEN_IN_MS: u32 = 100;
 
-/// Entries of one directory, of names that are there and of names that are not, by the very names
-/// that the kernel knows them by. Leases are of folded names, and several entries may stand under
-/// one.
+/// Entries of one directory, for present and absent names, by the exact names that the kernel uses.
+/// Leases are on folded names, and several entries may have the same fold.
 #[derive(Debug, Default)]
 pub struct Given {
     names: FxHashMap<Label, When>,
-    /// Names that are not their own fold, by that. Ordinary names are not among them.
+    /// Names that differ from their fold, by that fold. Ordinary names are not among them.
     unfolded: FxHashMap<Label, SmallVec<[Label; 1]>>,
 }
 
 /// When an entry was given last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
-    /// So many entries of the mount were given before it.
+    /// The number of entries of the mount that were given before it.
     pub turn: u32,
     /// Milliseconds since the mount began.
     pub at_ms: u32,
-    /// It was taken back since, but may not have arrived before.
+    /// It was invalidated since, but its answer may have arrived in the kernel only after that.
     pub was_told: bool,
 }
 
 impl When {
-    /// Whether it was before so many turns, at `now`. Turns are counted round.
+    /// Whether it is more than `turns` turns old at `now`. The turn counter wraps.
     pub fn is_older(self, turns: u32, now: u32) -> bool {
         now.wrapping_sub(self.turn) > turns
     }
 
-    /// Whether the answer was on its way for long enough at `now_ms` to have arrived.
+    /// Whether the answer has been on its way long enough at `now_ms` to have arrived.
     pub fn is_taken_in(self, now_ms: u32) -> bool {
         now_ms.wrapping_sub(self.at_ms) > TAKEN_IN_MS
     }
 }
 
-/// Entries to be taken back, and when they were given.
+/// Entries to be invalidated, and when they were given.
 pub type Entries = Vec<(Label, When)>;
 
 impl Given {
-    /// The kernel is about to be told of `label`. Whether it was not among these.
+    /// Adds `label`, which the kernel is about to receive. Returns whether it was absent before.
     pub fn give(&mut self, label: &Label, when: When) -> bool {
         if let Some(known) = self.names.get_mut(label) {
             *known = when;
@@ -61,27 +59,27 @@ impl Given {
         true
     }
 
-    /// Whether there are any whose names fold to `folded`, and that were not taken back since they
-    /// were given.
+    /// Whether any name folds to `folded` and was not invalidated since it was given.
     pub fn has_folding_to(&self, folded: &Label) -> bool {
         let others = self.unfolded.get(folded).into_iter().flatten();
         let is_there = |label: &Label| self.names.get(label).is_some_and(|when| !when.was_told);
         std::iter::once(folded).chain(others).any(is_there)
     }
 
-    /// `label` is taken back, unless it was given again since, and may not have arrived before.
+    /// Marks `label` as invalidated, unless it was given again since `given`. It stays, because its
+    /// answer may arrive after the invalidation.
     pub fn tell(&mut self, label: &Label, given: When) {
         if let Some(when) = self.names.get_mut(label).filter(|when| **when == given) {
             when.was_told = true;
         }
     }
 
-    /// Whether there are any that were not taken back since they were given.
+    /// Whether any entry was not invalidated since it was given.
     pub fn has_untold(&self) -> bool {
         self.names.values().any(|when| !when.was_told)
     }
 
-    /// Those whose names fold to `folded`.
+    /// The entries whose names fold to `folded`.
     pub fn folding_to(&self, folded: &Label) -> Entries {
         let others = self.unfolded.get(folded).into_iter().flatten();
         std::iter::once(folded)
@@ -90,23 +88,24 @@ impl Given {
             .collect()
     }
 
-    /// All.
+    /// All entries.
     pub fn all(&self) -> Entries {
         self.names.iter().map(|(label, when)| (label.clone(), *when)).collect()
     }
 
-    /// Those that were given before the last so many turns.
+    /// The entries that were given more than `turns` turns ago.
     pub fn older(&self, turns: u32, now: u32) -> Entries {
         let of = self.names.iter().filter(|(_, when)| when.is_older(turns, now));
         of.map(|(label, when)| (label.clone(), *when)).collect()
     }
 
-    /// `label` is taken back, unless it was given again since. Whether it is.
+    /// Removes `label`, which is invalidated, unless it was given again since `given`. Returns
+    /// whether it was removed.
     pub fn forget(&mut self, label: &Label, given: When) -> bool {
         self.names.get(label) == Some(&given) && self.drop(label)
     }
 
-    /// `label` is not there any more. Whether it was.
+    /// Removes `label`. Returns whether it was there.
     pub fn drop(&mut self, label: &Label) -> bool {
         if self.names.remove(label).is_none() {
             return false;
@@ -123,17 +122,17 @@ impl Given {
         true
     }
 
-    /// Whether `label` is among them.
+    /// Whether `label` is among the entries.
     pub fn has(&self, label: &Label) -> bool {
         self.names.contains_key(label)
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// How many.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.names.len()
     }
@@ -152,7 +151,7 @@ mod tests {
         Label::new(name.as_bytes()).unwrap()
     }
 
-    /// Two that fold together, one whose fold has other letters than ASCII, ...
+    /// Names of which some fold together, one with letters outside ASCII in its fold, ...
     const NAMES: [&str; 8] = ["readme", "README", "Readme", "s", "ſ", "k", "\u{212a}", "É"];
 
     #[test]

@@ -1,5 +1,5 @@
-//! Handles: opening, the deletion disposition, closing; and with them this client's own values of a
-//! file's black boxes (BlackBox §4.3, §4.4).
+//! Handles: opening, the deletion disposition and closing. With them go this client's own values of
+//! a file's black boxes (BlackBox §4.3, §4.4).
 
 use crate::client::Client;
 use crate::file_io::want_content;
@@ -11,8 +11,9 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
 
-/// How many handles this client has on a file: in all, and in each mode. What others see of it (and
-/// only as one of many) is which of these are not zero.
+/// The number of handles that this client has on a file: in all, and in each mode.
+///
+/// Other clients see only which of these are not zero, and only as part of an aggregate.
 #[derive(Debug, Default)]
 pub(crate) struct Handles([u32; Field::BLACK_BOXES.len()]);
 
@@ -22,7 +23,7 @@ impl Handles {
         self.but(Open::CLOSED)
     }
 
-    /// Its own values without a handle that is open so.
+    /// Its own values if one handle with these modes were closed.
     fn but(&self, closed: Open) -> Open {
         let mut own = Open::CLOSED;
         for (field, count) in Field::BLACK_BOXES.iter().zip(&self.0) {
@@ -31,17 +32,17 @@ impl Handles {
         own
     }
 
-    /// Whether one that is open so may be among them.
+    /// Whether a handle with these modes may be among them.
     pub fn has(&self, open: Open) -> bool {
         open.fields().all(|field| self.own().has(&field))
     }
 
-    /// Whether one that is open so is all.
+    /// Whether a handle with these modes is the only one.
     pub fn is_only(&self, open: Open) -> bool {
         Field::BLACK_BOXES.iter().zip(&self.0).all(|(field, count)| *count == u32::from(open.has(field)))
     }
 
-    /// All of `others` besides.
+    /// Adds all of `others`.
     pub fn add_all(&mut self, others: &Handles) {
         for (count, more) in self.0.iter_mut().zip(&others.0) {
             *count += more;
@@ -62,17 +63,17 @@ impl Handles {
 }
 
 impl KnownFile {
-    /// How this client has it open: its own values of the black boxes.
+    /// This client's own values of the black boxes: how it has the file open.
     pub fn own(&self) -> Open {
         self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own())
     }
 
-    /// What is true of a handle that is open so alone.
+    /// The values that only a handle with these modes makes true.
     fn ends(&self, open: Open) -> Open {
         self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own().but(handles.but(open)))
     }
 
-    /// One handle more.
+    /// Adds one handle.
     pub fn add_handle(&mut self, open: Open) {
         self.handles.get_or_insert_default().add(open);
     }
@@ -86,18 +87,20 @@ impl KnownFile {
 }
 
 impl Client {
-    /// How this client has `file` open.
+    /// This client's own values of the black boxes of `file`.
     pub fn own(&self, file: &FileId) -> Open {
         self.files.get(file).map_or(Open::CLOSED, KnownFile::own)
     }
 
-    /// Whether a program here may have it mapped to write to. That takes a handle that reads, too.
+    /// Whether a program here may have the file mapped to write to. Such a mapping needs a handle
+    /// that reads, too.
     pub(crate) fn may_be_mapped(&self, file: &FileId) -> bool {
         let own = self.own(file);
         own.has_mode(Mode::AccessWrite) && own.has_mode(Mode::AccessRead)
     }
 
-    /// What the others' values of a black box come to, if this client knows. For tests and tools.
+    /// The aggregate of the others' values of a black box, if this client knows it. For tests and
+    /// tools.
     pub fn others(&self, file: &FileId, field: &Field) -> Option<bool> {
         match self.files.others(file, field) {
             Known::Used(value) => Some(value),
@@ -115,8 +118,8 @@ impl Client {
     ) -> Result<Reply, Stop> {
         self.used(&file);
         let own = self.own(&file);
-        // What the kernel has in its pages it shows through such a handle, also what is being
-        // written through and does not count yet.
+        // Through a handle that reads, the kernel shows its pages. These may already have a
+        // write-through change that does not count yet.
         let is_back = self.files.get(&file).is_none_or(|known| known.writes == Writes::Back);
         if open.has_mode(Mode::AccessRead) && !is_back {
             return Err(want_content(&file, Kind::Write));
@@ -125,8 +128,8 @@ impl Client {
         if let Some(known) = self.files.get_mut(&file) {
             known.add_handle(open);
         }
-        // Pages that were read before must not be written to through a mapping unless they are this
-        // machine's to change.
+        // A program must not write through a mapping to pages that were read earlier, unless this
+        // client holds the write lease.
         let known = self.files.get(&file);
         let keep_pages = !self.may_be_mapped(&file)
             || known.is_some_and(|known| known.covers(&Field::Content, Kind::Write));
@@ -137,7 +140,8 @@ impl Client {
     pub(crate) fn open_shipped(&mut self, now: Now, entry: Entry, open: Open) -> Result<Reply, Stop> {
         let file = entry.file.clone();
         let stat = self.stat(now, &file)?;
-        // Who makes a file may use it as it says, whatever the permissions that it is born with.
+        // The creator of a file may use its handle as requested, whatever the permissions of the
+        // new file.
         self.open(now, self.rights.cred(&Cred::default()), file, open, 0)?;
         Ok(Reply::Node(entry, stat))
     }
@@ -156,8 +160,8 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    /// What was true of this handle alone is so no more, for which `SelfWrite` is needed. Others
-    /// close theirs without a word to this one (BlackBox §4.3).
+    /// Closes a handle. If a value becomes false by that, `SelfWrite` is needed. Other clients
+    /// close their handles without any message to this one (BlackBox §4.3).
     pub(crate) fn close_handle(
         &mut self,
         now: Now,
@@ -204,8 +208,10 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    /// Deletes the file if its last handle goes and it is to go with that. Whether the server has
-    /// to see to it: it hears of whoever is really the last.
+    /// Deletes the file if its last handle goes and its deletion is pending.
+    ///
+    /// Returns whether the server has to do that. The server learns which client's handle is really
+    /// the last.
     fn dispose_at_last_close(&mut self, now: Now, waiting: &Waiting, file: &FileId) -> Result<bool, Stop> {
         let has_name = match self.files.attributes(file, Kind::Read) {
             Known::Used(attributes) => Some(attributes.links > 0),
@@ -226,10 +232,10 @@ impl Client {
             self.require_quiet()?;
         }
         match self.decide(now, Operation::Dispose { file: file.clone(), time: now.wall }) {
-            // Others have it open, or nothing is pending after all.
+            // Other clients have it open, or no deletion is pending after all.
             Ok(_) | Err(Stop::Error(Error::Invalid)) => Ok(false),
-            // Whoever deletes by closing finds no such name afterwards: that is worth asking once
-            // for the leases.
+            // A program that deletes by closing must not find the name afterwards. For that the
+            // client requests the leases once.
             Err(Stop::Need(need)) if deletes && !waiting.keeps_losing() => Err(Stop::Need(need)),
             Err(_) => Ok(true),
         }

@@ -1,4 +1,4 @@
-//! What the host gives the client and takes from it.
+//! The inputs and outputs of the client, between it and its host.
 
 use bytes::Bytes;
 use ident::FileId;
@@ -11,17 +11,17 @@ use crate::{Reply, Salvage};
 /// The clocks, read by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// What leases count in (the clock that runs during suspend).
+    /// The time that leases count in (the clock that runs during suspend).
     pub time: Time,
-    /// What files are stamped with.
+    /// The time that files are stamped with.
     pub wall: Timestamp,
 }
 
-/// Names a call that could not be answered at once.
+/// The name of a call that could not be answered at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What became of a call.
+/// The state of a call when it returns.
 #[derive(Debug)]
 pub enum Outcome {
     /// Answered on the spot: the leases at hand covered it.
@@ -30,101 +30,105 @@ pub enum Outcome {
     Waiting(Ticket),
 }
 
-/// An input beside calls.
+/// An input other than a call.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// There is a new connection to the server, and the host is about to send the greeting over it
-    /// (`directory::Input::Open`; it names the session if
-    /// [`Client::has_session`](crate::Client::has_session)): what was under way over an earlier one
-    /// is lost, and nothing of that comes after this. Leases count from here, once the greeting has
-    /// been answered. The same after [`ToClient::Fenced`], whether the connection stays or not: a
-    /// new session is to be opened.
+    /// (`directory::Input::Open`).
+    ///
+    /// The greeting names the session if [`Client::has_session`](crate::Client::has_session).
+    /// Messages under way over an earlier connection are lost, and none of them comes after this
+    /// input. Leases count from here, once the greeting has been answered. The host gives this
+    /// input also after [`ToClient::Fenced`], on the same connection or a new one. Then the
+    /// greeting opens a new session.
     Greeting,
-    /// From the server.
+    /// A message from the server.
     Message(ToClient),
-    /// The share server has, or cannot take, this upload: the hashes of the sealed pieces in order.
+    /// The share server has stored this upload, or has failed to.
     Stored {
-        /// Which [`Output::Store`].
+        /// The upload of [`Output::Store`].
         upload: u64,
-        /// BLAKE3 of each piece's ciphertext, or why not.
+        /// BLAKE3 of each piece's ciphertext, in order, or the error.
         result: Result<Vec<[u8; 32]>, Error>,
     },
-    /// What [`Output::Yield`] named is gone from below, as far as it would go.
+    /// Front doors have revoked the items of an [`Output::Yield`], as far as they could.
     Yielded {
-        /// Which.
+        /// The number of that output.
         number: u64,
     },
-    /// Front doors have forgotten these, of which they were told that they linger
-    /// ([`Reply::Lingers`]).
+    /// Front doors have forgotten these files, which lingered ([`Reply::Lingers`]).
     Forgotten(Vec<FileId>),
-    /// Time has passed; spurious ones do no harm.
+    /// Time has passed. Spurious ticks do no harm.
     Tick,
 }
 
-/// What the host is to do.
+/// An action for the host.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// To the server, in this order.
+    /// Send this to the server, in this order.
     Send(ToServer),
-    /// Answers a waiting call.
+    /// Answer a waiting call.
     Answer {
-        /// Which.
+        /// The call.
         ticket: Ticket,
-        /// How.
+        /// Its result.
         result: Result<Reply, Error>,
     },
-    /// Seal these pieces and store them as one share, durably; then [`Input::Stored`].
+    /// Seal these pieces and store them durably as one share. Then give [`Input::Stored`].
     Store(Upload),
-    /// These shares were stored and are not needed after all: let go the machine's leases on them.
+    /// These shares were stored and are not needed after all. Release the machine's leases on them.
     Unneeded(Vec<ShareId>),
-    /// The host need not keep the bytes of these shares any more: the server has what refers to
-    /// them, or nobody will.
+    /// The host need not keep the bytes of these shares any more. The server has the publication,
+    /// or no publication will need them.
     Settled(Vec<ShareId>),
-    /// What was done here and did not happen at the server: to be kept where the user finds it.
-    /// Never silent. What of it is in shares the host has by its own: of each that it was told to
-    /// store it keeps the bytes until it is told that they are settled or not needed.
+    /// Keep these changes where the user finds them: they were done here and did not happen at the
+    /// server. The host never drops them silently.
+    ///
+    /// Content in shares is read from the host's own copy. The host keeps the bytes of each share
+    /// of an upload, until the share is settled or not needed.
     Salvage(Salvage),
-    /// Leases are recalled that front doors have handed out below, or the server is to change what
-    /// they are of: all of this is to go, then [`Input::Yielded`]; the leases are held until then,
-    /// since what holds locks below may be waiting for an answer under them. Answers that were on
-    /// their way meanwhile may bring it back: so it is to go once more after that.
+    /// Revoke these items, then give [`Input::Yielded`].
+    ///
+    /// Front doors have cached them under leases that are recalled, or the server is about to
+    /// change them. The client holds the leases until then, because a call that holds kernel locks
+    /// may wait for an answer under them. Answers under way at the same time may put an item into a
+    /// cache again. So it is revoked once more after that.
     Yield {
-        /// Names it.
+        /// The number of this revocation.
         number: u64,
-        /// What is to go.
+        /// The items to revoke.
         what: Vec<Invalidation>,
     },
-    /// What front doors have handed out below is no longer covered by a lease.
+    /// Revoke this item: no lease covers it any more.
     Invalidate(Invalidation),
 }
 
 /// Pieces of one file, to be sealed and stored as one share.
 #[derive(Clone, Debug)]
 pub struct Upload {
-    /// Names it.
+    /// The number of this upload.
     pub upload: u64,
     /// The share to make.
     pub share: ShareId,
     /// The file's key.
     pub key: [u8; 32],
-    /// Nonce and plain bytes of each piece; their ciphertexts stand in the share one after the
-    /// other.
+    /// Nonce and plaintext of each piece. The ciphertexts stand in the share one after the other.
     pub pieces: Vec<([u8; 12], Bytes)>,
 }
 
-/// What to invalidate below.
+/// An item that front doors remove from their caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// Labels that fold to this one ([`namespace::fold()`]) may be bound to something else (or be
-    /// bound at all) now.
+    /// The binding of labels that fold to this one ([`namespace::fold()`]). They may be bound to
+    /// another file now, or bound at all.
     Entry(FileId, Label),
-    /// Any label of a directory may be bound to something else, or to something at all.
+    /// The binding of every label of a directory.
     Entries(FileId),
-    /// Attributes (and a directory's times).
+    /// Attributes, and a directory's times.
     Attributes(FileId),
     /// Pages, and attributes with them.
     Pages(FileId),
-    /// Whatever was handed out: the session was over, or nobody knows how long this machine was
-    /// asleep.
+    /// Everything that front doors have cached. The session was over, or the machine was asleep for
+    /// an unknown time.
     Everything,
 }

@@ -1,4 +1,4 @@
-//! What this client knows, file by file, and by which leases.
+//! The client's knowledge, file by file, with the leases that it rests on.
 
 use crate::Upto;
 use crate::handles::Handles;
@@ -16,61 +16,61 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-// Hundreds of thousands of these are what the client's memory goes to; what most files do not have
-// is on the heap.
+// The client's memory goes to hundreds of thousands of these. Parts that most files lack are on the
+// heap.
 const _: () = assert!(size_of::<KnownFile>() <= 344);
 
-/// One file: the leases held on it, and the values that they give knowledge of. A value without its
-/// lease is no knowledge; letting a lease go forgets the value with it.
+/// One file: the leases held on it, and the values that they cover. A value without its lease is no
+/// knowledge. With the release of a lease the client forgets the value.
 #[derive(Debug, Default)]
 pub(crate) struct KnownFile {
-    /// What is held.
+    /// The leases held on the file.
     pub held: Held,
-    /// Deleted here, or known to be gone for good; kept until the server knows it too.
+    /// The file was deleted here, or is known to be gone for good. The entry stays until the server
+    /// knows that too.
     pub gone: bool,
-    /// Gone, and the server knows it too: no grant of it is on its way any more. It is only open
-    /// still.
+    /// The file is gone, and the server knows that too. No grant of it is on its way any more. Only
+    /// open handles keep the entry.
     pub buried: bool,
-    /// Used since the eviction hand last passed.
+    /// The file was used since the eviction hand last passed.
     pub recent: bool,
-    /// When somebody who may come back for the file was told of it last.
+    /// When a front door last received the file by a lookup, and may come back for it.
     pub looked_up: LookedUp,
     /// Extended attributes that are not in `xattrs` are known not to exist.
     pub xattrs_complete: bool,
-    /// Open handles, if there are any. Which of this client's own values they make true only
-    /// changes under `SelfWrite`.
+    /// Open handles, if there are any. A change of this client's own values needs `SelfWrite`.
     pub handles: Option<Box<Handles>>,
     pub attributes: Option<Attributes>,
-    /// Of a directory; so is `children`.
+    /// Only directories have these, and `children`.
     pub times: Option<Box<Times>>,
     pub links: Option<Links>,
-    /// How anybody else has it open, as far as `OtherRead` is held.
+    /// The aggregate of how other clients have it open, as far as `OtherRead` is held.
     pub others: Open,
-    /// Its deletion, if that is pending.
+    /// The pending deletion, if there is one.
     pub disposition: Option<Box<Disposition>>,
-    /// What is locked of it, if anything is.
+    /// The file's locks, if there are any.
     pub locks: Option<Box<KnownLocks>>,
     pub content: KnownContent,
-    /// When a change of it counts, if that is this client's to make.
+    /// When a change of the content counts, if this client may change it.
     pub writes: Writes,
     pub children: Option<Box<Children>>,
     pub xattrs: BTreeMap<Label, Option<Vec<u8>>>,
 }
 
-/// What is known of a file's content.
+/// Knowledge of a file's content.
 #[derive(Debug, Default)]
 pub(crate) enum KnownContent {
     /// Nothing.
     #[default]
     Unknown,
-    /// The head, and inline content if the server sent it along.
+    /// The head, and inline content if it came with the head.
     Head(ContentHead, Option<Box<[u8]>>),
-    /// All that is needed to read and write.
+    /// Everything that reading and writing need.
     Open(Box<FileContent>),
 }
 
 impl KnownContent {
-    /// The head as it is to be shown now, unpublished changes included.
+    /// The head as stat shows it, unpublished changes included.
     pub fn head(&self) -> Option<ContentHead> {
         match self {
             KnownContent::Unknown => None,
@@ -80,21 +80,22 @@ impl KnownContent {
     }
 }
 
-/// What is known of a directory's children.
+/// Knowledge of a directory's children.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    /// Exact labels, and the positions of their entries; `None` is known to be unused.
+    /// Exact labels, with the positions of their entries. A label with `None` is known to be
+    /// unused.
     pub by_label: FxHashMap<Label, Option<u64>>,
-    /// Entries in the order of reading.
+    /// Entries by position, the order of a listing.
     pub by_position: BTreeMap<u64, (Label, Entry)>,
-    /// Folds of which every label that is bound is in here.
+    /// Folds of which every bound label is in here.
     pub told: BTreeSet<Label>,
-    /// Every entry with a position up to this one is in here (as far as leases cover it);
-    /// `u64::MAX`: all of them.
+    /// Every entry with a position up to this one is in here, as far as leases cover it. `u64::MAX`
+    /// means all of them.
     pub through: u64,
     /// No entry stands at a greater position.
     pub last: u64,
-    /// Integers for identifiers and positions: the block in use, and the next.
+    /// Integers for identifiers and positions: the current block, and the next.
     pub integers: (u64, u64),
     pub integers_next: (u64, u64),
     /// A further block is on its way.
@@ -102,8 +103,8 @@ pub(crate) struct Children {
 }
 
 impl Children {
-    /// Of a directory just made here: nothing, and all of that is known. It is born with the first
-    /// block of integers.
+    /// The children of a directory just made here: none, and that is complete knowledge. The
+    /// directory starts with the first block of integers.
     pub fn born() -> Children {
         Children { through: u64::MAX, integers: (1, wire::BIRTH_RESERVATION + 1), ..Children::default() }
     }
@@ -113,7 +114,7 @@ impl Children {
         self.through == u64::MAX
     }
 
-    /// What `label` is bound to.
+    /// The entry that `label` is bound to.
     pub fn get(&self, label: &Label) -> Known<Entry> {
         match self.by_label.get(label) {
             Some(Some(position)) => {
@@ -126,7 +127,7 @@ impl Children {
         }
     }
 
-    /// Binds `label`, whatever it was bound to.
+    /// Binds `label`, and replaces its old entry if there is one.
     pub fn bind(&mut self, label: &Label, entry: Entry) {
         self.last = self.last.max(entry.position);
         if let Some(Some(old)) = self.by_label.insert(label.clone(), Some(entry.position)) {
@@ -135,8 +136,8 @@ impl Children {
         self.by_position.insert(entry.position, (label.clone(), entry));
     }
 
-    /// `label` is bound to nothing; in a directory that is known completely absence says so by
-    /// itself.
+    /// Unbinds `label`. In a directory that is known completely, the absence of a label says that
+    /// it is unused.
     pub fn unbind(&mut self, label: &Label) {
         let old = if self.complete() {
             self.by_label.remove(label)
@@ -148,8 +149,8 @@ impl Children {
         }
     }
 
-    /// Forgets whatever is known of labels that fold to one of `folded`: of all together, since it
-    /// looks at every label that is known.
+    /// Forgets all labels that fold to one of `folded`. One call takes many folds, because it looks
+    /// at every known label.
     pub fn forget(&mut self, folded: &BTreeSet<&Label>) {
         let Children { by_label, by_position, told, .. } = self;
         told.retain(|label| !folded.contains(label));
@@ -162,12 +163,12 @@ impl Children {
         });
     }
 
-    /// The next integer, if the blocks at hand have one; `take` uses it up.
+    /// The next integer, if the blocks at hand have one. `take_integer` uses it up.
     pub fn next_integer(&self) -> Option<u64> {
         (self.integers.0 < self.integers.1).then_some(self.integers.0)
     }
 
-    /// Where a listing ends that begins now.
+    /// The end of a listing that begins now.
     pub fn upto(&self) -> Upto {
         Upto { last: self.last, unused: [self.integers, self.integers_next] }
     }
@@ -180,7 +181,7 @@ impl Children {
         }
     }
 
-    /// A block from the server; of two that are at hand it is the later.
+    /// Adds a block from the server. With two at hand, the new one is the later.
     pub fn add_integers(&mut self, block: (u64, u64)) {
         if self.integers.0 >= self.integers.1 {
             self.integers = block;
@@ -189,20 +190,20 @@ impl Children {
         }
     }
 
-    /// Whether it is time to ask for more.
+    /// Whether the client should reserve more integers.
     pub fn integers_low(&self) -> bool {
         let left = self.integers.1.saturating_sub(self.integers.0);
         !self.reserving && self.integers_next.0 >= self.integers_next.1 && left <= wire::BIRTH_RESERVATION / 2
     }
 }
 
-/// All files that this client knows something of.
+/// All files that this client knows anything about.
 #[derive(Debug, Default)]
 pub(crate) struct Files(pub FxHashMap<FileId, Box<KnownFile>>);
 
 impl Files {
-    /// A directory that has `file`, and as what: by the file's links, or in the directory that it
-    /// was made in.
+    /// One directory that contains `file`, and its label there: from the file's links, or from the
+    /// directory that it was made in.
     pub(crate) fn place(&self, file: &FileId) -> Option<(FileId, Label)> {
         let links = self.0.get(file).and_then(|known| known.links.as_ref());
         if let Some(link) = links.and_then(|links| links.first()) {
@@ -222,9 +223,9 @@ impl Files {
         self.0.get_mut(file).map(|known| &mut **known)
     }
 
-    /// Brings what is known of `files` into the processor's cache: looked at in one short loop,
-    /// their misses overlap; one by one, with a decision between each, they were more than a
-    /// quarter of what a listing costs.
+    /// Brings the entries of `files` into the processor's cache. In one short loop their misses
+    /// overlap. One by one, with a decision between each, they took more than a quarter of a
+    /// listing's time.
     pub fn warm<'a>(&self, files: impl Iterator<Item = &'a FileId>) {
         std::hint::black_box(files.filter_map(|file| self.get(file)).filter(|known| known.gone).count());
     }
@@ -344,12 +345,12 @@ impl Knowledge for Files {
 }
 
 impl KnownFile {
-    /// Whether what is held of `field` is good for `kind`.
+    /// Whether the leases on `field` are good for `kind`.
     pub(crate) fn covers(&self, field: &Field, kind: Kind) -> bool {
         self.held.covers(field, kind) && (*field != Field::Content || self.writes.allow(kind))
     }
 
-    /// How its content is to be spread, if that is known.
+    /// The spread of its content, if that is known.
     pub(crate) fn spread(&self) -> Option<Spread> {
         match self.xattrs.get(&*POLICY_LABEL) {
             Some(policy) => Some(Spread::of_policy(policy.as_deref())),
@@ -357,15 +358,16 @@ impl KnownFile {
         }
     }
 
-    /// Everything that is held, in an order in which it can be let go: names before all names. (The
-    /// server may take a name for one of all, if the grant of all was lost on its way.)
+    /// All fields held, in an order in which they can be released: single names before all names.
+    /// (The server may count a single name as part of all names, if the grant of all was lost on
+    /// its way.)
     pub fn to_let_go(&self) -> Vec<Field> {
         let mut fields: Vec<Field> = self.held.iter().map(|(field, _)| field).collect();
         fields.reverse();
         fields
     }
 
-    /// A file just made here: everything is held and known (the creator's birthright).
+    /// A file just made here, with everything held and known (the creator's birthright).
     pub fn born(attributes: Attributes, head: ContentHead, target: &[u8], times: Times) -> KnownFile {
         let directory = attributes.kind == FileKind::Directory;
         let inline = (!target.is_empty()).then(|| target.into());

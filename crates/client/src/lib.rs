@@ -1,8 +1,8 @@
 //! The client's state machine: a machine's single holder of leases.
 //!
-//! Operations that its leases cover are decided and done here, logged, and replayed at the server
-//! later (Farsite §2.3, §6). [`Client`] is pure: calls, messages and the time come in; answers,
-//! messages and things for the host to do go out.
+//! The client decides and does operations that its leases cover, and logs them. The server replays
+//! the log later (Farsite §2.3, §6). [`Client`] is pure. Calls, messages and the time come in.
+//! Answers, messages and actions for the host go out.
 
 #![allow(missing_docs, reason = "fields of calls are documented once, on the calls")]
 

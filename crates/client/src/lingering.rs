@@ -1,9 +1,10 @@
-//! Files that have lost their last name and are still known below. A kernel makes two requests of
-//! one call on a path: it looks the name up, then asks for what it wants of the file. In between
-//! the file may be replaced, here or by another machine; what it was told stays good for it all the
-//! same, as on a local disk. So such a file lingers: this client has it open until the front door
-//! says that it is forgotten, or, where another machine takes the name, for as long as who looked
-//! it up may need to come back.
+//! Files that have lost their last name and are still known to a front door.
+//!
+//! For one call on a path a kernel makes two requests: it looks up the name, then asks about the
+//! file. Between the two, this machine or another may replace the file. The second request still
+//! has to work, as on a local disk. So such a file lingers: this client has it open for a while.
+//! The front door's report that the file is forgotten ends that. If another machine takes the name,
+//! the file lingers for as long as the kernel may need to come back.
 
 use crate::client::Client;
 use crate::waiting::Waiting;
@@ -14,29 +15,29 @@ use namespace::{Cred, Effect, Entry, FileKind, Known, Operation, Verdict};
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU16;
 
-/// For so long after a lookup its asker may come back for what it found, ms; and for so long after
-/// the recall that found it so recent the file lingers. A thread that waits for a busy processor
-/// has come by then; one that has not looks the name up once more.
+/// The time after a lookup within which the kernel may come back for the file, ms. A file that a
+/// recall finds so recent lingers for the same time. By then a thread that waits for a busy
+/// processor has come back. A slower thread looks the name up once more.
 const LOOKED_UP_MS: u64 = 2_000;
 
-/// A handle that keeps a file and nothing else.
+/// A handle that keeps a file open and does nothing else.
 const HANDLE: Open = Open::posix(false, false);
 
-/// See the module.
+/// The files that linger, and until when.
 #[derive(Debug, Default)]
 pub(crate) struct Lingering(FxHashMap<FileId, Until>);
 
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// The front door forgets it. The log entry that took its last name.
+    /// Until the front door forgets the file. `removed` is the log entry that took its last name.
     Forgotten { removed: u64 },
-    /// This time.
+    /// Until this time.
     Time(Time),
 }
 
-/// When a file was last looked up: a second, counted round and round in two bytes, since each file
-/// that is known has one. One that was looked up a day ago may be taken for one that was just now,
-/// and lingers for nothing.
+/// When a file was last looked up, in seconds. The counter wraps within two bytes, because each
+/// known file has one. A lookup of 18 hours ago may seem to be recent, and then the file lingers
+/// needlessly.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LookedUp(Option<NonZeroU16>);
 
@@ -56,16 +57,18 @@ impl LookedUp {
 }
 
 impl Client {
-    /// Front doors keep what they are told, and say when they forget what lingers
-    /// ([`crate::Input::Forgotten`]). From now on files linger.
+    /// Makes files linger from now on. Front doors cache answers, and report when they have
+    /// forgotten a lingering file ([`crate::Input::Forgotten`]).
     pub fn has_below(&mut self) {
         self.is_handed_out = true;
     }
 
-    /// `entry` is about to be told to who looks its name up, and comes back for what it wants of
-    /// the file: the lease that lets this client have it open until then, if it is not held. What
-    /// only names directories needs none: nobody loses a directory between two requests that is not
-    /// empty, and what is asked of one that is gone is answered from what it was.
+    /// Notes that a lookup is about to answer with `entry`, and that the kernel comes back for the
+    /// file.
+    ///
+    /// Returns the lease that lets this client have the file open until then, if the client does
+    /// not hold it. A directory needs none. It is not removed between two requests unless it is
+    /// empty, and requests on a removed one are answered from its last state.
     pub(crate) fn look_up(&mut self, now: Now, entry: &Entry) -> Option<Lease> {
         if !self.is_handed_out || entry.kind == FileKind::Directory {
             return None;
@@ -78,8 +81,8 @@ impl Client {
         None
     }
 
-    /// Others want to know whether this client has files open, and may be about to remove them.
-    /// Those that were just looked up are.
+    /// Makes recently looked-up files linger when a recall asks whether this client has them open.
+    /// Another machine may be about to remove them.
     pub(crate) fn linger_if_looked_up(&mut self, now: Now, recalled: &[Released]) {
         for Released { file, field, keep } in recalled {
             if *field != Field::Handles || keep.is_some_and(|kept| kept.covers(Kind::Touch)) {
@@ -93,8 +96,8 @@ impl Client {
         }
     }
 
-    /// Whether a call waits that is of `file`, by whatever name it was found: it is to be answered
-    /// from that file, however long it takes.
+    /// Whether a waiting call is on `file`, by whatever name it was found. The call is to be
+    /// answered from that file, however long it takes.
     fn is_waited_for(&self, file: &FileId) -> bool {
         self.waiting.values().any(|waiting| match &waiting.call {
             Call::Stat { file: of }
@@ -112,8 +115,8 @@ impl Client {
         })
     }
 
-    /// The last handle of `file` is about to be closed, and with it the file may go, which somebody
-    /// else here may just have looked up.
+    /// Makes `file` linger when its last handle is about to be closed. The file may go with the
+    /// handle, although another program here has just looked it up.
     pub(crate) fn linger_if_left(&mut self, now: Now, file: &FileId) {
         let Some(known) = self.files.get(file) else { return };
         let has_name = known.attributes.is_some_and(|attributes| attributes.links > 0);
@@ -130,10 +133,11 @@ impl Client {
         }
     }
 
-    /// Which file is to linger once its last name is taken by an operation that is decided here:
-    /// the kernel holds on to what it has removed, and to what others of its threads have just
-    /// found. Without the leases to have it open at hand it does not: who finds it gone looks its
-    /// name up once more.
+    /// The file that lingers if an operation decided here takes its last name. The kernel holds
+    /// removed files, and files that its other threads have just found.
+    ///
+    /// Without the leases to have the file open, the file does not linger. A thread that finds it
+    /// gone looks its name up once more.
     pub(crate) fn would_linger(&self, entry: &Known<Entry>) -> Option<FileId> {
         let Known::Used(entry) = entry else { return None };
         let known = self.files.get(&entry.file).filter(|_| self.is_handed_out)?;
@@ -144,7 +148,7 @@ impl Client {
         lingers.then(|| entry.file.clone())
     }
 
-    /// The last entry of the log has taken the last name of `file`, which lingers.
+    /// Makes `file` linger: the last entry of the log has taken its last name.
     pub(crate) fn lingers(&mut self, file: &FileId) {
         if let Some(known) = self.files.get_mut(file) {
             known.add_handle(HANDLE);
@@ -152,7 +156,7 @@ impl Client {
         }
     }
 
-    /// Front doors have forgotten these.
+    /// Ends the lingering of files that front doors have forgotten.
     pub(crate) fn on_forgotten(&mut self, now: Now, files: Vec<FileId>, out: &mut Vec<Output>) {
         for file in files {
             if let Some(until) = self.lingering.0.remove(&file) {
@@ -167,7 +171,7 @@ impl Client {
         }
     }
 
-    /// Those whose time has come linger no more.
+    /// Ends the lingering of files that are due.
     pub(crate) fn end_lingering(&mut self, now: Now, out: &mut Vec<Output>) {
         let is_due = |until: &Until| matches!(until, Until::Time(until) if now.time >= *until);
         let due = self.lingering.0.iter().filter(|(_, until)| is_due(until));
@@ -184,7 +188,7 @@ impl Client {
         }
     }
 
-    /// When the first of them is due.
+    /// When the first lingering file is due.
     pub(crate) fn lingering_deadline(&self) -> Option<Time> {
         let times = self.lingering.0.values().filter_map(|until| match until {
             Until::Time(until) => Some(*until),
@@ -193,7 +197,7 @@ impl Client {
         times.min()
     }
 
-    /// The session is over, and what lingered is gone with it.
+    /// Ends all lingering at the end of a session.
     pub(crate) fn forget_lingering(&mut self) {
         for (file, _) in std::mem::take(&mut self.lingering.0) {
             if let Some(known) = self.files.get_mut(&file) {
@@ -209,8 +213,9 @@ impl Client {
         self.go_on(now, ticket, waiting, out);
     }
 
-    /// Nearly always the kernel forgets a file as soon as it has been removed, before the log goes
-    /// anywhere: then it has died with its last name, and nobody need hear that it lingered.
+    /// Lets a forgotten file die with its last name, if its removal is still unsent. Nearly always
+    /// the kernel forgets a file at once, before the log goes to the server. Then the server never
+    /// learns that the file lingered.
     fn dies_as_removed(&mut self, file: &FileId, removed: u64) -> bool {
         let known = self.files.get(file);
         let only = known.and_then(|known| known.handles.as_deref()).is_some_and(|all| all.is_only(HANDLE));
@@ -223,7 +228,7 @@ impl Client {
         let disposes = Operation::Dispose { file: file.clone(), time: Default::default() };
         if !only
             || self.requests.any_shipped()
-            || !is_death(namespace::decide(self.rules, &disposes, &self.files))
+            || !is_death(namespace::decide(&disposes, &self.files))
             || !self.log.removes_at_once(removed, file)
         {
             return false;
@@ -250,7 +255,8 @@ mod tests {
         Label::new(name.as_bytes()).unwrap()
     }
 
-    /// A client that holds everything, with a kernel below; the root, and the file `x` in it.
+    /// A client that holds everything and has a front door with a cache. Also the root, and the
+    /// file `x` in it.
     fn client() -> (Client, FileId, FileId) {
         let (dir, file) = (FileId::root(), FileId::root().child(7));
         let mut client = Client::new(Settings::new([0; 32]));
@@ -286,7 +292,7 @@ mod tests {
         call(client, 2, Call::Unlink { dir: dir.clone(), label: label("x"), directory: false })
     }
 
-    /// What is logged, once all of it is sent.
+    /// The entries in the log, once all of it is sent.
     fn logged(client: &mut Client, ms: u64) -> Vec<LogEntry> {
         let mut out = Vec::new();
         client.handle(at(ms), Input::Tick, &mut out);
@@ -320,7 +326,8 @@ mod tests {
         };
     }
 
-    /// The room that was promised of a file is anybody's once the file has gone, on whosever word.
+    /// Space that was promised to a file is free once the file has gone, on either machine's
+    /// deletion.
     #[test]
     fn what_was_promised_of_a_file_ends_with_it() {
         let allocate = |client: &mut Client, file: &FileId| {
@@ -407,7 +414,7 @@ mod tests {
             });
             let expected = if lingers { HANDLE } else { Open::CLOSED };
             assert_eq!(own, Some(expected), "looked up at {looked_up}, recalled at {recalled}");
-            // It is let go in time: for that the lease is asked for once more.
+            // The client requests the lease once more, so it releases the file in time.
             let due = client.deadline().unwrap();
             assert!(!lingers || due <= Time(recalled + LOOKED_UP_MS));
             out.clear();

@@ -1,11 +1,13 @@
-//! Locks of ranges: local under the lease on them, and of interest to the server only when that
-//! lease goes (docs/internals/leases.md, "Locks of ranges").
+//! Locks of ranges. They are local under the lease on them, and the server learns them only when
+//! that lease goes (docs/internals/leases.md, "Locks of ranges").
 //!
-//! What is locked and unlocked under the write lease nobody else can see, and a session's locks go
-//! with it, so none of it is worth an entry in the log. When the lease is let go, what has changed
-//! since it came is written down before the release. A call that waits holds nothing: it keeps what
-//! it knows under a lease to read, and is tried again when that is recalled, since then somebody
-//! changes what is locked, or when something is unlocked here.
+//! Under the write lease no other client can see a change of locks, and a session's locks end with
+//! it. So such a change needs no entry in the log. Before the client releases the lease, it logs
+//! the changes since the lease came.
+//!
+//! A call that waits holds nothing. It keeps the conflicting locks under a lease to read. It is
+//! tried again when that lease is recalled, since another client is then changing the locks, or
+//! when a lock is released here.
 
 use crate::client::Client;
 use crate::waiting::{Need, Stop};
@@ -18,22 +20,22 @@ use namespace::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is known of a file's locks, if it has any or had when the lease came.
+/// Knowledge of a file's locks, if it has any or had when the lease came.
 #[derive(Debug, Default)]
 pub(crate) struct KnownLocks {
-    /// As they are.
+    /// The locks now.
     pub now: Arc<Locks>,
-    /// As the server has them, if that is otherwise.
+    /// The locks as the server has them, if they differ.
     pub written: Option<Arc<Locks>>,
 }
 
 impl KnownLocks {
-    /// As a grant tells them.
+    /// The locks as granted.
     pub fn told(locks: Locks) -> Option<Box<KnownLocks>> {
         (!locks.is_empty()).then(|| Box::new(KnownLocks { now: Arc::new(locks), written: None }))
     }
 
-    /// A change that was decided here is news to the server.
+    /// Changes a lock. If the change was decided here, the server does not know it yet.
     pub fn change(known: &mut Option<Box<KnownLocks>>, change: &LockChange, decided_here: bool) {
         let locks = known.get_or_insert_default();
         if decided_here {
@@ -42,14 +44,14 @@ impl KnownLocks {
             Arc::make_mut(written).change(change);
         }
         Arc::make_mut(&mut locks.now).change(change);
-        // Mostly what was locked is unlocked again, and it never happened.
+        // Mostly a lock is soon released. Then nothing is left to log.
         locks.written.take_if(|written| *written == locks.now);
         known.take_if(|locks| locks.now.is_empty() && locks.written.is_none());
     }
 }
 
 impl Client {
-    /// Locks or unlocks, at once or, with `wait`, when nobody is in the way any more.
+    /// Locks or unlocks, at once or, with `wait`, when no conflicting lock is left.
     pub(crate) fn lock(&mut self, file: FileId, change: LockChange, wait: bool) -> Result<Reply, Stop> {
         self.used(&file);
         match self.change_lock(&file, change) {
@@ -57,8 +59,8 @@ impl Client {
             decided => return decided.map(|()| Reply::Nothing),
         }
         if change.space == LockSpace::Flock {
-            // Who waits to raise a lock lets go of what it has first, or two of them would wait for
-            // each other (flock(2): "not guaranteed to be atomic").
+            // A process that waits to raise a flock drops its own first. Otherwise two such
+            // processes would wait for each other (flock(2): "not guaranteed to be atomic").
             self.change_lock(&file, LockChange { kind: None, ..change })?;
         } else if self.closes_a_circle(&file, &change) {
             return Err(Stop::Error(Error::Deadlock));
@@ -68,7 +70,7 @@ impl Client {
 
     fn change_lock(&mut self, file: &FileId, change: LockChange) -> Result<(), Stop> {
         let operation = Operation::Lock { file: file.clone(), change };
-        match decide(self.rules, &operation, &self.files) {
+        match decide(&operation, &self.files) {
             Verdict::Done { effects, .. } => {
                 self.unlocked |= !effects.is_empty() && change.kind != Some(LockKind::Write);
                 effects.iter().for_each(|effect| self.files.apply(effect, true));
@@ -81,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Whether nothing is known to be in the way of the change any more.
+    /// Whether no conflicting lock is known any more.
     pub(crate) fn is_unlocked(&self, file: &FileId, change: &LockChange) -> bool {
         match self.files.locks(file, Kind::Read) {
             Known::Used(locks) => locks.in_the_way(change).next().is_none(),
@@ -89,8 +91,8 @@ impl Client {
         }
     }
 
-    /// Whether those in the way wait themselves, in the end, for who asks: as far as owners on this
-    /// machine go. Across machines nobody looks.
+    /// Whether the holders of conflicting locks wait in turn for the caller. This covers owners on
+    /// this machine only. Across machines no server looks for circles.
     fn closes_a_circle(&self, file: &FileId, change: &LockChange) -> bool {
         let here = |file: &FileId, change: &LockChange| -> Vec<u64> {
             let Known::Used(locks) = self.files.locks(file, Kind::Read) else { return Vec::new() };
@@ -113,8 +115,7 @@ impl Client {
         false
     }
 
-    /// The lease on locks is about to go: what the server does not have yet goes into the log
-    /// before.
+    /// Logs the lock changes that the server does not have yet, before the lease on locks goes.
     pub(crate) fn write_down_locks(&mut self, now: Now, file: &FileId) {
         let Some(locks) = self.files.get_mut(file).and_then(|known| known.locks.as_mut()) else { return };
         let Some(written) = locks.written.take() else { return };
@@ -123,7 +124,7 @@ impl Client {
         }
     }
 
-    /// What this client knows of the locks of `file`, if it does. For tests and tools.
+    /// The locks of `file`, if this client knows them. For tests and tools.
     pub fn locks(&self, file: &FileId) -> Option<Arc<Locks>> {
         match self.files.locks(file, Kind::Read) {
             Known::Used(locks) => Some(locks),
@@ -131,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Whether this client may lock without asking. For tests and tools.
+    /// Whether this client may lock without a request. For tests and tools.
     pub fn locks_here(&self, file: &FileId) -> bool {
         self.files.holds(file, &Field::Locks, Kind::Write)
     }

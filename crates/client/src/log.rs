@@ -1,40 +1,40 @@
-//! The update log: what was decided here and is to be replayed at the server, and what was let go,
-//! in one FIFO.
+//! The update log: one FIFO of updates decided here, for replay at the server, and of releases.
 
 use ident::FileId;
 use lease::{Field, Released};
-use namespace::{Error, Operation, Rules};
+use namespace::{Error, Operation};
 use std::collections::VecDeque;
-use wire::{LogEntry, ToServer};
+use wire::{LogEntry, ToServer, Version};
 
-/// Entries of one message: the server decides each again, so a message must not hold up its other
-/// clients for long.
+/// Entries of one message. The server decides each entry again, and a message must not hold up its
+/// other clients for long.
 const ENTRIES_PER_MESSAGE: usize = 1_000;
-/// And so many bytes, about.
+/// Approximate bytes of one message.
 const BYTES_PER_MESSAGE: usize = 512 << 10;
-/// Entries that may wait for their acknowledgment before new updates have to wait too: no more than
-/// the server takes in within seconds, or what was done would not be durable when it is said to be.
+/// Entries that may wait for acknowledgment before new updates have to wait. The server must be
+/// able to apply them within seconds, or updates would be durable later than promised.
 const ENTRIES_MAX: usize = 64_000;
-/// And so many bytes, about.
+/// Approximate bytes of these.
 const BYTES_MAX: usize = 64 << 20;
 
-/// A file that lingers is forgotten within so many entries, or the server hears of it.
+/// If the front door does not forget a removed file within this many entries, the server learns
+/// that the file lingers.
 const FORGOTTEN_WITHIN: usize = 32;
 
-/// See the module.
+/// The entries that the server has not acknowledged.
 #[derive(Debug)]
 pub(crate) struct Log {
     /// Not yet acknowledged, in order, with their approximate sizes.
     entries: VecDeque<(LogEntry, usize)>,
-    /// What of these lets go of nothing that is held here, and only answers a recall: in which of
-    /// them, and what.
+    /// Releases in these entries that only answer a recall, of leases that are not held here: the
+    /// entry's number, and the release.
     answers: Vec<(u64, Released)>,
-    /// Sequence number of the first of them; numbers begin at 1.
+    /// The sequence number of the first entry. Numbers begin at 1.
     first: u64,
-    /// How many of them were sent.
+    /// The number of entries sent.
     sent: usize,
-    /// What was sent last is acknowledged when something rests on it, or with the server's next
-    /// tick.
+    /// The last message asked for no acknowledgment of its own. It comes when another answer needs
+    /// it, or with the server's next tick.
     unhurried: bool,
     /// Approximate bytes not yet sent.
     unsent_bytes: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Entries that are not acknowledged.
+    /// The number of unacknowledged entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -60,7 +60,7 @@ impl Log {
         }
     }
 
-    /// One whose first entry has this number, of which nothing was sent.
+    /// A log whose first entry has this number, with nothing sent.
     pub fn of(first: u64, entries: Vec<LogEntry>) -> Log {
         let mut log = Log { first, ..Log::new() };
         for entry in entries {
@@ -70,25 +70,24 @@ impl Log {
         log
     }
 
-    /// All that is not acknowledged, as it is to be said over the next connection, and the number
-    /// of its first entry.
+    /// All unacknowledged entries as the next connection needs them, and the number of the first.
     pub fn left(&mut self) -> (u64, Vec<LogEntry>) {
         self.rewind();
         (self.first, self.entries.iter().map(|(entry, _)| entry.clone()).collect())
     }
 
-    /// All of it counts as sent.
+    /// Counts all entries as sent.
     pub fn skip_sending(&mut self) {
         (self.sent, self.unsent_bytes) = (self.entries.len(), 0);
     }
 
-    /// Appends an update that was decided by `rules`; its sequence number.
-    pub fn push_update(&mut self, rules: Rules, operation: Operation) -> u64 {
+    /// Appends an update that was decided by `version`; its sequence number.
+    pub fn push_update(&mut self, version: Version, operation: Operation) -> u64 {
         let bytes = weight(&operation);
-        self.push(LogEntry::Update { rules: rules.number(), operation }, bytes)
+        self.push(LogEntry::Update { version, operation }, bytes)
     }
 
-    /// Appends something; its sequence number.
+    /// Appends an entry. Returns its sequence number.
     pub fn push(&mut self, entry: LogEntry, bytes: usize) -> u64 {
         self.entries.push_back((entry, bytes));
         self.unsent_bytes += bytes;
@@ -96,7 +95,7 @@ impl Log {
         self.last()
     }
 
-    /// Appends a release; `answers` is what of it lets go of nothing.
+    /// Appends a release. `answers` are its parts that release nothing.
     pub fn push_release(&mut self, released: Vec<Released>, answers: Vec<Released>) {
         let name = |field: &Field| match field {
             Field::Child(name) | Field::Xattr(name) => name.as_bytes().len(),
@@ -112,7 +111,7 @@ impl Log {
         self.first + self.entries.len() as u64 - 1
     }
 
-    /// All entries up to this one are durable at the server.
+    /// The sequence number of the last entry that is durable at the server.
     pub fn applied(&self) -> u64 {
         self.first - 1
     }
@@ -122,7 +121,7 @@ impl Log {
         self.first + self.sent as u64 - 1
     }
 
-    /// Whether something was not sent yet.
+    /// Whether an entry is unsent.
     pub fn has_unsent(&self) -> bool {
         self.sent < self.entries.len()
     }
@@ -137,8 +136,8 @@ impl Log {
         self.entries.len() >= ENTRIES_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// The next message, if something is unsent; or if all that was sent is to be acknowledged at
-    /// once (`answer`), and the server does not know that yet.
+    /// The next message, if an entry is unsent. Also an empty one, if `answer` asks for an
+    /// acknowledgment at once and the server does not know that yet.
     pub fn next_message(&mut self, answer: bool) -> Option<ToServer> {
         let first = self.first + self.sent as u64;
         let mut bytes = 0;
@@ -161,18 +160,18 @@ impl Log {
         Some(ToServer::Log { first, entries, answer })
     }
 
-    /// Nothing that was sent counts as sent: there is a new connection.
+    /// Counts no entry as sent, for a new connection.
     pub fn rewind(&mut self) {
         (self.sent, self.unsent_bytes, self.unhurried) = (0, self.bytes, false);
-        // Whoever asked for these flushes over the last connection may have forgotten; what it
-        // still waits for it asks for again, by numbers that may be the same.
+        // The server may have forgotten the flushes it requested over the last connection. It asks
+        // again for those that it still needs, by numbers that may be the same.
         for (entry, _) in &mut self.entries {
             if let LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. } = entry {
                 *entry = LogEntry::Flushed { number: 0 };
             }
         }
-        // So it may have forgotten a recall, and to let go of what is not held is a misdeed then.
-        // If it still waits it recalls again.
+        // The server may also have forgotten a recall. Then a release of a lease that is not held
+        // is a misdeed. If the server still needs the lease, it recalls it again.
         for (sequence, answer) in std::mem::take(&mut self.answers) {
             let at = sequence.checked_sub(self.first).and_then(|at| self.entries.get_mut(at as usize));
             if let Some((LogEntry::Release(released), _)) = at {
@@ -181,9 +180,10 @@ impl Log {
         }
     }
 
-    /// The entry `removed` took the last name of `file` while this client had it open, and was to
-    /// stay until that is over: it is over, and goes with the name after all. Not if the server has
-    /// been told otherwise, or may be told more of the file.
+    /// Turns the removal of an open file into its death. The entry `removed` took the last name of
+    /// `file`, which was to stay while open.
+    ///
+    /// Returns false if the server has been sent that entry, or if a later entry concerns the file.
     pub fn removes_at_once(&mut self, removed: u64, file: &FileId) -> bool {
         let Some(at) = removed.checked_sub(self.first).map(|at| at as usize) else { return false };
         let concerns = |(entry, _): &(LogEntry, usize)| match entry {
@@ -210,7 +210,7 @@ impl Log {
         }
     }
 
-    /// The updates that are not acknowledged, in order.
+    /// The unacknowledged updates, in order.
     pub fn updates(&self) -> impl Iterator<Item = &Operation> {
         self.entries.iter().filter_map(|(entry, _)| match entry {
             LogEntry::Update { operation, .. } => Some(operation),
@@ -218,7 +218,7 @@ impl Log {
         })
     }
 
-    /// Whether any release that is not acknowledged is such.
+    /// Whether any unacknowledged release satisfies `such`.
     pub fn any_release(&self, such: impl Fn(Released) -> bool) -> bool {
         self.entries.iter().any(|(entry, _)| match entry {
             LogEntry::Release(released) => released.iter().cloned().any(&such),
@@ -229,7 +229,7 @@ impl Log {
         })
     }
 
-    /// The server has all entries up to `through`. Those that it refused are given back.
+    /// Drops all entries up to `through`, which the server has. Returns those that it refused.
     pub fn acknowledge(&mut self, through: u64, rejected: &[(u64, Error)]) -> Vec<(Operation, Error)> {
         let mut refused = Vec::new();
         while self.first <= through && self.sent > 0 {
@@ -248,7 +248,7 @@ impl Log {
         refused
     }
 
-    /// What the updates that are not yet acknowledged were charged: bytes and files.
+    /// The charge for the unacknowledged updates: bytes and files.
     pub fn charged(&self) -> (u64, u64) {
         self.entries.iter().fold((0, 0), |(bytes, files), (entry, _)| match entry {
             LogEntry::Update { operation, .. } => {
@@ -260,7 +260,7 @@ impl Log {
     }
 }
 
-/// About how many bytes an entry takes in a message.
+/// The approximate bytes of an entry in a message.
 fn entry_weight(entry: &LogEntry) -> usize {
     match entry {
         LogEntry::Update { operation, .. } => weight(operation),
@@ -270,10 +270,10 @@ fn entry_weight(entry: &LogEntry) -> usize {
     }
 }
 
-/// About how many bytes an operation takes in a message, and never many fewer.
+/// The approximate bytes of an operation in a message, and never far too few.
 fn weight(operation: &Operation) -> usize {
     use namespace::{ContentChange, Place};
-    // Somebody may be in tens of thousands.
+    // A user may be in tens of thousands of groups.
     let groups = operation.cred().map_or(0, |cred| 5 * cred.groups.len());
     groups
         + match operation {
@@ -293,7 +293,8 @@ fn weight(operation: &Operation) -> usize {
 mod tests {
     use super::*;
 
-    /// A server that crashed may have forgotten who asked, and give the number to somebody else.
+    /// A server that crashed may have forgotten its request, and use the number again for another
+    /// one.
     #[test]
     fn an_answer_to_a_flush_counts_over_its_own_connection_only() {
         let mut log = Log::new();

@@ -1,4 +1,4 @@
-//! How knowledge grows and changes: effects of decided operations, grants, releases.
+//! Knowledge that grows and changes: by effects of decided operations, by grants and by releases.
 
 use crate::known::{Children, Files, KnownContent, KnownFile};
 use crate::locks::KnownLocks;
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileGrant, Values};
 
 impl Files {
-    /// Carries out an effect, as far as the fields it changes are known here. Of operations decided
-    /// here all are; of those that the server did for this client (shipped), some.
+    /// Carries out an effect on the fields that are known here. For an operation decided here all
+    /// of them are. For one that the server did for this client (shipped), some are.
     pub fn apply(&mut self, effect: &Effect, decided_here: bool) {
         match effect {
             Effect::Birth { file, attributes, content, target, times } => {
@@ -57,7 +57,7 @@ impl Files {
             Effect::Disposition { file, disposition } => {
                 self.edit(file, |known| known.disposition = disposition.clone().map(Box::new))
             }
-            // What no lease covers must not become known by the back door.
+            // A value without a lease must not become knowledge.
             Effect::Lock { file, change } if self.holds(file, &Field::Locks, Kind::Read) => {
                 self.edit(file, |known| KnownLocks::change(&mut known.locks, change, decided_here))
             }
@@ -78,7 +78,7 @@ impl Files {
     }
 
     fn children(&mut self, dir: &FileId, label: &Label, change: impl FnOnce(&mut Children)) {
-        // What no lease covers must not become known by the back door.
+        // A value without a lease must not become knowledge.
         if !self.holds(dir, &Field::Child(namespace::fold(label)), Kind::Read) {
             return;
         }
@@ -89,8 +89,8 @@ impl Files {
         });
     }
 
-    /// To a machine that may not look everywhere, what was moved away is gone; but it may be moved
-    /// back.
+    /// Makes granted files known again. A machine with rights on a subtree sees a file that was
+    /// moved out of it as gone. But the file may be moved back.
     pub fn revive(&mut self, grant: &FileGrant) {
         let bound = grant.values.children.iter().map(|(_, entry)| &entry.file);
         for file in bound.chain([&grant.file]) {
@@ -100,8 +100,8 @@ impl Files {
         }
     }
 
-    /// Takes a grant. What is known already is newer than what the server sends (its leases were
-    /// held all along, and updates may be on their way), so a value is only taken where there was
+    /// Takes a grant. A value that is known already is newer than the server's: its lease was held
+    /// all along, and updates may be on their way. So the client takes a value only where it has
     /// none.
     pub fn grant(&mut self, mut grant: FileGrant) {
         let known = self.0.entry(grant.file.clone()).or_default();
@@ -126,8 +126,7 @@ impl Files {
         }
         known.learn(grant.values);
         if !known.xattrs_complete {
-            // An attribute that is granted by name comes with its value, so one without does not
-            // exist.
+            // An attribute granted by name comes with its value. Without a value it does not exist.
             for (field, _) in grant.fields {
                 if let Field::Xattr(name) = field {
                     known.xattrs.entry(name).or_insert(None);
@@ -136,8 +135,8 @@ impl Files {
         }
     }
 
-    /// Lets go of leases, one after the other, and forgets what they gave knowledge of. Says what
-    /// was held of each.
+    /// Releases leases, one after the other, and forgets the values that they covered. Returns the
+    /// kind that was held of each.
     pub fn release(&mut self, leases: &[Released]) -> Vec<Option<Kind>> {
         let release = |released: &Released| {
             let known = self.get_mut(&released.file)?;
@@ -147,7 +146,7 @@ impl Files {
         };
         let held = leases.iter().map(release).collect();
         let mut labels: BTreeMap<&FileId, BTreeSet<&Label>> = BTreeMap::new();
-        // Who may only touch does not know.
+        // A client that may only touch a field does not know its value.
         let knows = |keep: Option<Kind>| keep.is_some_and(|keep| keep.covers(Kind::Read));
         for released in leases.iter().filter(|released| !knows(released.keep)) {
             match &released.field {
@@ -165,11 +164,12 @@ impl Files {
 }
 
 impl KnownFile {
-    /// With all labels go those that are held by name: if the grant of all was lost on its way, the
-    /// server took a name that was granted after it for one of all, and takes it back with them.
+    /// Releases one lease. With the lease on all labels go those on single ones. If the grant of
+    /// all was lost on its way, the server counted a name granted later as part of all, and recalls
+    /// both together.
     fn let_go(&mut self, released: &Released) {
-        // What may still be read of a change that the server has not heard of is seen by nobody
-        // until it has.
+        // A write-through change that the server has not confirmed stays invisible, even where the
+        // client may still read.
         let is_unheard = self.writes == Writes::Unheard && released.keep.is_some();
         if released.field == Field::Content && released.keep != Some(Kind::Write) && !is_unheard {
             self.writes = Writes::Back;
@@ -184,7 +184,7 @@ impl KnownFile {
         named.iter().for_each(|field| self.held.release(field, released.keep));
     }
 
-    /// What was known of `field` is no longer known.
+    /// Forgets the value of `field`.
     fn forget(&mut self, field: &Field) {
         match field {
             Field::Attributes => self.attributes = None,
@@ -201,14 +201,14 @@ impl KnownFile {
                 self.xattrs = BTreeMap::new();
             }
             Field::Locks => self.locks = None,
-            // A label is one of many, see [`Files::release`]. The others are read only under their
-            // leases, and learnt anew with the next.
+            // A label is one of many, see [`Files::release`]. The other fields are read only under
+            // their leases, and come anew with the next grant.
             Field::Child(_) | Field::Disposition | Field::Handles | Field::Mode(_) | Field::Path => {}
         }
     }
 
-    /// Leaves out of `values` what is known here better: the server may not have seen yet how it
-    /// went.
+    /// Removes from `values` the parts that this client knows better. The server may not have its
+    /// latest changes yet.
     fn keep_own(&self, values: &mut Values) {
         if let Some(children) = &self.children {
             let known = |folded: &Label| {
@@ -254,15 +254,15 @@ impl KnownFile {
         if let Some(head) = values.content {
             self.learn_content(head, values.inline, values.extents);
         }
-        // What no lease covers must not become known by the back door: it would still be here when
-        // a lease comes.
+        // A value without a lease must not become knowledge: it would still be here when a lease
+        // comes.
         let held = &self.held;
         for (name, value) in values.xattrs {
             if held.is_whole() || held.kind(&Field::Xattr(name.clone())).is_some() {
                 self.xattrs.entry(name).or_insert(Some(value));
             }
         }
-        // The server sends every attribute that an infinite lease covers along with it.
+        // With an infinite lease the server sends every attribute that the lease covers.
         self.xattrs_complete |= held.kind(&Field::Xattrs).is_some();
         values.children.retain(|(label, _)| {
             held.is_whole() || held.kind(&Field::Child(namespace::fold(label))).is_some()
@@ -306,8 +306,8 @@ impl KnownFile {
         if let Some(block) = reservation {
             children.add_integers(block);
         }
-        // A directory that is known completely is known better here than there, but for labels that
-        // were let go and come back: all others were left out.
+        // This client knows a complete directory better than the server does. Only labels that were
+        // released and come back are taken. All others were left out.
         if children.complete() {
             for (label, entry) in entries {
                 if !children.by_label.contains_key(&label) {
@@ -324,7 +324,7 @@ impl KnownFile {
         children.told.extend(told);
         children.through = children.through.max(through.unwrap_or(0));
         if children.complete() {
-            // From here on absence says that a label is unused.
+            // From here on the absence of a label says that it is unused.
             children.told = BTreeSet::new();
             children.by_label.retain(|_, entry| entry.is_some());
         }
@@ -343,7 +343,7 @@ impl KnownFile {
 
     fn set_content(&mut self, head: &ContentHead, change: &ContentChange) {
         match &mut self.content {
-            // Publications are made from what is open here; only times come from elsewhere
+            // Publications are made from the open content here. Only times come from elsewhere
             // (utimens).
             KnownContent::Open(content) => content.adopt(head),
             KnownContent::Head(known, inline) => {
@@ -377,8 +377,8 @@ mod tests {
         }
     }
 
-    /// The server thinks that the lease is held, whose grant was let go of when it came: so it
-    /// tells the value along with something else.
+    /// The server counts the lease as held, although this client released it on arrival. So it
+    /// reports the value along with another one.
     #[test]
     fn an_attribute_that_is_told_without_a_lease_is_not_known_when_the_lease_comes() {
         let mut files = Files(FxHashMap::default());

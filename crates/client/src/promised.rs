@@ -1,13 +1,15 @@
-//! Space that programs had set aside for ranges of files (posix_fallocate): it is taken out of the
-//! allowance, and no other write can have it, until it is written, cut off, or the file, its
-//! content's lease or the session has gone. So what was promised fits when the disk is full.
+//! Space that programs reserved for ranges of files (posix_fallocate).
+//!
+//! A promise is taken out of the allowance, so no other write can have the space. It ends when the
+//! range is written or cut off, or when the file, its content's lease or the session goes. So a
+//! promised write fits when the disk is full.
 
 use crate::client::Client;
 use ident::FileId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// By file: disjoint ranges that have no content yet, by where they begin.
+/// By file: disjoint promised ranges without content, by their starts.
 #[derive(Debug, Default)]
 pub(crate) struct Promised {
     files: BTreeMap<FileId, BTreeMap<u64, u64>>,
@@ -15,29 +17,29 @@ pub(crate) struct Promised {
 }
 
 impl Promised {
-    /// All of it.
+    /// All promised bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What is promised of `file`.
+    /// The promised bytes of `file`.
     pub fn of(&self, file: &FileId) -> u64 {
         self.files.get(file).map_or(0, |ranges| ranges.iter().map(|(from, to)| to - from).sum())
     }
 
-    /// Parts of `range` that are promised.
+    /// The promised parts of `range`.
     fn within(&self, file: &FileId, range: &Range<u64>) -> Vec<Range<u64>> {
         let ranges = self.files.get(file).into_iter().flatten();
         let cut = ranges.map(|(from, to)| range.start.max(*from)..range.end.min(*to));
         cut.filter(|part| part.start < part.end).collect()
     }
 
-    /// How much of `range` is promised.
+    /// The promised bytes of `range`.
     pub fn covers(&self, file: &FileId, range: &Range<u64>) -> u64 {
         self.within(file, range).iter().map(|part| part.end - part.start).sum()
     }
 
-    /// Of these ranges what is not promised yet.
+    /// The parts of these ranges that are not promised yet.
     pub fn lacks(&self, file: &FileId, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
         let mut lacks = Vec::new();
         for range in ranges {
@@ -55,13 +57,13 @@ impl Promised {
         lacks
     }
 
-    /// Promises a range, of which nothing is yet.
+    /// Promises a range, of which no part is promised yet.
     pub fn add(&mut self, file: &FileId, range: Range<u64>) {
         self.bytes += range.end - range.start;
         self.files.entry(file.clone()).or_default().insert(range.start, range.end);
     }
 
-    /// Nothing of `range` is promised any more; how much was.
+    /// Ends the promises of `range`. Returns how many bytes they were.
     pub fn take(&mut self, file: &FileId, range: &Range<u64>) -> u64 {
         let Some(ranges) = self.files.get_mut(file) else { return 0 };
         let touched: Vec<(u64, u64)> = ranges
@@ -89,7 +91,7 @@ impl Promised {
 }
 
 impl Client {
-    /// What was set aside for `range` is anybody's again.
+    /// Gives the space of `range` back to the allowance.
     pub(crate) fn break_promise(&mut self, file: &FileId, range: Range<u64>) {
         let bytes = self.promised.take(file, &range);
         self.give_back(bytes, 0);
@@ -102,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against one flag for each byte.
+        /// Compares with a model of one flag for each byte.
         #[test]
         fn what_is_promised_is_what_was_added_and_not_taken(
             steps in prop::collection::vec((any::<bool>(), 0_u64..2, 0_u64..40, 1_u64..20), 1..40)

@@ -1,5 +1,5 @@
-//! Getting content out: uploads of shares, publications in the log, folding of small synced writes,
-//! and the account of what is dirty.
+//! The way of content to the servers: uploads of shares, publications in the log, folding of small
+//! synced writes, and the account of dirty bytes.
 
 use crate::client::Client;
 use crate::known::KnownContent;
@@ -12,36 +12,37 @@ use namespace::{ContentChange, Error, Knowledge, Operation, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Dirty bytes of one file from which on uploading begins while the writer goes on.
+/// Dirty bytes of one file at which its upload begins while the writer goes on.
 const EARLY_BYTES: u64 = 8 << 20;
-/// Bytes in shares that are published and not acknowledged, from which on the log is flushed: all
-/// of them are kept here, too, since nobody else keeps them for this client should its session end.
+/// Published but unacknowledged bytes in shares at which the log is flushed. The host keeps all of
+/// these bytes too. No other place has them for this client if its session ends.
 const UNSETTLED_BYTES: u64 = 32 << 20;
-/// Likewise, how many ranges of it: each is an extent, or a hole, in one entry of the log.
+/// Dirty ranges of one file at which its upload begins. Each is an extent, or a hole, in one entry
+/// of the log.
 const EARLY_RUNS: usize = 4096;
 
-/// What is dirty, and what is on its way to the share servers.
+/// Dirty content, and uploads on their way to the share servers.
 #[derive(Debug, Default)]
 pub(crate) struct Publishing {
-    /// By our number: the content that it is of, if that is still known here, and the share.
+    /// By upload number: the file and content, if they are still known here, and the share.
     uploads: BTreeMap<u64, (Option<(FileId, u64)>, ShareId)>,
     next_upload: u64,
-    /// Files with bytes held in memory; since when dirty.
+    /// Files with bytes in memory, and since when these are dirty.
     files: FxHashMap<FileId, Held>,
     since: BTreeSet<(Time, FileId)>,
     held_bytes: u64,
-    /// Shares that are stored and stand in no publication yet: others of the same flush are still
-    /// under way.
+    /// Stored shares without a publication yet: other shares of the same flush are still under way.
     unpublished: FxHashMap<FileId, Vec<ShareId>>,
-    /// Shares that are stored and will stand in none.
+    /// Stored shares that no publication will name.
     pub unneeded: Vec<ShareId>,
-    /// Publications that are not acknowledged yet; and the last one of each file (by sequence
+    /// Publications that are not acknowledged yet, and the last one of each file (by sequence
     /// number).
     published: VecDeque<Published>,
     last: FxHashMap<FileId, u64>,
-    /// Since when the content was dirty that is under way of each file.
+    /// When the content that is under way became dirty, by file.
     flown: FxHashMap<FileId, Time>,
-    /// Bytes in shares of these: the host keeps them, too, until the server has the publication.
+    /// Bytes in the shares of these publications. The host keeps the bytes, too, until the server
+    /// has the publication.
     unsettled_bytes: u64,
     /// Shares whose bytes the host need not keep any more.
     pub settled: Vec<ShareId>,
@@ -53,7 +54,7 @@ struct Published {
     sequence: u64,
     file: FileId,
     shares: FxHashSet<ShareId>,
-    /// In those.
+    /// The bytes in `shares`.
     bytes: u64,
 }
 
@@ -64,7 +65,8 @@ struct Held {
 }
 
 impl Publishing {
-    /// Keeps account: `held` bytes of `file` are in memory, some of them `dirty`.
+    /// Updates the account: `held` bytes of `file` are in memory, and some are unpublished if
+    /// `dirty`.
     pub fn note(&mut self, file: &FileId, held: u64, dirty: bool, now: Time) {
         let before = self.files.get(file).copied().unwrap_or_default();
         let since = dirty.then(|| before.since.unwrap_or(now));
@@ -88,7 +90,7 @@ impl Publishing {
         usize::try_from(self.held_bytes).unwrap_or(usize::MAX)
     }
 
-    /// Since when `file` is dirty.
+    /// Since when `file` has been dirty.
     fn dirty_since(&self, file: &FileId) -> Option<Time> {
         self.files.get(file).and_then(|held| held.since)
     }
@@ -97,23 +99,22 @@ impl Publishing {
         self.since.first().map(|(time, _)| *time)
     }
 
-    /// Files of which something is held that is not published, in order.
+    /// Files with unpublished bytes in memory, in order.
     pub fn dirty_files(&self) -> impl Iterator<Item = &FileId> {
         let mut files: Vec<&FileId> = self.files.keys().collect();
         files.sort();
         files.into_iter()
     }
 
-    /// The content that was known of `file` is forgotten: uploads on their way are of none that
-    /// will be known again.
+    /// Forgets the content of `file`. Uploads under way belong to no known content from then on.
     pub fn orphan(&mut self, file: &FileId) {
         for (content, _) in self.uploads.values_mut() {
             content.take_if(|(of, _)| of == file);
         }
     }
 
-    /// All content is forgotten. Shares that were published stay as they are: the server may have
-    /// heard of that, and what is to be salvaged is in them.
+    /// Forgets all content. Published shares stay as they are: the server may have the publication,
+    /// and the salvage reads them.
     pub fn abandon(&mut self) {
         self.uploads.values_mut().for_each(|(content, _)| *content = None);
         let stored = std::mem::take(&mut self.unpublished).into_values().flatten();
@@ -126,12 +127,12 @@ impl Publishing {
         (self.last, self.flown, self.unsettled_bytes) = Default::default();
     }
 
-    /// Whether so much is published and not acknowledged that the log is to be flushed for it.
+    /// Whether unacknowledged publications have so many bytes that the log is to be flushed.
     pub fn is_much_unsettled(&self) -> bool {
         self.unsettled_bytes >= UNSETTLED_BYTES
     }
 
-    /// Nothing is dirty and nothing under way.
+    /// Whether nothing is dirty and nothing under way.
     pub fn is_idle(&self) -> bool {
         self.files.is_empty() && self.uploads.is_empty()
     }
@@ -143,8 +144,11 @@ impl Client {
         self.publishing.dirty_bytes().saturating_add(unsettled) < self.settings.dirty_bytes_max
     }
 
-    /// Begins to publish `file`'s dirty content. The barrier that is passed once that is in the
-    /// log; `None` if nothing is open. Up to `inline_max` bytes go into the log themselves.
+    /// Begins to publish the dirty content of `file`. Up to `inline_max` bytes go into the log
+    /// themselves.
+    ///
+    /// Returns a barrier that is passed once the content is in the log, or `None` if no content is
+    /// open.
     pub(crate) fn publish(
         &mut self,
         now: Now,
@@ -155,8 +159,8 @@ impl Client {
         let known = self.files.get_mut(file)?;
         let spread = known.spread();
         let KnownContent::Open(content) = &mut known.content else { return None };
-        // Who opened the file to write has asked; if somebody changes it now, who opens it next
-        // hears of that.
+        // The opener requested the policy when it opened the file to write. A change since then
+        // takes effect at the next open.
         spread.into_iter().for_each(|spread| content.set_spread(spread));
         let flush = content.flush(inline_max, &mut self.rng);
         let (barrier, held, dirty) = (content.barrier(), content.held_bytes(), content.is_dirty());
@@ -174,7 +178,7 @@ impl Client {
         Some(barrier)
     }
 
-    /// Begins to move what is inline of `file` into shares, if it is so much.
+    /// Begins to move the inline content of `file` into shares, if it has at least `bytes`.
     fn fold_from(&mut self, file: &FileId, bytes: u64, out: &mut Vec<Output>) {
         if let Some(KnownContent::Open(content)) = self.files.get_mut(file).map(|known| &mut known.content)
             && content.pending_inline_bytes() >= bytes
@@ -184,8 +188,8 @@ impl Client {
         }
     }
 
-    /// Of content that was dirty `since` then: the bound is that of what was written, not of how
-    /// long the way was.
+    /// Logs a publication of content that was dirty since `since`. The bound on its age begins with
+    /// the write, however long the upload took.
     fn log_publication(&mut self, since: Time, file: &FileId, publish: Publish) {
         let Publish { version, size, mtime, ctime, change } = publish;
         let (mut shares, mut bytes) = (FxHashSet::default(), 0);
@@ -238,7 +242,7 @@ impl Client {
             Some((file, id, known?))
         });
         let Some((file, id, KnownContent::Open(content))) = known else {
-            // Deleted, or cut off, while it was on its way.
+            // The content was deleted, or cut off, during its upload.
             if result.is_ok() {
                 self.publishing.unneeded.push(share);
             }
@@ -269,8 +273,7 @@ impl Client {
         }
     }
 
-    /// Whoever waits for `file` to be durable is told that it is not; its data stays dirty and is
-    /// tried again.
+    /// Fails the calls that wait for `file` to be durable. The data stays dirty and is tried again.
     fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
         let failed =
             |w: &crate::waiting::Waiting| w.flushed.as_ref().is_some_and(|files| files.contains_key(file));
@@ -282,8 +285,8 @@ impl Client {
         }
     }
 
-    /// The content of `file` may be read here still, and not be changed: what a fold under way
-    /// would publish is nothing to anybody, but no less a change.
+    /// Stops a fold of `file`, whose content this client may still read and no longer change. Its
+    /// publication would show no difference, but it is a change.
     pub(crate) fn stop_folding(&mut self, file: &FileId) {
         let Some(KnownContent::Open(content)) = self.files.get_mut(file).map(|known| &mut known.content)
         else {
@@ -294,8 +297,8 @@ impl Client {
         self.publishing.unneeded.extend(unneeded);
     }
 
-    /// Whether what was flushed of `file` up to `barrier` is in the log (or of no interest any
-    /// more).
+    /// Whether the content of `file` up to `barrier` is in the log, or is not needed there any
+    /// more.
     pub(crate) fn has_published(&self, file: &FileId, barrier: u64) -> bool {
         match self.files.get(file).map(|known| &known.content) {
             Some(KnownContent::Open(content)) => content.passed(barrier),
@@ -303,7 +306,7 @@ impl Client {
         }
     }
 
-    /// Has all of `file`'s content in the log before an entry that depends on it.
+    /// Puts all content of `file` into the log before an entry that depends on it.
     pub(crate) fn publish_before(
         &mut self,
         now: Now,
@@ -318,7 +321,7 @@ impl Client {
         }
     }
 
-    /// Begins uploading a file that is being written at length.
+    /// Begins to upload a file with a long run of writes.
     pub(crate) fn publish_early(&mut self, now: Now, file: &FileId, out: &mut Vec<Output>) {
         if let Some(KnownContent::Open(content)) = self.files.get(file).map(|known| &known.content)
             && (content.dirty_bytes() >= EARLY_BYTES || content.dirty_runs() >= EARLY_RUNS)
@@ -327,7 +330,7 @@ impl Client {
         }
     }
 
-    /// Publishes everything; the barriers of what is not in the log yet.
+    /// Publishes everything. Returns the barriers of content that is not in the log yet.
     pub(crate) fn publish_all(&mut self, now: Now, out: &mut Vec<Output>) -> BTreeMap<FileId, u64> {
         let files: Vec<FileId> = self.publishing.dirty_files().cloned().collect();
         let mut barriers = BTreeMap::new();
@@ -339,13 +342,13 @@ impl Client {
         barriers
     }
 
-    /// So long content is dirty before it is published: its upload takes a while, and what it is of
-    /// is on its way with everything else.
+    /// The age at which dirty content is published, ms. Its upload takes a while, and it is to
+    /// leave together with the log.
     pub(crate) fn publish_after_ms(&self) -> u64 {
         self.settings.flush_after_ms / 2
     }
 
-    /// Publishes what has been dirty for long enough.
+    /// Publishes content that is dirty for long enough.
     pub(crate) fn publish_old(&mut self, now: Now, out: &mut Vec<Output>) {
         let publish_after_ms = self.publish_after_ms();
         while let Some((since, file)) = self.publishing.since.first().cloned()
@@ -354,7 +357,7 @@ impl Client {
             if self.publish(now, &file, LAZY_BYTES_MAX, out).is_none() {
                 self.forget_content(&file);
             }
-            // What cannot go out yet (queued behind an upload) is not to be tried again in this
+            // Content that cannot go out yet (queued behind an upload) is not tried again in this
             // pass.
             if self.publishing.since.remove(&(since, file.clone()))
                 && let Some(held) = self.publishing.files.get_mut(&file)
@@ -365,15 +368,15 @@ impl Client {
         }
     }
 
-    /// A deleted file has nothing to publish any more.
+    /// Forgets the dirty content of a deleted file.
     pub(crate) fn forget_content(&mut self, file: &FileId) {
         self.publishing.note(file, 0, false, Time::default());
         self.publishing.flown.remove(file);
         self.publishing.unneeded.extend(self.publishing.unpublished.remove(file).unwrap_or_default());
     }
 
-    /// The last handle was closed: content need not stay in memory, once the server has it; nor in
-    /// its rows, if that is more than anybody in a hurry leaves there.
+    /// Takes the close of the last handle. Content leaves memory once the server has it. Inline
+    /// content beyond `URGENT_BYTES_MAX` leaves the server's rows as well.
     pub(crate) fn shut(&mut self, file: &FileId, out: &mut Vec<Output>) {
         if self.files.holds(file, &Field::Content, Kind::Write) {
             self.fold_from(file, URGENT_BYTES_MAX + 1, out);
@@ -383,15 +386,14 @@ impl Client {
         }
     }
 
-    /// The server has all log entries up to `through`.
+    /// Settles publications that the server has: all log entries up to `through`.
     pub(crate) fn settle_content(&mut self, through: u64) {
         while self.publishing.published.front().is_some_and(|published| published.sequence <= through) {
             let Some(published) = self.publishing.published.pop_front() else { break };
             let Published { sequence, file, shares, bytes } = published;
             self.publishing.unsettled_bytes -= bytes;
             self.publishing.settled.extend(shares);
-            // While a later publication is under way the server's extents are not yet what they are
-            // here.
+            // While a later publication is under way, the server's extents differ from those here.
             if self.publishing.last.get(&file) == Some(&sequence) {
                 self.publishing.last.remove(&file);
                 self.close_content(&file);
@@ -399,8 +401,8 @@ impl Client {
         }
     }
 
-    /// Forgets all but the head of content that nobody has open and that the server has as it is
-    /// here. The kernel keeps the pages; a later publication comes by here again.
+    /// Forgets all but the head of content that no program has open and that the server has as it
+    /// is here. The kernel keeps the pages. After a later publication this is called again.
     fn close_content(&mut self, file: &FileId) {
         let Some(known) = self.files.get_mut(file) else { return };
         if let KnownContent::Open(content) = &known.content
@@ -431,7 +433,7 @@ mod tests {
         assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
     }
 
-    /// The share server has all that it was to store.
+    /// Answers all uploads as a share server that has stored them.
     fn stores(client: &mut Client, ms: u64, out: &mut Vec<Output>) {
         let uploads: Vec<Upload> = out
             .iter()
@@ -447,8 +449,7 @@ mod tests {
         matches!(entry, LogEntry::Update { operation: Operation::Publish { .. }, .. })
     }
 
-    /// The host ticks when it is due, and storing takes a second: by five seconds all has been
-    /// sent.
+    /// The host ticks on time, and storing takes a second. All has been sent within five seconds.
     #[test]
     fn content_is_on_its_way_when_its_name_is() {
         for bytes in [10, 1 << 20] {
@@ -471,8 +472,8 @@ mod tests {
         }
     }
 
-    /// What it has of the names comes and goes again, until the server is to do the rename: not
-    /// before the content is in the log, and that goes first.
+    /// Grants of the names come and are recalled, until the server is to do the rename. The content
+    /// is in the log before that, and the log goes first.
     #[test]
     fn the_server_renames_nothing_before_the_content_is_in_the_log() {
         for bytes in [10, 1 << 20] {
@@ -508,7 +509,7 @@ mod tests {
                 assert_eq!(asked(&out), None, "{out:?}");
                 stores(&mut client, 5, &mut out);
             }
-            // Below goes what nothing is held of.
+            // Front doors revoke the names without a lease.
             let gone = out.iter().find_map(|output| match output {
                 Output::Yield { number, .. } => Some(*number),
                 _ => None,
@@ -526,7 +527,7 @@ mod tests {
         }
     }
 
-    /// Until the server has what refers to them the host keeps the bytes.
+    /// The host keeps the bytes until the server has the publication.
     #[test]
     fn what_was_stored_is_settled_when_its_publication_is_acknowledged() {
         let (mut client, file) = writer(1 << 30);

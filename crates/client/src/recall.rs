@@ -1,4 +1,4 @@
-//! Giving back what others need.
+//! Recalls: revoking, publishing and releasing the leases that other clients need.
 
 use crate::client::Client;
 use crate::known::KnownContent;
@@ -8,40 +8,41 @@ use lease::{Field, Kind, Label, Released};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::LogEntry;
 
-/// Times that content which was written anew while its pages were dropped is published and dropped
-/// again, before writers have to wait.
+/// How often content that was written while its pages were dropped is published and dropped again.
+/// After that writers have to wait.
 const ROUNDS_MAX: u8 = 2;
 
-/// A lease that is to be let go and still held.
+/// A lease that is to be released and is still held.
 #[derive(Debug)]
 pub(crate) struct Yielding {
     released: Released,
-    /// It was recalled: the server waits for an answer, also if by then it is no longer held.
+    /// The server recalled the lease and waits for an answer, even if the client no longer holds it
+    /// by then.
     is_recalled: bool,
-    /// How often what was handed out below has been dropped for it.
+    /// How often front doors have dropped their pages for it.
     rounds: u8,
 }
 
 /// A report of content that waits for it to be published.
 #[derive(Debug)]
 pub(crate) struct Flushing {
-    /// The server's name for it.
+    /// The server's number for it.
     pub number: u64,
     pub file: FileId,
-    /// From then on it is to be written through, if it may be.
+    /// The file is to be in write-through mode from then on, if it may be.
     pub through: bool,
 }
 
-/// What is on its way back.
+/// Leases on their way back to the server.
 #[derive(Debug, Default)]
 pub(crate) struct Yields {
-    /// Waits for content to be published.
+    /// Leases that wait for content to be published.
     publishing: Vec<Yielding>,
-    /// Waits for what was handed out below to go.
+    /// Leases that wait for front doors to revoke them, by the number of the revocation.
     dropping: BTreeMap<u64, Vec<Yielding>>,
-    /// Reports that wait for that.
+    /// Reports that wait for a revocation.
     reporting: BTreeMap<u64, Flushing>,
-    /// Requests that wait for that: their numbers.
+    /// Requests that wait for a revocation: their numbers.
     pub shipping: BTreeMap<u64, u64>,
 }
 
@@ -50,22 +51,26 @@ impl Yields {
         self.publishing.iter().chain(self.dropping.values().flatten())
     }
 
-    /// Whether writers of `file` have to wait until its content is let go: nobody else would ever
-    /// get it otherwise. Not while its pages are being dropped, unless that has been in vain
-    /// before: a write holds them locked until it is answered.
+    /// Whether writers of `file` have to wait until its content is released. Otherwise no other
+    /// client would ever get it.
+    ///
+    /// Writers go on while the pages are being dropped for the first times: a write holds its pages
+    /// locked until it is answered.
     pub(crate) fn holds_up_writes(&self, file: &FileId) -> bool {
         let of_file = |y: &&Yielding| y.released.field == Field::Content && y.released.file == *file;
         self.publishing.iter().any(|y| of_file(&y))
             || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
     }
 
-    /// Over a new connection the server asks again for the reports that it still wants.
+    /// Forgets the reports. Over a new connection the server asks again for those that it still
+    /// wants.
     pub(crate) fn forget_reports(&mut self) {
         self.reporting.clear();
     }
 
-    /// Recalls. Who was told before to let go of the same down to something else is told to let go
-    /// of both now; and over a new connection what is not answered is told again.
+    /// Takes recalls. A recall replaces an earlier one of the same lease that kept something else.
+    /// Over a new connection the server repeats unanswered recalls, and a repetition changes
+    /// nothing.
     fn recall(&mut self, mut due: Vec<Released>) {
         let told: BTreeSet<&Released> =
             self.all().filter(|y| y.is_recalled).map(|yielding| &yielding.released).collect();
@@ -75,7 +80,7 @@ impl Yields {
         self.begin(due, true);
     }
 
-    /// Nobody has asked for these.
+    /// Adds releases that no other client has asked for.
     fn offer(&mut self, mut due: Vec<Released>) {
         let leases: BTreeSet<(&FileId, &Field)> = self.all().map(|y| lease(&y.released)).collect();
         due.retain(|released| !leases.contains(&lease(released)));
@@ -86,8 +91,9 @@ impl Yields {
         self.publishing.extend(due.into_iter().map(|released| Yielding { released, is_recalled, rounds: 0 }));
     }
 
-    /// This was let go unasked, and with it what was recalled of the same: the server takes that
-    /// for its answer, and expects no other. Whether anything was recalled.
+    /// Drops the pending releases that `released` covers, which this client released unasked. The
+    /// server takes these for the answers to its recalls, and expects no other. Returns whether any
+    /// of them was recalled.
     pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
         let recalled = |yields: &Yields| yields.all().filter(|y| y.is_recalled).count();
         let before = recalled(self);
@@ -102,7 +108,7 @@ impl Yields {
         self.dropping.values_mut().for_each(|dropping| dropping.retain(|y| keep(&y.released)));
     }
 
-    /// The session is over: nobody wants any of it back.
+    /// Forgets everything at the end of a session.
     pub(crate) fn clear(&mut self) {
         *self = Yields::default();
     }
@@ -112,7 +118,8 @@ fn lease(released: &Released) -> (&FileId, &Field) {
     (&released.file, &released.field)
 }
 
-/// Whether a release answers a recall: it is of the same lease, and keeps no more than may be kept.
+/// Whether a release answers a recall. It is of the same lease, and keeps no more than the recall
+/// allows.
 pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
     lease(released) == lease(recalled)
         && released.keep.and_then(|kind| kind.within(recalled.keep)) == released.keep
@@ -129,10 +136,12 @@ impl Client {
         self.yield_recalled(now, out);
     }
 
-    /// Names of `dir` that are held one by one, because others work there, too, are to go together
-    /// when there are many: the server reads and writes them all with whatever is asked of the
-    /// directory. Whoever needs one again asks for it. They go as if they were recalled, once
-    /// whoever waits for one of them has been tried.
+    /// Releases all single names of `dir` if they are too many. The client holds them one by one
+    /// because other clients work there, too.
+    ///
+    /// The server reads and writes all of these names with each request on the directory. A call
+    /// that needs one again asks for it. The names go as if they were recalled, after the calls
+    /// that wait for one of them have been tried.
     pub(crate) fn let_go_of_names(&mut self, dir: &FileId) {
         let Some(known) = self.files.get(dir) else { return };
         if known.held.named().count() > self.settings.names_max {
@@ -143,9 +152,9 @@ impl Client {
         }
     }
 
-    /// Lets go of what is to go: first nothing that it covered may be unpublished, then what was
-    /// handed out below has to go, and then the log is flushed up to the release, which stands
-    /// behind every update that used the lease.
+    /// Moves the releases on. Content under the lease is published first. Then front doors revoke
+    /// their cached values. Then the log is flushed up to the release, which stands behind every
+    /// update that used the lease.
     pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
         let (mut ready, mut dropping, mut what) = (Vec::new(), Vec::new(), Vec::new());
         for mut yielding in std::mem::take(&mut self.yields.publishing) {
@@ -169,8 +178,8 @@ impl Client {
         self.finish_flushes(now, out);
     }
 
-    /// What was handed out below has gone. What was written meanwhile is published first, and goes
-    /// as well.
+    /// Takes the end of the revocation `number`. Content written meanwhile is published first, and
+    /// its pages go as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
         self.evict_picked(now, number);
         if let Some(report) = self.yields.reporting.remove(&number) {
@@ -203,17 +212,19 @@ impl Client {
         }
     }
 
-    /// Whether a recall of what is not held is answered by what is in the log, or on its way to the
-    /// server. It had not seen that when it told: whatever it granted after that came after the
-    /// acknowledgment. So it expects no other answer, and takes a second for letting go of what is
-    /// not held.
+    /// Whether a release in the log, or on its way to the server, answers a recall of a lease that
+    /// is not held.
+    ///
+    /// The server recalled before it saw that release. A grant made after it would have come after
+    /// its acknowledgment. So the server expects no other answer, and counts a second one as a
+    /// release of a lease that is not held.
     fn is_answered(&self, recalled: &Released) -> bool {
         !self.holds_more(recalled)
             && self.is_letting_go(&recalled.file)
             && self.log.any_release(|released| answers(&released, recalled))
     }
 
-    /// Whether more is held than is to be kept.
+    /// Whether the client holds more than it may keep.
     fn holds_more(&self, released: &Released) -> bool {
         let held = self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
         held.and_then(|kind| kind.within(released.keep)) != held
@@ -243,7 +254,7 @@ impl Client {
         self.answer_flushes(flushed, out);
     }
 
-    /// A report: what is pending of the field goes to the server, the lease stays.
+    /// Prepares a report: pending changes of the field go to the server, and the lease stays.
     pub(crate) fn on_flush(
         &mut self,
         now: Now,
@@ -261,10 +272,10 @@ impl Client {
         self.answer_flushes(vec![LogEntry::Flushed { number }], out);
     }
 
-    /// The same of content, which may have to be published first.
+    /// Prepares a report of content, which may have to be published first.
     pub(crate) fn on_flush_content(&mut self, now: Now, report: Flushing, out: &mut Vec<Output>) {
         if self.may_be_mapped(&report.file) {
-            // What a program has changed in pages that it has mapped we are told when those are
+            // The client learns changes that a program made in mapped pages only when these are
             // dropped.
             let number = self.number();
             out.push(Output::Yield { number, what: vec![Invalidation::Pages(report.file.clone())] });
@@ -284,17 +295,17 @@ impl Client {
         }
     }
 
-    /// What was handed out below under the lease and goes with it.
+    /// The item that front doors revoke when the lease goes.
     fn below(&self, released: &Released) -> Option<Invalidation> {
         let file = released.file.clone();
         match &released.field {
-            // Pages that a program may have mapped to write to must not be written to any more: the
-            // next read asks for that anew.
+            // A program must not write to mapped pages any more. The next read requests them anew.
             Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
                 Some(Invalidation::Pages(file))
             }
-            // A machine that may still read is told nothing new by what others read, unless the
-            // server has just done something for it. Trap: one that keeps `Touch` may not read.
+            // A machine that may still read keeps its cached values, because other machines only
+            // read from now on. It revokes them if the server is just changing the field for it.
+            // Trap: a machine that keeps `Touch` may not read.
             field
                 if released.keep.is_some_and(|keep| keep.covers(Kind::Read))
                     && !self.is_lease_in_doubt(&file, field) =>
@@ -319,8 +330,8 @@ mod tests {
     use lease::Open;
     use wire::{FileGrant, ToClient, Values};
 
-    /// Who holds four names of a directory by leases of their own, where two are many; and the
-    /// number by which it is to be told that they are gone below.
+    /// A client that holds four single names of a directory, where two are many. Also the number of
+    /// their revocation.
     fn crowded(dir: &FileId) -> (Client, u64) {
         let (mut client, mut out) =
             (Client::new(Settings { names_max: 2, ..Settings::new([0; 32]) }), Vec::new());
@@ -335,13 +346,13 @@ mod tests {
             let granted = ToClient::Granted { number, grants: vec![grant], gone: Vec::new() };
             client.handle(at(number), Input::Message(granted), &mut out);
         }
-        // What the kernel has of them is taken back first.
+        // The kernel's entries are revoked first.
         let [(number, 4)] = yields(&out)[..] else { panic!("{out:?}") };
         assert_eq!(client.files.get(dir).unwrap().held.named().count(), 4);
         (client, number)
     }
 
-    /// What is to go below: by which number, and how much.
+    /// The revocations in `out`: number, and how many items.
     fn yields(out: &[Output]) -> Vec<(u64, usize)> {
         let of = |output: &Output| match output {
             Output::Yield { number, what } => Some((*number, what.len())),
@@ -377,7 +388,7 @@ mod tests {
         let last = client.log.last();
         client.handle(at(5), Input::Yielded { number }, &mut out);
         assert_eq!(client.log.last(), last, "the server would take that for a misdeed");
-        // Of a recall it waits for the answer, though that is the same again.
+        // The server waits for an answer to a recall, although it is the same release again.
         let (mut client, number) = crowded(&dir);
         let one = Released { file: dir.clone(), field: Field::Child(Label::new(b"a").unwrap()), keep: None };
         out.clear();
@@ -389,8 +400,8 @@ mod tests {
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0);
     }
 
-    /// Several may touch a directory's times at once, and then none of them may read them: the
-    /// kernel would go on showing what they were.
+    /// Several clients may touch a directory's times at once, and then none of them may read the
+    /// times. The kernel would go on showing old ones.
     #[test]
     fn times_that_may_only_be_touched_are_taken_back_below() {
         for (keep, goes) in [(None, true), (Some(Kind::Touch), true), (Some(Kind::Read), false)] {
@@ -413,8 +424,8 @@ mod tests {
         }
     }
 
-    /// What a program writes to a file that it cannot have mapped we are told at once: a report of
-    /// that waits for nobody below.
+    /// The client sees at once what a program writes to a file that it cannot have mapped. A report
+    /// of such a file waits for no front door.
     #[test]
     fn what_may_be_mapped_to_write_is_taken_back_before_it_is_told() {
         for (open, drops) in [(Open::posix(false, true), false), (Open::posix(true, true), true)] {

@@ -1,6 +1,8 @@
-//! Handles that outlive a session: programs do not know of sessions, so what they have open is
-//! opened anew in the next one, in the background. What is gone is gone; what others have opened so
-//! that it does not go together stays without a handle that anybody sees.
+//! Handles that outlive a session.
+//!
+//! Programs do not know of sessions. So the client opens their files again in the next session, in
+//! the background. A file that is gone stays gone. A file that other clients have open with
+//! conflicting modes stays without a handle that others see.
 
 use crate::client::Client;
 use crate::handles::Handles;
@@ -10,10 +12,10 @@ use ident::FileId;
 use lease::Open;
 use namespace::{Cred, Error, Operation};
 
-/// Files that are opened anew at a time.
+/// The number of files that are opened again at a time.
 const AT_A_TIME: usize = 64;
 
-/// Handles of a file that are from a session that is over.
+/// Handles of a file from an earlier session.
 #[derive(Debug)]
 pub(crate) struct Reopening {
     handles: Handles,
@@ -22,16 +24,16 @@ pub(crate) struct Reopening {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Its turn has not come.
+    /// The file waits for its turn.
     Later,
-    /// Under way.
+    /// The request is under way.
     Asked,
-    /// Others have it open so that these cannot be.
+    /// Other clients have the file open with conflicting modes.
     Refused,
 }
 
 impl Client {
-    /// What is open now is to be opened anew, if it is not closed before.
+    /// Keeps the open handles, to open them again unless they are closed before.
     pub(crate) fn keep_handles(&mut self) {
         for reopening in self.reopening.values_mut() {
             reopening.state = State::Later;
@@ -46,7 +48,7 @@ impl Client {
         }
     }
 
-    /// Begins to open what has not been tried, as far as that is not too much at a time.
+    /// Begins to open files that were not tried, up to a limit at a time.
     pub(crate) fn reopen_some(&mut self, now: Now, out: &mut Vec<Output>) {
         let asked = self.reopening.values().filter(|reopening| reopening.state == State::Asked).count();
         let later = self.reopening.iter().filter(|(_, reopening)| reopening.state == State::Later);
@@ -64,8 +66,8 @@ impl Client {
         }
     }
 
-    /// One try at opening a file anew: all its handles at once, in the name of nobody, since who
-    /// opened them had the permission.
+    /// One try at opening a file again, with all its handles at once. No user is named, since the
+    /// openers had the permission.
     pub(crate) fn reopen(&mut self, now: Now, file: &FileId) -> Result<Reply, Stop> {
         let Some(reopening) = self.reopening.get(file) else { return Ok(Reply::Nothing) };
         let (open, own) = (reopening.handles.own(), self.own(file));
@@ -76,7 +78,7 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    /// A file was opened anew, or will not be.
+    /// Takes the result of opening a file again.
     pub(crate) fn reopened(
         &mut self,
         now: Now,
@@ -86,7 +88,7 @@ impl Client {
     ) {
         match result {
             Ok(_) => {}
-            // Its handles are to be closed like any others, and count for nothing until then.
+            // These handles are closed like any others, and count for nothing until then.
             Err(Error::SharingViolation | Error::DeletePending) => {
                 if let Some(reopening) = self.reopening.get_mut(file) {
                     reopening.state = State::Refused;
@@ -97,8 +99,8 @@ impl Client {
         self.reopen_some(now, out);
     }
 
-    /// Closes a handle that is from a session that is over, if there is such a one. Which of
-    /// several like it is meant nobody can say, nor does it matter.
+    /// Closes a handle from an earlier session, if there is one with these modes. Which of several
+    /// equal handles the program means is unknown and does not matter.
     pub(crate) fn close_lost(&mut self, file: &FileId, open: Open) -> bool {
         let Some(reopening) = self.reopening.get_mut(file).filter(|lost| lost.handles.has(open)) else {
             return false;

@@ -1,5 +1,6 @@
-//! What the server tells without a lease, since it passes to and fro between machines: good for the
-//! one question that asked, and for nobody to keep (docs/internals/leases.md, "Reports").
+//! Values that the server reports without a lease, because they ping-pong between machines. A
+//! report is good for the one call that asked, and no cache keeps it (docs/internals/leases.md,
+//! "Reports").
 
 use crate::client::Client;
 use crate::waiting::{Need, Stop, Waiting, WaitingFor};
@@ -10,27 +11,27 @@ use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operatio
 use rustc_hash::FxHashMap;
 use wire::FileGrant;
 
-/// For so long after its content was recalled or reported a file counts as one that passes to and
-/// fro, ms.
+/// The time after a recall or report of its content within which a file counts as ping-ponging, ms.
 const PASSING_MS: u64 = 10_000;
-/// Recalls of a file's content, each within that time of the last, until it does.
+/// The number of recalls of a file's content, each within that time of the last, from which the
+/// file ping-pongs.
 const PASSES: u8 = 2;
-/// Of what another machine wrote no longer ago than this more is to be expected, seconds.
+/// For this long after a write of another machine, more writes of it are to be expected, seconds.
 const FRESH_SECS: u64 = 60;
-/// Such files that are remembered.
+/// The number of files remembered.
 const PASSING_MAX: usize = 4096;
 
-/// Files whose content was recalled or reported lately, or read past the kernel's pages.
+/// Files with content that was recalled or reported lately, or read past the kernel's pages.
 #[derive(Debug, Default)]
 pub(crate) struct Passing(FxHashMap<FileId, Passed>);
 
 #[derive(Debug)]
 struct Passed {
-    /// When last.
+    /// The last recall or report.
     at: Time,
-    /// How often it was recalled.
+    /// How often the content was recalled.
     recalls: u8,
-    /// Which version was read so.
+    /// The version that was read past the kernel's pages.
     read: Option<u64>,
 }
 
@@ -53,9 +54,9 @@ impl Passing {
         Some(self.0.entry(file.clone()).or_insert(Passed { at: now, recalls: 0, read: None }))
     }
 
-    /// This content of `file` was read past the kernel's pages.
+    /// Notes that this content of `file` was read past the kernel's pages.
     pub fn note_read(&mut self, now: Time, file: &FileId, head: &ContentHead) {
-        // Of what is larger pages are kept in any case.
+        // The kernel keeps pages of larger content in any case.
         if is_small(head)
             && let Some(passed) = self.entry(now, file)
         {
@@ -67,29 +68,30 @@ impl Passing {
         self.0.get(file).is_some_and(|passed| passed.read == Some(version))
     }
 
-    /// Whether the content of `file` passes to and fro: it is better asked for each time than kept
-    /// below.
+    /// Whether the content of `file` ping-pongs. Then each read is better sent to the server than
+    /// served from the kernel's pages.
     pub fn has(&self, now: Time, file: &FileId) -> bool {
         let passes = |it: &Passed| it.recalls >= PASSES && now.ms_since(it.at) < PASSING_MS;
         self.0.get(file).is_some_and(passes)
     }
 }
 
-/// Whether content is told with its head.
+/// Whether content comes with its head.
 fn is_small(head: &ContentHead) -> bool {
     head.size <= INLINE_BYTES_MAX as u64
 }
 
 impl Call {
-    /// Whether one report of values that were so once is all that it takes to answer it, and nobody
-    /// keeps the answer if it says so. Content takes shares, which a lease keeps; and so does a
-    /// lease what was looked up. Trap: what takes two questions is never answered by reports, since
-    /// the first is gone when the second comes: a directory's parent and what stat shows of that.
+    /// Whether one report of values answers the call, and no cache keeps the reply if it says so.
+    ///
+    /// Content takes shares, which a lease keeps. A file that was looked up is kept by a lease,
+    /// too. Trap: a call that takes two requests is never answered by reports, since the first is
+    /// gone when the second comes. A directory's parent and that parent's stat are such a pair.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self, Call::Stat { .. } | Call::Glance { .. } | Call::Access { .. })
     }
 
-    /// Whether nobody keeps the answer if it says so: then what passes to and fro may be told
+    /// Whether no cache keeps the reply if it says so. Then a field that ping-pongs may be reported
     /// instead of leased.
     pub(crate) fn takes_report(&self) -> bool {
         match self {
@@ -101,8 +103,8 @@ impl Call {
 }
 
 impl Client {
-    /// The content of `file` was recalled. Of what is larger than can be told pages are worth
-    /// keeping, however short.
+    /// Notes a recall of the content of `file`. For content too large for a report, pages are worth
+    /// keeping, however briefly.
     pub(crate) fn note_passing(&mut self, now: Now, file: &FileId) {
         let head = self.files.get(file).and_then(|known| known.content.head());
         if head.is_some_and(|head| is_small(&head)) {
@@ -110,11 +112,12 @@ impl Client {
         }
     }
 
-    /// Whether reads through a handle that is opened now are better asked for each time than kept
-    /// below: the file passes to and fro, or may come to, since another machine wrote it lately and
-    /// this one has not read that yet. The kernel must be told when the handle is opened, and
-    /// programs that talk to each other through a file keep it open. What is opened to be read once
-    /// more is worth keeping: its bytes are not kept here.
+    /// Whether reads through a handle that is opened now should go past the kernel's pages.
+    ///
+    /// The file ping-pongs, or may begin to: another machine wrote it lately, and this one has not
+    /// read that version yet. The kernel must know this when the handle is opened, and programs
+    /// that talk to each other through a file keep it open. Pages of a file that is opened again
+    /// and read once more are worth keeping, because the client does not keep the bytes.
     pub(crate) fn passes(&self, now: Now, file: &FileId) -> bool {
         let is_fresh = |head: ContentHead| {
             let is_recent = now.wall.secs.abs_diff(head.mtime.secs) < FRESH_SECS;
@@ -126,7 +129,7 @@ impl Client {
                 && matches!(self.files.content(file, Kind::Read), Known::Used(head) if is_fresh(head))
     }
 
-    /// The values that the question `number` is about.
+    /// Takes the values that answer the request `number`.
     pub(crate) fn on_reported(&mut self, now: Now, number: u64, values: Vec<FileGrant>) {
         self.requests.answered(number);
         for grant in values.iter().filter(|grant| grant.values.content.is_some_and(|head| is_small(&head))) {
@@ -140,9 +143,9 @@ impl Client {
         }
     }
 
-    /// Tries a call as if what was told were leased, for this once. It is tried as soon as it is
-    /// told: so all else that it rests on was held when the server told it, since what the server
-    /// says comes in order.
+    /// Tries a call as if the reported values were leased, for this once. The try comes right after
+    /// the report, and the server's messages keep their order. So the other fields that the call
+    /// rests on were held when the server made the report.
     pub(crate) fn attempt_told(
         &mut self,
         now: Now,
@@ -166,8 +169,9 @@ impl Client {
         let mut reply = self.attempt(now, waiting, out);
         self.is_told = false;
         self.files.release(&not_held);
-        // What was told counts once. Trap: asked for the rest alone, the server tells that alone,
-        // if it takes this client to hold what it had told before; and so on for ever.
+        // A report counts once. Trap: a request for the missing fields alone would bring these
+        // alone, if the server believes that the client holds the reported ones. The call would
+        // then ask for ever.
         if let Err(Stop::Need(Need::Leases { wants, .. })) = &mut reply {
             let again = not_held.iter().map(|it| Lease::new(it.file.clone(), it.field.clone(), Kind::Read));
             wants.extend(again);
@@ -184,8 +188,8 @@ impl Client {
         }
     }
 
-    /// What stat shows to who does not look at times and sizes: the kernel, on its way to a name.
-    /// Nobody is asked for those.
+    /// Stat for a caller that does not look at times and sizes: the kernel, on its way to a name.
+    /// No holder is asked for those.
     pub(crate) fn glance(&self, file: &FileId) -> Result<Reply, Stop> {
         match self.files.attributes(file, Kind::Read) {
             Known::Used(attributes) => {
@@ -210,8 +214,8 @@ mod tests {
     use namespace::{Cred, Times};
     use wire::{AskMode, ToClient, ToServer, Values};
 
-    /// A server that takes the client to hold what it does not: it tells the fields that are
-    /// wanted, and no others.
+    /// A server that wrongly believes that the client holds leases. It reports the fields that a
+    /// request names, and no others.
     #[test]
     fn what_was_told_is_asked_for_once_more_with_what_is_missing() {
         let mut client = Client::new(Settings::new([0; 32]));

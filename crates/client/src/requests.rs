@@ -1,5 +1,5 @@
-//! What the server was asked and has not answered: all of it is asked again over a new connection,
-//! since nobody knows how far it came over the last one.
+//! Requests that the server has not answered. The client sends all of them again over a new
+//! connection, since their fate on the last one is unknown.
 
 use crate::client::Client;
 use crate::{Call, Output};
@@ -9,24 +9,25 @@ use namespace::{Knowledge, Known, Operation, fold};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, ToServer};
 
-/// See the module. Requests for numbers and space stand where what they ask for is kept.
+/// Requests with a number, and requests for integers. Requests for inode numbers and space stand
+/// with their blocks and the allowance.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     /// By number.
     numbered: BTreeMap<u64, Request>,
-    /// Operations that the server is doing for this client: until their effects are known here,
-    /// updates wait.
+    /// Operations that the server is doing for this client. Updates wait until their effects are
+    /// known here.
     ships: BTreeSet<u64>,
-    /// Directories of which integers were asked for.
+    /// Directories for which integers are requested.
     reserving: BTreeSet<FileId>,
 }
 
 #[derive(Debug)]
 struct Request {
     message: ToServer,
-    /// The last log entry before it, if it went over this connection for the first time.
+    /// The last log entry before the request, if this connection is the first that it went over.
     behind: Option<u64>,
-    /// It is not said before what was handed out below has gone.
+    /// The request is not sent before front doors have revoked its files.
     held: bool,
 }
 
@@ -37,12 +38,12 @@ impl Request {
 }
 
 impl Requests {
-    /// Departs from Farsite §6, as `directory::Turn::will_acknowledge` says.
+    /// The last log entry that an answer to the request `number` acknowledges. Departs from Farsite
+    /// §6, as `directory::Turn::will_acknowledge` says.
     ///
-    /// The answer to the request `number` says that the server has the log up to this entry, and
-    /// has refused none of what it has not said so of: what came before the request it had seen by
-    /// then. Of a request that was made before over another connection it says nothing, since that
-    /// may be what is answered.
+    /// The server saw the entries that were sent before the request, and has reported every refusal
+    /// among them. A request that was repeated over a new connection acknowledges nothing: the
+    /// answer may be to the first sending.
     pub fn applied_by(&self, number: u64) -> Option<u64> {
         self.numbered.get(&number)?.behind
     }
@@ -52,27 +53,27 @@ impl Requests {
         !self.ships.is_empty()
     }
 
-    /// Whether the request `number` has the server do something.
+    /// Whether the server is doing the operation of the request `number`.
     pub fn is_shipped(&self, number: u64) -> bool {
         self.ships.contains(&number)
     }
 
-    /// Whether the request `number` was not said yet.
+    /// Whether the request `number` is not sent yet.
     pub fn is_held(&self, number: u64) -> bool {
         self.numbered.get(&number).is_some_and(|request| request.held)
     }
 
-    /// What the server is doing for this client.
+    /// The operations that the server is doing for this client.
     fn shipped(&self) -> impl Iterator<Item = &Operation> {
         self.ships.iter().filter_map(|number| self.operation(*number))
     }
 
-    /// Whether the server was told that this is in doubt until it has answered.
+    /// Whether a request declares `file` to be in doubt until it is answered.
     fn is_doubted(&self, file: &FileId) -> bool {
         self.ships.iter().filter_map(|number| self.numbered.get(number)).any(|request| request.wants(file))
     }
 
-    /// What the request `number` is for, unless it is for content.
+    /// The operation of the request `number`, unless the request is for content.
     pub fn operation(&self, number: u64) -> Option<&Operation> {
         match &self.numbered.get(&number)?.message {
             ToServer::Ask { operation, .. } => Some(operation),
@@ -80,30 +81,30 @@ impl Requests {
         }
     }
 
-    /// Whether the server does not remember the results of any more.
+    /// Whether the server remembers the results of no more operations.
     pub fn ships_full(&self) -> bool {
         self.ships.len() >= wire::SHIPS_MAX
     }
 
-    /// The request `number` was answered. Whether it was under way.
+    /// Removes the request `number`, which was answered. Returns whether it was under way.
     pub fn answered(&mut self, number: u64) -> bool {
         self.ships.remove(&number);
         self.numbered.remove(&number).is_some()
     }
 
-    /// Whether anything of `file` was asked for: what a call was granted of it before stays until
-    /// then, or it might have to ask for ever.
+    /// Whether a request for a lease on `file` is under way. The leases that the waiting call
+    /// already has stay until the answer, or it might have to ask for ever.
     pub fn want(&self, file: &FileId) -> bool {
         self.numbered.values().any(|request| request.wants(file))
     }
 
-    /// Integers of `dir` came.
+    /// Notes that integers of `dir` came.
     pub fn reserved(&mut self, dir: &FileId) {
         self.reserving.remove(dir);
     }
 
-    /// Everything once more: what is done only once comes first, then the rest in the order in
-    /// which it was asked.
+    /// All requests once more. Operations that are done only once come first, then the rest in
+    /// their order.
     fn again(&self) -> Vec<ToServer> {
         let ships = self.ships.iter().filter_map(|number| self.numbered.get(number));
         let others = self.numbered.iter().filter(|(number, _)| !self.ships.contains(number));
@@ -126,8 +127,8 @@ pub(crate) fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
 }
 
 impl Client {
-    /// Whether the server is doing something that changes what `call` asks for. Others may have
-    /// been told of it before it is known here, so what was leased before is no answer.
+    /// Whether the server is doing an operation that changes the answer to `call`. Other clients
+    /// may see its result before this one does, so a value leased earlier is no answer.
     pub(crate) fn is_in_doubt(&self, call: &Call) -> bool {
         if !self.requests.any_shipped() {
             return false;
@@ -151,14 +152,14 @@ impl Client {
         }
     }
 
-    /// Whether the server is doing something that changes what names like `folded` are bound to.
+    /// Whether the server is doing an operation that changes the binding of names like `folded`.
     pub(crate) fn is_name_in_doubt(&self, dir: &FileId, folded: &Label) -> bool {
         let is_it = |(of, label): (&FileId, &Label)| of == dir && fold(label) == *folded;
         self.requests.shipped().any(|operation| names(operation).into_iter().flatten().any(is_it))
     }
 
-    /// Whether the server is doing something that changes `file`. What it was told to be in doubt
-    /// stays so, also when the name is not known here any more by which it was found.
+    /// Whether the server is doing an operation that changes `file`. A file that a request declared
+    /// to be in doubt stays so, even when the client no longer knows its name.
     pub(crate) fn is_changing(&self, file: &FileId) -> bool {
         self.requests.is_doubted(file)
             || self
@@ -172,7 +173,7 @@ impl Client {
         operation.files().into_iter().cloned().chain(self.found_by_name(operation))
     }
 
-    /// Those among them that it says the names of.
+    /// The files among them that the operation finds by name.
     pub(crate) fn found_by_name(&self, operation: &Operation) -> impl Iterator<Item = FileId> {
         names(operation).into_iter().flatten().filter_map(|(dir, label)| self.named(dir, label))
     }
@@ -184,20 +185,21 @@ impl Client {
         }
     }
 
-    /// Says something to the server, if there is a way; otherwise it is said when there is one.
+    /// Sends a message to the server if there is a connection. Otherwise it goes over the next one.
     pub(crate) fn send(&self, message: ToServer, out: &mut Vec<Output>) {
         if self.session.is_connected() {
             out.push(Output::Send(message));
         }
     }
 
-    /// Asks, under a number.
+    /// Sends a numbered request.
     pub(crate) fn request(&mut self, number: u64, message: ToServer, out: &mut Vec<Output>) {
         self.hold(number, message);
         self.say_held(number, out);
     }
 
-    /// Is going to ask, under a number. What the server is to do is in doubt from now on.
+    /// Adds a numbered request that is not sent yet. The files of an operation are in doubt from
+    /// now on.
     pub(crate) fn hold(&mut self, number: u64, message: ToServer) {
         if matches!(message, ToServer::Ask { mode: AskMode::Ship, .. }) {
             self.requests.ships.insert(number);
@@ -205,7 +207,7 @@ impl Client {
         self.requests.numbered.insert(number, Request { message, behind: None, held: true });
     }
 
-    /// Asks what was held back.
+    /// Sends a request that was held back.
     pub(crate) fn say_held(&mut self, number: u64, out: &mut Vec<Output>) {
         let behind = self.session.is_connected().then(|| self.log.sent());
         let Some(request) = self.requests.numbered.get_mut(&number) else { return };
@@ -214,13 +216,13 @@ impl Client {
         self.send(message, out);
     }
 
-    /// Asks for integers of `dir`.
+    /// Requests integers of `dir`.
     pub(crate) fn request_integers(&mut self, dir: &FileId, out: &mut Vec<Output>) {
         self.requests.reserving.insert(dir.clone());
         self.send(ToServer::Reserve { dir: dir.clone() }, out);
     }
 
-    /// Asks for everything again that was not answered.
+    /// Sends all unanswered requests again.
     pub(crate) fn ask_again(&mut self, out: &mut Vec<Output>) {
         self.requests.numbered.values_mut().for_each(|request| request.behind = None);
         for message in self.requests.again() {
@@ -240,15 +242,15 @@ mod tests {
     use super::*;
     use crate::tests::{at, opened};
     use crate::{Call, Input, Settings};
-    use namespace::{Cred, Rules};
-    use wire::{LogEntry, Space, ToClient};
+    use namespace::Cred;
+    use wire::{LogEntry, Space, ToClient, Version};
 
     fn resumed(through: u64) -> ToClient {
-        let (rejected, space, rules) = (Vec::new(), Space::default(), Rules::NEWEST.number());
-        ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules }
+        let (rejected, space, version) = (Vec::new(), Space::default(), Version::NEWEST);
+        ToClient::Resumed { through, rejected, space, term_ms: 30_000, version }
     }
 
-    /// Logs something and asks; the number of the question.
+    /// Logs an entry and makes a request. Returns the request's number.
     fn logs_and_asks(client: &mut Client, file: u64) -> u64 {
         let mut out = Vec::new();
         client.log.push(LogEntry::Release(Vec::new()), 16);
@@ -272,8 +274,8 @@ mod tests {
         let (first, second) = (logs_and_asks(&mut client, 2), logs_and_asks(&mut client, 3));
         client.handle(at(1), granted(first), &mut out);
         assert_eq!((client.log.applied(), client.log.last()), (1, 2), "and of no more");
-        // Over the next connection the answer may be to what was asked over the last one, before
-        // the log has come once more.
+        // Over the new connection the answer may be to the request of the last one, which came
+        // before the log was sent again.
         client.handle(at(2), Input::Greeting, &mut out);
         client.handle(at(2), Input::Message(resumed(1)), &mut out);
         client.handle(at(2), granted(second), &mut out);

@@ -1,4 +1,4 @@
-//! What the servers have set aside for this client to use without asking: integers of directories,
+//! Reserves that the server gives this client for use without a request: integers of directories,
 //! inode numbers, space.
 
 use crate::client::Client;
@@ -10,19 +10,20 @@ use wire::{Space, ToServer};
 
 type Tried = Result<Reply, Stop>;
 
-/// What a session asks for at a time: enough for a few seconds of writing.
+/// Bytes that a session requests at a time: enough for a few seconds of writing.
 const ALLOWANCE_BYTES: u64 = 256 << 20;
-/// Less than that is not worth another question.
+/// Fewer bytes than this are not worth another request.
 const ALLOWANCE_BYTES_MIN: u64 = 64 << 10;
-/// Files likewise.
+/// Files that a session requests at a time.
 const ALLOWANCE_FILES: u64 = 20_000;
-/// So long the server need not be asked again what room there is, ms.
+/// The time for which a report of free space is good, ms.
 const TOLD_MS: u64 = 500;
-/// So long a call that replaces content waits for what was replaced before it to be free, ms.
+/// The time for which a call that replaces content waits for space that earlier replaced content
+/// frees, ms.
 const FREED_PATIENCE_MS: u64 = 10_000;
 
 impl Client {
-    /// The next integer of `dir`, not used up yet.
+    /// The next integer of `dir`, which is not used up yet.
     pub(crate) fn integer(&self, dir: &FileId) -> Option<u64> {
         self.files.get(dir)?.children.as_ref()?.next_integer()
     }
@@ -44,14 +45,14 @@ impl Client {
         };
         if !children.reserving {
             children.reserving = true;
-            // The right to reserve may be the birthright of a create that the server does not know
-            // yet.
+            // The right to reserve may come from a create that the server does not know yet (the
+            // creator's birthright).
             self.send_log_first(out);
             self.request_integers(dir, out);
         }
     }
 
-    /// The next inode number, not used up yet.
+    /// The next inode number, which is not used up yet.
     pub(crate) fn inode(&self) -> Result<u64, Stop> {
         if self.inodes.0 < self.inodes.1 { Ok(self.inodes.0) } else { Err(Stop::Need(Need::Inodes)) }
     }
@@ -70,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Uses up space, if what was set aside has it; what a call has accepted fits.
+    /// Charges the allowance. A call that the client has accepted fits.
     pub(crate) fn charge(&mut self, waiting: &Waiting, bytes: u64, files: u64) -> Result<(), Stop> {
         self.charge_for(waiting, bytes, files, false)
     }
@@ -82,12 +83,13 @@ impl Client {
             return Ok(());
         }
         if self.takes_last_write(&waiting.call) {
-            // Whether there is room the server says when it hears of it; until then it is kept.
+            // The client keeps a last write in any case. The server decides later whether there is
+            // room.
             return Ok(());
         }
         match waiting.asked_allowance {
-            // Of what is left a session gets a part at a time: as long as that brings it on, it
-            // asks for the next.
+            // A session gets a part of the remaining space at a time. A call asks again as long as
+            // each part brings it closer.
             Some((had_bytes, had_files)) if self.allowance.asking.is_none() => {
                 let brings = |have: u64, had: u64, wants: u64, worth: u64| {
                     have >= wants || have.saturating_sub(had) >= worth
@@ -103,9 +105,11 @@ impl Client {
         Err(Stop::Need(Need::Allowance { bytes, files, replaces }))
     }
 
-    /// Uses up space for a write of `range` of `file`, which costs so much. Of a range that is all
-    /// promised, or that all has content, it is written whatever there is left: the little that it
-    /// takes beside, and what it takes until what it replaces is free, the server has in reserve.
+    /// Charges a write of `range` of `file`, which costs `cost`.
+    ///
+    /// A range that is all promised, or that has content everywhere, is written however little is
+    /// left. The server has a reserve for the small additional cost, and for the time until the
+    /// replaced content is free.
     pub(crate) fn charge_write(
         &mut self,
         now: Now,
@@ -131,31 +135,31 @@ impl Client {
         }
     }
 
-    /// Whether there is so little left that what is freed matters.
+    /// Whether space is so short that freed space matters.
     pub(crate) fn is_short_of_space(&self) -> bool {
         self.space.free < ALLOWANCE_BYTES
     }
 
-    /// Gives back what was charged for something that did not come about.
+    /// Returns a charge to the allowance for an operation that was not done.
     pub(crate) fn give_back(&mut self, bytes: u64, files: u64) {
         self.allowance.bytes += bytes;
         self.allowance.files += files;
     }
 
-    /// Asks for so much more to be set aside, of which it `lacks` so many bytes to replace content.
+    /// Requests more allowance. `lacks` is the number of bytes missing to replace content.
     pub(crate) fn ask_allowance(&mut self, bytes: u64, files: u64, lacks: u64, out: &mut Vec<Output>) {
         if self.allowance.asking.is_some() {
             return;
         }
         self.allowance.asking = Some((bytes, files, lacks));
-        // What was deleted here, and what was published, the server is to have counted.
+        // The server is to count deletions and publications first.
         self.send_log_first(out);
         let (log_bytes, log_files) = self.log.charged();
         let held = (
             self.allowance.bytes + self.promised.bytes() + self.publishing.dirty_bytes() as u64 + log_bytes,
             self.allowance.files + log_files,
         );
-        // A request for nothing asks what there is.
+        // A request for nothing asks how much space there is.
         let more = match (bytes, files) {
             (0, 0) => (0, 0),
             _ => (bytes.max(ALLOWANCE_BYTES), files.max(ALLOWANCE_FILES)),
@@ -164,7 +168,7 @@ impl Client {
         self.send(ToServer::Allow { held, want, replaces: lacks }, out);
     }
 
-    /// Asks for whatever is low before somebody has to wait for it.
+    /// Requests more of what is low, before a call has to wait for it.
     pub(crate) fn refill(&mut self, out: &mut Vec<Output>) {
         if self.rights.read_only {
             return;
@@ -173,20 +177,20 @@ impl Client {
             self.reserve_inodes(out);
         }
         let low = self.allowance.bytes < ALLOWANCE_BYTES / 4 || self.allowance.files < ALLOWANCE_FILES / 4;
-        // Near the end what was asked for does not come; then each call asks for itself instead of
-        // all inputs in vain.
+        // Near the end no more comes. Then each call makes its own request, instead of every input
+        // in vain.
         if low && self.space.free > ALLOWANCE_BYTES {
             self.ask_allowance(ALLOWANCE_BYTES, ALLOWANCE_FILES, 0, out);
         }
     }
 
-    /// The server has said how much room there is.
+    /// Learns how much space there is.
     pub(crate) fn learn_space(&mut self, now: Now, space: Space) {
         (self.space, self.space_told) = (space, now.time);
     }
 
-    /// How much room there is. The server is asked if it has not said so lately, and can be: what
-    /// was deleted a moment ago is to be seen.
+    /// How much space there is. The client asks the server if the last report is old and there is a
+    /// connection. So the space of a recent deletion shows.
     pub(crate) fn space(&self, now: Now, waiting: &Waiting) -> Tried {
         let is_old = now.time.ms_since(self.space_told) >= TOLD_MS && self.session.is_connected();
         if is_old && waiting.asked_allowance.is_none() {
@@ -220,7 +224,7 @@ mod tests {
         Call::Allocate { file: file.clone(), offset: 0, length, what }
     }
 
-    /// The server gives so much more.
+    /// The server grants that much more.
     fn allows(client: &mut Client, bytes: u64, out: &mut Vec<Output>) {
         let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
         client.handle(at(11), Input::Message(ToClient::Allowance { bytes, files: 0, space }), out);
@@ -233,7 +237,8 @@ mod tests {
         })
     }
 
-    /// Nothing else can have it, and what was promised is written with nothing left.
+    /// No other write can have the space, and promised ranges can be written when no allowance is
+    /// left.
     #[test]
     fn what_was_allocated_is_written_when_nothing_is_left() {
         let (mut client, file) = writer(9 * MIB);
@@ -278,7 +283,7 @@ mod tests {
         assert_eq!((client.promised.bytes(), client.allowance.bytes), (2 * MIB, before + 6 * MIB));
     }
 
-    /// A session gets a part of what is left at a time.
+    /// A session gets a part of the remaining space at a time.
     #[test]
     fn who_needs_more_asks_until_no_more_comes() {
         for (grants, fits) in [(&[3, 2, 1, 1, 1, 1][..], true), (&[3, 2, 0][..], false)] {
@@ -299,7 +304,7 @@ mod tests {
         }
     }
 
-    /// A server that is away is not waited for.
+    /// A call does not wait for a server without a connection.
     #[test]
     fn how_much_room_there_is_is_asked_for_unless_that_was_said_lately() {
         let (mut client, _) = writer(MIB);
@@ -337,8 +342,8 @@ mod tests {
         assert_eq!(total(&out), Some(77), "{out:?}");
     }
 
-    /// The server's answer frees nothing that is not free: what replaces content asks again until
-    /// what it replaced is.
+    /// The server's answer frees nothing by itself. A call that replaces content asks again until
+    /// the replaced content is free.
     #[test]
     fn content_is_replaced_on_a_full_disk_as_soon_as_what_was_replaced_is_free() {
         for freed in [true, false] {

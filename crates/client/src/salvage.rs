@@ -1,5 +1,5 @@
-//! What was done here and could not be applied at the server: nothing of it is dropped silently
-//! (ARCHITECTURE, invariant 14).
+//! Salvage: changes that were done here and could not be applied at the server. None of them is
+//! dropped silently (ARCHITECTURE, invariant 14).
 
 use crate::Output;
 use crate::client::Client;
@@ -11,70 +11,70 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Labels of a path that are looked for.
+/// The maximum number of labels in a path.
 const DEPTH_MAX: usize = 4096;
 /// Bytes of content that are read at a time.
 const RANGE_BYTES_MAX: u32 = 16 << 20;
 
-/// See the module.
+/// The changes for the host to keep for the user.
 #[derive(Clone, Debug)]
 pub struct Salvage {
-    /// Whether all of it is from a session that is over; otherwise the server refused what is here,
-    /// and the session goes on.
+    /// Whether all of it is from a session that is over. Otherwise the server refused these
+    /// changes, and the session goes on.
     pub cut_off: bool,
-    /// In the order in which it was done; content after the operations.
+    /// The changes in their order, with content after the operations.
     pub items: Vec<Lost>,
 }
 
-/// One thing that could not be applied.
+/// One change that could not be applied.
 #[derive(Clone, Debug)]
 pub struct Lost {
-    /// The file that it concerns most: of an operation on a name the one that the name is bound to
-    /// or was to be bound to, if that is known, or the directory.
+    /// The file that the change concerns most. For an operation on a name, this is the file of that
+    /// name (bound or to be bound), or else the directory.
     pub file: FileId,
-    /// Where that is, as far as this client knew.
+    /// The path of the file, as far as this client knew.
     pub path: KnownPath,
     /// The other path that an operation names: where the file was before a rename, or another name
     /// of what was linked.
     pub from: Option<KnownPath>,
-    /// What it is.
+    /// The change.
     pub what: LostWhat,
 }
 
-/// A path, as far as it is known: it begins at the root if all of it is.
+/// A path, as far as it is known. A path that is known completely begins at the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownPath {
     /// The directory (or the file itself) that the labels begin at.
     pub from: FileId,
-    /// Labels from there.
+    /// The labels from there on.
     pub labels: Vec<Label>,
 }
 
-/// What was lost.
+/// The kind of a lost change.
 #[derive(Clone, Debug)]
 pub enum LostWhat {
     /// An operation that was done here.
     Operation {
         /// The operation.
         operation: Box<Operation>,
-        /// Why the server refused it; [`Error::CutOff`] if nobody asked it any more.
+        /// The server's refusal, or [`Error::CutOff`] if the operation never got an answer.
         error: Error,
     },
     /// Content that was written here.
     Content {
-        /// The size of the file as it was here.
+        /// The size of the file here.
         size: u64,
-        /// What was written and not applied: offsets, and the bytes. The host gathers those that
-        /// are in a share, as for a read; that share's lease is not let go before the next start.
+        /// Written ranges that were not applied: offsets and bytes. The host gathers bytes in
+        /// shares as for a read. The leases on these shares stay until the next start.
         ranges: Vec<(u64, content::ReadPart)>,
     },
 }
 
-/// An update of content that was not applied: which file, and which ranges of it.
+/// Updates of content that were not applied: ranges by file.
 type Written = BTreeMap<FileId, Vec<Range<u64>>>;
 
 impl Client {
-    /// Everything that was done here and that the server may not have.
+    /// All changes done here that the server may not have.
     pub(crate) fn what_is_lost(&self) -> Vec<Lost> {
         let mut items = Vec::new();
         let mut written: Written =
@@ -82,7 +82,7 @@ impl Client {
         let (operations, paths) = (self.log.updates(), self.paths());
         for operation in operations {
             match operation {
-                // Not worth anybody's attention; and locks end with their session.
+                // Their loss needs no attention, and locks end with their session.
                 Operation::Accessed { .. } | Operation::Lock { .. } => {}
                 Operation::Publish { file, size, change, .. } if self.has_content(file) => {
                     written.entry(file.clone()).or_default().extend(ranges(change, *size));
@@ -95,8 +95,8 @@ impl Client {
         items
     }
 
-    /// Updates that the server refused, while the session goes on. What is known of the files that
-    /// they concern is not what the server has: it goes.
+    /// Takes updates that the server refused while the session goes on. The client forgets the
+    /// files that they concern, because the server's state differs.
     pub(crate) fn refused(&mut self, refused: Vec<(Operation, Error)>, out: &mut Vec<Output>) {
         if refused.is_empty() {
             return;
@@ -109,8 +109,8 @@ impl Client {
                 written.entry(file).or_default();
             }
         }
-        // What else was written of these is forgotten with them: what is still to be published, and
-        // what the server has yet to refuse.
+        // Other writes to these files are forgotten with them: content that is still to be
+        // published, and updates that the server has yet to refuse.
         for operation in refused.iter().map(|(operation, _)| operation).chain(self.log.updates()) {
             if let Operation::Publish { file, size, change, .. } = operation
                 && let Some(written) = written.get_mut(file)
@@ -126,15 +126,15 @@ impl Client {
             self.note_unsaved(&items);
             out.push(Output::Salvage(Salvage { cut_off: false, items }));
         }
-        // Trap: for a time that is not moved nothing else of the file may be given up, least what
-        // is yet to be published.
+        // Trap: a refused access time must not make the client forget anything else of the file,
+        // above all no unpublished content.
         let counts = |(operation, _): &&(Operation, Error)| !matches!(operation, Operation::Accessed { .. });
         for file in refused.iter().filter(counts).flat_map(|(operation, _)| concerned(operation)) {
             self.disown(&file, out);
         }
     }
 
-    /// Whoever asks next for one of these to be durable is told that it is not.
+    /// Makes the next sync of one of these files report the loss.
     pub(crate) fn note_unsaved(&mut self, items: &[Lost]) {
         self.unsaved_any |= !items.is_empty();
         for lost in items {
@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    /// Whether something of `file`, or anything at all, was lost since this was asked last.
+    /// Whether data of `file`, or any data at all, was lost since the last call.
     pub(crate) fn take_unsaved(&mut self, file: Option<&FileId>) -> bool {
         match file {
             Some(file) => self.unsaved.remove(file),
@@ -157,7 +157,7 @@ impl Client {
         self.files.get(file).is_some_and(|known| matches!(known.content, KnownContent::Open(_)))
     }
 
-    /// What was written of `file`: these ranges, and what is not published.
+    /// The lost content of `file`: these ranges, and everything unpublished.
     fn lost_content(&self, paths: &Paths<'_>, file: FileId, mut written: Vec<Range<u64>>) -> Option<Lost> {
         let KnownContent::Open(content) = &self.files.get(&file)?.content else { return None };
         written.extend(content.unpublished());
@@ -167,7 +167,8 @@ impl Client {
             while at < range.end.min(content.size()) {
                 let length = u32::try_from(range.end - at).unwrap_or(u32::MAX).min(RANGE_BYTES_MAX);
                 let mut parts = Vec::new();
-                // What was written is here; if the rest is not, the piece is left out.
+                // The written bytes are here. If other bytes of the piece are not, the piece is
+                // left out.
                 let _ = content.read(at, length, &mut parts);
                 let mut offset = at;
                 for part in parts {
@@ -182,10 +183,10 @@ impl Client {
         Some(Lost { file, path, from: None, what: LostWhat::Content { size, ranges } })
     }
 
-    /// Lets everything of `file` go but its handles and locks, and forgets it.
+    /// Releases all leases on `file` but those for its handles and locks, and forgets its values.
     fn disown(&mut self, file: &FileId, out: &mut Vec<Output>) {
         let Some(known) = self.files.get(file) else { return };
-        // What is locked here no refusal concerns, and the server may not have it yet.
+        // A refusal concerns no locks, and the server may not have them yet.
         let mut fields = known.to_let_go();
         fields.retain(|field| !field.is_black_box() && *field != Field::Locks);
         out.extend(known.handed_out(file).map(Output::Invalidate));
@@ -208,7 +209,7 @@ impl Client {
     }
 }
 
-/// Where files are, from what is known upward and downward.
+/// The paths of files, from the directories and links that are known.
 struct Paths<'a> {
     client: &'a Client,
     linked: FxHashMap<&'a FileId, (&'a FileId, &'a Label)>,
@@ -282,11 +283,11 @@ impl Paths<'_> {
     }
 }
 
-/// Whether anybody misses what was refused: not an access time, nor anything of a file that is
-/// gone.
+/// Whether a refusal is a loss. Refused access times are none, and neither are changes of a file
+/// that is gone.
 pub(crate) fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
-        // Not worth anybody's attention; and locks end with their session.
+        // Their loss needs no attention, and locks end with their session.
         Operation::Accessed { .. } | Operation::Lock { .. } => false,
         Operation::Publish { .. }
         | Operation::SetAttributes { .. }
@@ -298,7 +299,7 @@ pub(crate) fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     }
 }
 
-/// The files of which an update says something.
+/// The files that an update concerns.
 fn concerned(operation: &Operation) -> Vec<FileId> {
     match operation {
         Operation::Create { dir, new, .. } => vec![dir.clone(), new.file.clone()],
@@ -325,7 +326,7 @@ fn concerned(operation: &Operation) -> Vec<FileId> {
     }
 }
 
-/// The ranges of a file of `size` that a publication puts data in.
+/// The ranges in which a publication puts data, of a file of `size` bytes.
 fn ranges(change: &ContentChange, size: u64) -> Vec<Range<u64>> {
     match change {
         ContentChange::None => Vec::new(),

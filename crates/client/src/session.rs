@@ -1,5 +1,5 @@
-//! The session with the server: how long leases count, going on over a new connection, and starting
-//! again after being cut off (docs/internals/server.md, "Sessions").
+//! The session with the server: its term, how a session resumes over a new connection, and how the
+//! client starts again after a cut-off (docs/internals/server.md, "Sessions").
 
 use crate::client::{Allowance, Client};
 use crate::evict::EvictionClock;
@@ -13,26 +13,26 @@ use lease::Time;
 use namespace::Error;
 use wire::{Space, ToServer};
 
-/// Clocks of client and server run apart by at most one part in so many.
+/// The clocks of client and server drift apart by at most one part in this many.
 const DRIFT: u64 = 100;
-/// A clock that was not read for so long may have run while the machine was asleep, and what front
-/// doors handed out below may have outlived its time-outs.
+/// The machine may have been asleep if the clock was not read for this long, ms. Front doors'
+/// cached values may have outlived their time-outs by then.
 const GAP_MS: u64 = 3_000;
-/// While there is a session, the clock is read at least this often.
+/// The clock is read at least this often during a session, ms.
 const READ_EVERY_MS: u64 = 1_000;
-/// A call that finds no session waits for one so long.
+/// The time for which a call waits for a session, ms.
 const PATIENCE_MS: u64 = 120_000;
 
-/// How the session stands.
+/// The state of the session.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    /// Whether there is one, as far as is known here.
+    /// Whether there is a session, as far as the client knows.
     open: bool,
-    /// Whether the server has answered the greeting of the connection that there is.
+    /// Whether the server has answered the greeting of the current connection.
     connected: bool,
     term_ms: u64,
-    /// When what was answered last (a renewal or a greeting) was sent: leases hold for a term from
-    /// there, less the drift bound.
+    /// When the last answered renewal or greeting was sent. Leases hold for a term from there, less
+    /// the drift bound.
     renewed: Time,
     /// When the renewal under way was sent.
     renewing: Option<Time>,
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     read: Option<Time>,
     /// When the last session was cut off.
     ended: Time,
-    /// The session's time ran out, and what was handed out below was taken back for that.
+    /// The session's term ran out, and front doors' cached values were revoked for that.
     ran_out: bool,
 }
 
@@ -65,7 +65,7 @@ impl Session {
         may_renew.then(|| self.renewed.after_ms(self.term_ms / 3))
     }
 
-    /// What was sent at `sent` has been answered.
+    /// Takes the answer to a message sent at `sent`.
     fn renew(&mut self, sent: Time) {
         self.renewed = self.renewed.max(sent);
         self.ran_out = false;
@@ -73,30 +73,32 @@ impl Session {
 }
 
 impl Client {
-    /// For how long from `now`, in ms, what front doors were told may be kept below: what is left
-    /// of the session as this client counts it.
+    /// How long front doors may keep answers in their caches from `now` on, ms: the rest of the
+    /// session as this client counts it.
     pub fn valid_for_ms(&self, now: Time) -> u64 {
         if self.session.open { self.session.valid_until().ms_since(now) } else { 0 }
     }
 
-    /// Whether a session has begun and is not over, as far as this client has been told: only then
-    /// a greeting may name the host's latest. One that the client has not heard of cannot go on.
+    /// Whether a session has begun and is not over, as far as the client knows. Only then a
+    /// greeting may name the host's latest session. The client cannot resume a session whose
+    /// beginning it never received.
     pub fn has_session(&self) -> bool {
         self.session.open
     }
 
-    /// All log entries up to this one are durable at the server, as it has said.
+    /// The last log entry that is durable at the server, by its own report. All entries before are
+    /// durable as well.
     pub fn acknowledged(&self) -> u64 {
         self.log.applied()
     }
 
-    /// Since when the server has owed an answer to a renewal or a greeting: a connection over which
-    /// nothing comes for long is to be given up.
+    /// Since when the server has owed an answer to a renewal or a greeting. The host gives up a
+    /// connection that is silent for long.
     pub fn owed_since(&self) -> Option<Time> {
         self.session.greeted.or(self.session.renewing)
     }
 
-    /// Leases count only while the session does.
+    /// Stops a call unless the session is valid: leases count only during the session.
     pub(crate) fn require_session(&self, now: Now) -> Result<(), Stop> {
         if self.session.is_valid(now) { Ok(()) } else { Err(Stop::Need(Need::Session)) }
     }
@@ -110,8 +112,8 @@ impl Client {
         [session.renewal_due(), runs_out, read].into_iter().flatten().min()
     }
 
-    /// To be called before anything is answered: after a gap, and when the session's time has run
-    /// out, what was handed out below must go.
+    /// Reads the clock, before anything is answered. After a gap, and when the session's term has
+    /// run out, front doors must revoke everything.
     pub(crate) fn read_clock(&mut self, now: Now, out: &mut Vec<Output>) {
         let session = &mut self.session;
         let slept = session.read.is_some_and(|read| now.time.ms_since(read) > GAP_MS);
@@ -123,8 +125,7 @@ impl Client {
         session.read = Some(now.time);
     }
 
-    /// Renews the session when that is due, and gives up calls that have waited for one long
-    /// enough.
+    /// Renews the session when that is due. Fails calls that have waited too long for a session.
     pub(crate) fn keep_session(&mut self, now: Now, out: &mut Vec<Output>) {
         if self.session.renewal_due().is_some_and(|due| now.time >= due) {
             self.session.renewing = Some(now.time);
@@ -135,8 +136,8 @@ impl Client {
         }
         let lost = self.session.valid_until();
         let since = |waiting: &crate::waiting::Waiting| waiting.since.max(lost).after_ms(PATIENCE_MS);
-        // Nobody waits for a close, and what was not closed would be open for ever; and nobody
-        // called what is the client's own.
+        // A close never fails here: a handle that is not closed would stay open for ever. The
+        // client's own calls have no caller that waits.
         let waits = |w: &crate::waiting::Waiting| {
             w.reopens.is_none() && !w.is_own && !matches!(w.call, Call::Close { .. })
         };
@@ -152,7 +153,7 @@ impl Client {
         }
     }
 
-    /// There is a new connection, and the host greets the server.
+    /// Notes a new connection, over which the host greets the server.
     pub(crate) fn on_greeting(&mut self, now: Now) {
         self.session.greeted = Some(now.time);
         self.session.connected = false;
@@ -166,7 +167,7 @@ impl Client {
         }
     }
 
-    /// A session has begun; if there was one it is over.
+    /// Takes the beginning of a session. An earlier session is over.
     pub(crate) fn on_opened(
         &mut self,
         now: Now,
@@ -185,8 +186,8 @@ impl Client {
         self.reopen_some(now, out);
     }
 
-    /// The session goes on. What the server has of the log is known now; all else that was under
-    /// way is sent again.
+    /// Resumes the session. The server reports how much of the log it has, and the client sends
+    /// again everything else that was under way.
     pub(crate) fn on_resumed(
         &mut self,
         through: u64,
@@ -209,9 +210,10 @@ impl Client {
         self.ask_again(out);
     }
 
-    /// The session is over: nothing that is known here counts any more, and no update that is still
-    /// in the log will be applied. Whatever waits is answered so. What programs have open is opened
-    /// anew in the next session.
+    /// Ends a session that is over at the server.
+    ///
+    /// No knowledge counts any more, and no update in the log will be applied. Waiting calls fail.
+    /// The client opens the programs' files again in the next session.
     pub(crate) fn cut_off(&mut self, now: Now, out: &mut Vec<Output>) {
         (self.session.connected, self.session.renewing) = (false, None);
         if !std::mem::take(&mut self.session.open) {

@@ -1,4 +1,4 @@
-//! Operations that the server does for this client, and what is answered when it has.
+//! Shipped operations, which the server does for this client, and the replies to their calls.
 
 use crate::client::Client;
 use crate::requests::names;
@@ -9,21 +9,21 @@ use lease::{Field, Kind, Label, Lease};
 use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat, fold};
 use wire::{AskMode, ToServer};
 
-/// What became of an operation that the server has done.
+/// The result of an operation that the server has done.
 #[derive(Clone, Debug)]
 pub(crate) struct Shipped {
     answer: Answer,
-    /// The attributes that it gave the file which it made, linked or changed.
+    /// The new attributes of the file that the operation made, linked or changed.
     attributes: Option<Attributes>,
-    /// What the server said when it was asked for what the reply takes besides: the file is gone by
-    /// then, or where this machine may not look.
+    /// The error of the request for the rest of the reply. By then the file is gone, or is where
+    /// this machine may not look.
     refused: Option<Error>,
 }
 
 impl Client {
-    /// Has the server do the operation. Calls that ask for what it changes wait from now on
-    /// ([`Client::is_in_doubt`]); the kernel would answer by itself. So it is asked once that has
-    /// gone from below.
+    /// Ships an operation to the server. From now on calls that ask for its files wait
+    /// ([`Client::is_in_doubt`]), but the kernel would answer from its cache. So the client sends
+    /// the request once front doors have revoked these files.
     pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> WaitingFor {
         if self.requests.ships_full() {
             return WaitingFor::Quiet;
@@ -42,22 +42,22 @@ impl Client {
         WaitingFor::Number(number)
     }
 
-    /// What is in doubt from now on, of files that `operation` does not name itself: the server
-    /// need not take it back. What it takes back is of names on which no lease is held here.
+    /// The files in doubt that `operation` does not name itself. The server need not recall them.
+    /// It recalls names on which this client holds no lease.
     fn doubts(&self, operation: &Operation) -> Vec<Lease> {
         let doubted = |file| Lease::new(file, Field::Attributes, Kind::Read);
         self.found_by_name(operation).map(doubted).collect()
     }
 
-    /// What was handed out below has gone: if that was for an operation, the server can do it.
+    /// Ships the operation that waited for the revocation `gone`, if there is one.
     pub(crate) fn ship_yielded(&mut self, gone: u64, out: &mut Vec<Output>) {
         if let Some(number) = self.yields.shipping.remove(&gone) {
             self.say_shipped(number, out);
         }
     }
 
-    /// The request `number` is not wanted any more. An operation that the server may be doing
-    /// cannot be taken back; whether that is not so.
+    /// Gives up the request `number`. Returns false for an operation that the server may be doing:
+    /// it cannot be undone.
     pub(crate) fn abandon(&mut self, number: u64) -> bool {
         if !self.requests.is_shipped(number) {
             return true;
@@ -71,15 +71,16 @@ impl Client {
     }
 
     fn say_shipped(&mut self, number: u64, out: &mut Vec<Output>) {
-        // The server decides on its state, so that must have everything that was decided here.
+        // The server decides on its own state, which must have everything that was decided here.
         self.send_log_first(out);
         self.say_held(number, out);
     }
 
-    /// What was handed out below of what `operation` changes, under leases that others may hold,
-    /// too: the server takes those back from everybody else, and once it has done the operation
-    /// others may be told before this client is. What is held here to write they are told only
-    /// after this client has let go of it.
+    /// The cached items that `operation` changes and on which other clients may hold leases, too.
+    ///
+    /// The server recalls these leases from the others. After the operation it may answer others
+    /// before this client has the result. Under a write lease, others get the new value only after
+    /// this client has released.
     fn shared_below(&self, operation: &Operation) -> Vec<Invalidation> {
         let held =
             |file: &FileId, field: &Field| self.files.get(file).and_then(|known| known.held.kind(field));
@@ -87,9 +88,10 @@ impl Client {
         let mut what = Vec::new();
         let written =
             |(dir, label): &(&FileId, &Label)| held(dir, &Field::Child(fold(label))) == Some(Kind::Write);
-        // Trap: whoever makes, moves or removes a name holds the directory's lock in the kernel
-        // until it is answered, and from there nothing of that directory can be taken back. So all
-        // of it goes before. Where every name is held to write, nobody else is waited for.
+        // Trap: a program that makes, moves or removes a name holds the directory's lock in the
+        // kernel until the answer. Meanwhile no cached item of that directory can be invalidated.
+        // So all of them are revoked before. If every name is held to write, the operation waits
+        // for no other client.
         if !names(operation).into_iter().flatten().all(|name| written(&name)) {
             for (dir, _) in names(operation).into_iter().flatten() {
                 let entries = Invalidation::Entries(dir.clone());
@@ -111,7 +113,7 @@ impl Client {
         what
     }
 
-    /// Whether the server is doing something that changes what this lease is of.
+    /// Whether the server is doing an operation that changes the field of this lease.
     pub(crate) fn is_lease_in_doubt(&self, file: &FileId, field: &Field) -> bool {
         match field {
             Field::Child(name) => self.is_name_in_doubt(file, name),
@@ -122,13 +124,13 @@ impl Client {
         }
     }
 
-    /// The shipped operation `number` was done, or refused.
+    /// Takes the result of the shipped operation `number`.
     pub(crate) fn on_shipped(&mut self, number: u64, result: Result<(Answer, Vec<Effect>), Error>) {
         let looked_at = match self.requests.operation(number) {
             Some(Operation::Stat { file }) if result == Err(Error::Stale) => Some(file.clone()),
             _ => None,
         };
-        // What was told before is told again over a new connection; by now more may have happened.
+        // Over a new connection the server repeats results. More may have happened since.
         if !self.requests.answered(number) {
             return;
         }
@@ -143,8 +145,8 @@ impl Client {
         for waiting in self.waiting.values_mut() {
             if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
                 waiting.on = WaitingFor::Answered;
-                // What was found by a name is gone, or where this machine may not look; if the name
-                // is not its own any more, it is looked up again.
+                // The file found by a name is gone, or is where this machine may not look. If the
+                // name is bound to another file by now, it is looked up again.
                 if let (Call::Lookup { dir, label }, Some(file), None) =
                     (&waiting.call, &looked_at, &waiting.shipped)
                     && dir != file
@@ -153,7 +155,7 @@ impl Client {
                     continue;
                 }
                 match (&mut waiting.shipped, &result) {
-                    // What was done is not refused any more.
+                    // An operation that is done cannot be refused any more.
                     (Some(Ok(done)), Err(error)) => done.refused = Some(*error),
                     (shipped, _) => *shipped = Some(result.clone()),
                 }
@@ -161,8 +163,8 @@ impl Client {
         }
     }
 
-    /// The name that the server has bound for this call, if no lease says that it still is: who is
-    /// told of it may not keep it.
+    /// The name that the server has bound for this call, unless a lease says that it still is.
+    /// Without the lease no cache may keep the entry.
     pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
         match &waiting.call {
             Call::Create { dir, label, .. } | Call::Link { dir, label, .. }
@@ -175,8 +177,8 @@ impl Client {
         }
     }
 
-    /// The reply to a call whose operation the server has done. What it says beyond the answer
-    /// comes by the ordinary way, and by then the file may be gone.
+    /// Builds the reply to a call whose operation the server has done. Parts beyond the answer are
+    /// read under leases, and by then the file may be gone.
     pub(crate) fn reply_to_shipped(
         &mut self,
         now: Now,
@@ -184,7 +186,7 @@ impl Client {
         shipped: Shipped,
         out: &mut Vec<Output>,
     ) -> Result<Reply, Stop> {
-        // What the server said is so; what is added to it from here only while leases count.
+        // The server's answer counts in any case. Additions from here count only while leases do.
         self.require_session(now)?;
         let Shipped { answer, attributes, refused } = shipped;
         let entry = if let Answer::Entry(entry) = &answer { Some(entry.clone()) } else { None };
@@ -218,7 +220,7 @@ impl Client {
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
             Answer::Names(names) => Ok(Reply::Names(names)),
             Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
-            // Where a call wants a stat or a handle as well, their leases come by the ordinary way.
+            // If a call wants a stat or a handle as well, the client requests leases for them.
             Answer::Nothing if let Call::SetAttributes { file, size, through_handle, .. } = &waiting.call => {
                 let size = size.map(|size| (size, *through_handle));
                 self.set_size(now, waiting, file, size)
@@ -232,7 +234,7 @@ impl Client {
         }
     }
 
-    /// What is left of setting attributes once those are set: in one step, so that it is not done
+    /// Sets the size after the other attributes are set, and in one step, so that it is not done
     /// twice.
     fn set_size(
         &mut self,
@@ -248,7 +250,7 @@ impl Client {
     }
 }
 
-/// What stat shows of a file that is gone by now.
+/// Stat of a file that is gone by now.
 fn last_seen(attributes: Attributes) -> Stat {
     Stat { attributes, size: 0, occupied: 0, mtime: attributes.ctime }
 }
@@ -266,8 +268,8 @@ mod tests {
         Label::new(b"x").unwrap()
     }
 
-    /// Two directories and one that is in the first as `x`, and a client that has the rights to all
-    /// names, and to all attributes, by this kind of lease.
+    /// Two directories, and a third one that is in the first as `x`. Also a client that holds all
+    /// names and all attributes by this kind of lease.
     fn client(kind: Kind) -> (Client, [FileId; 3]) {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
         client.handle(at(0), Input::Greeting, &mut out);
@@ -322,8 +324,8 @@ mod tests {
         out.iter().any(ships)
     }
 
-    /// Others may be told of it before this client is, so by then nothing may answer here but the
-    /// client, which waits.
+    /// Other clients may see the result before this one does. By then only the client may answer
+    /// here, and it waits.
     #[test]
     fn the_server_is_asked_once_what_others_may_be_told_of_has_gone_from_below() {
         let (mut client, files) = client(Kind::Read);
@@ -339,23 +341,22 @@ mod tests {
             assert!(what.contains(&gone), "{gone:?} is not among {what:?}");
         }
         assert!(!is_asked(&out), "{out:?}");
-        // From now on nothing of it is given to the kernel.
+        // From now on the kernel gets none of it.
         let looks = [from, to].map(|dir| Call::Lookup { dir: dir.clone(), label: label() });
         let asks = [Call::Stat { file: moved.clone() }, Call::Glance { file: moved.clone() }];
         for question in looks.into_iter().chain(asks) {
             let (outcome, _) = call(&mut client, question.clone());
             assert!(matches!(outcome, Outcome::Waiting(_)), "{question:?}: {outcome:?}");
         }
-        // Nor is it asked over a new connection before that.
+        // The client does not ship it over a new connection before that either.
         client.handle(at(3), Input::Greeting, &mut out);
-        let (rejected, space, rules) =
-            (Vec::new(), wire::Space::default(), namespace::Rules::NEWEST.number());
-        let resumed = ToClient::Resumed { through: 0, rejected, space, term_ms: 30_000, rules };
+        let (rejected, space, version) = (Vec::new(), wire::Space::default(), wire::Version::NEWEST);
+        let resumed = ToClient::Resumed { through: 0, rejected, space, term_ms: 30_000, version };
         client.handle(at(3), Input::Message(resumed), &mut out);
         assert!(!is_asked(&out), "{out:?}");
         client.handle(at(4), Input::Yielded { number }, &mut out);
         assert!(is_asked(&out), "{out:?}");
-        // The server need not take back what is in doubt.
+        // The server need not recall files in doubt.
         let doubts = out.iter().find_map(|output| match output {
             Output::Send(ToServer::Ask { wants, mode: AskMode::Ship, .. }) => Some(wants.as_slice()),
             _ => None,
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(doubts, Some(&[Lease::new(moved.clone(), Field::Attributes, Kind::Read)][..]));
     }
 
-    /// What waits for something to go from below is not done, and what was said to the server may
+    /// An operation that waits for a revocation is not done. One that was sent to the server may
     /// be.
     #[test]
     fn what_is_in_the_way_below_gives_way_while_nothing_of_it_is_done() {
@@ -387,8 +388,8 @@ mod tests {
         }
     }
 
-    /// The server takes nothing back of what it was told to be in doubt, so that stays in doubt,
-    /// whatever becomes of the name.
+    /// The server recalls no files that the request declared to be in doubt. So they stay in doubt,
+    /// even when the name is recalled.
     #[test]
     fn what_is_in_doubt_stays_so_when_its_name_is_recalled() {
         let (mut client, files) = client(Kind::Read);
@@ -408,8 +409,8 @@ mod tests {
         assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
     }
 
-    /// What the server has made was told to nobody else yet, and may have been removed by the time
-    /// that this client is told.
+    /// No other client has seen the server's new name yet. It may be removed before this client
+    /// gets the answer.
     #[test]
     fn a_name_that_the_server_has_bound_is_kept_below_under_a_lease_only() {
         for leased in [true, false] {
@@ -442,8 +443,8 @@ mod tests {
         }
     }
 
-    /// What is held to write others are not told before this client has let go of it, be it down to
-    /// reading: then that goes from below, too, while the server may have done the operation.
+    /// Other clients see no value of a write lease before this client has released it, if only down
+    /// to reading. Then front doors revoke it, too, because the server may have done the operation.
     #[test]
     fn what_nobody_else_may_be_told_stays_below_until_it_is_recalled() {
         let (mut client, files) = client(Kind::Write);

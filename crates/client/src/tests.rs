@@ -1,28 +1,28 @@
-//! What tests of several modules begin with.
+//! Starting points for the tests of several modules.
 
 use crate::{Call, Client, Input, Now, Output, Settings};
 use ident::FileId;
 use lease::{Field, Kind, Open, Time};
-use namespace::{Attributes, ContentHead, Cred, FileKind, Rules, Timestamp};
-use wire::{FileGrant, LogEntry, Rights, Space, ToClient, ToServer, Values};
+use namespace::{Attributes, ContentHead, Cred, FileKind, Timestamp};
+use wire::{FileGrant, LogEntry, Rights, Space, ToClient, ToServer, Values, Version};
 
 pub(crate) fn at(ms: u64) -> Now {
     Now { time: Time(ms), wall: Timestamp::default() }
 }
 
-/// A session begins, with all rights and nothing set aside.
+/// A session begins, with all rights and an empty allowance.
 pub(crate) fn opened() -> ToClient {
     ToClient::Opened {
         inodes: (2, 9),
         allowance: (0, 0),
         space: Space::default(),
         term_ms: 30_000,
-        rules: Rules::NEWEST.number(),
+        version: Version::NEWEST,
         rights: Rights::FULL,
     }
 }
 
-/// A directory without entries, and all of it known.
+/// A directory that is known to have no entries.
 pub(crate) fn empty(dir: &FileId) -> FileGrant {
     let (kind, mode, links, ino) = (FileKind::Directory, 0o755, 1, 2);
     let time = Timestamp::default();
@@ -35,8 +35,7 @@ pub(crate) fn empty(dir: &FileId) -> FileGrant {
     FileGrant { file: dir.clone(), whole: false, fields, excluded, excluded_xattrs, values }
 }
 
-/// A client that has a regular file of nothing open to write, holds all of it, and has so much
-/// space.
+/// A client that holds all of an empty regular file, has it open to write, and has this allowance.
 pub(crate) fn writer(allowance: u64) -> (Client, FileId) {
     let (mut client, mut out) = (Client::new(Settings::new([7; 32])), Vec::new());
     let file = FileId::root().child(2);
@@ -58,7 +57,7 @@ pub(crate) fn writer(allowance: u64) -> (Client, FileId) {
     (client, file)
 }
 
-/// The log entries that were sent.
+/// The log entries in `out`.
 pub(crate) fn logged(out: &[Output]) -> Vec<LogEntry> {
     let entries = |output: &Output| match output {
         Output::Send(ToServer::Log { entries, .. }) => entries.clone(),

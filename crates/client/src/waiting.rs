@@ -1,7 +1,8 @@
-//! Calls that could not be answered at once: what each waits for, and trying again.
+//! Calls that could not be answered at once: what each waits for, and the next try.
 //!
-//! A call is tried from its beginning each time: nothing of it is done before all of it can be, in
-//! one logical step. So leases may be recalled while it waits, and no call ever holds one back.
+//! Each try starts from the beginning of the call. The client does nothing of a call before all of
+//! it can be done, in one logical step. So leases may be recalled while a call waits, and no call
+//! ever holds one back.
 
 use crate::client::Client;
 use crate::shipped::Shipped;
@@ -12,61 +13,62 @@ use namespace::{Cred, Error, LockChange, Operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, FileGrant, ToServer};
 
-/// Grants that came and were gone again before the call could use them, until the server is asked
-/// to do the operation itself.
+/// The number of grants that are recalled before their call can use them. After these the server is
+/// asked to do the operation itself.
 const LOST_RACES_MAX: u8 = 2;
-/// How soon those ask again for space that wait until some is free, ms.
+/// The time after which calls that wait for free space ask again, ms.
 const FREED_MS: u64 = 250;
 
-/// Why a call does not return yet, or what it returns instead.
+/// The reason why a call does not return yet, or its error.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Answered, with a refusal.
+    /// The call is answered with an error.
     Error(Error),
-    /// To be tried again after something has happened.
+    /// The call is to be tried again after something has happened.
     Need(Need),
 }
 
-/// What has to happen first.
+/// The event that a call needs first.
 #[derive(Debug)]
 pub(crate) enum Need {
-    /// The session to be open (again).
+    /// The session is open (again).
     Session,
-    /// Leases, for the operation as a whole.
+    /// Leases come, for the operation as a whole.
     Leases { operation: Box<Operation>, wants: Vec<Lease> },
-    /// The page of a directory that follows position `after`.
+    /// The page of a directory after position `after` comes.
     Page { dir: FileId, after: u64 },
-    /// The server to do it.
+    /// The server does the operation.
     Ship { operation: Box<Operation> },
-    /// The updates that the server is doing for this client to be known.
+    /// The effects of the operations that the server is doing for this client are known.
     Quiet,
-    /// Integers of a directory.
+    /// Integers of a directory come.
     Integers(FileId),
-    /// Inode numbers.
+    /// Inode numbers come.
     Inodes,
-    /// So many bytes and files more to be set aside; `replaces` if for content that replaces other.
+    /// The allowance grows by these bytes and files. `replaces` if they are for content that
+    /// replaces other content.
     Allowance { bytes: u64, files: u64, replaces: bool },
-    /// The server to say how much room there is.
+    /// The server reports how much space there is.
     Space,
-    /// The room of replaced content to be free: then more can be set aside.
+    /// The space of replaced content is free, so that the allowance can grow.
     Freed,
-    /// Extents or inline content from an offset on.
+    /// Extents or inline content come, from an offset on.
     Extents { file: FileId, from: u64 },
-    /// Log entries up to this one to be durable.
+    /// Log entries up to this one are durable.
     Applied(u64),
-    /// Content to be published, as far as it was flushed.
+    /// Content is published up to the barriers of its flush.
     Published(BTreeMap<FileId, u64>),
-    /// Dirty content to become less.
+    /// There is less dirty content.
     Room,
-    /// What is in the way of this change to be unlocked, or what is known of that to be recalled.
+    /// The conflicting locks are released, or the lease that shows them is recalled.
     Unlocked { file: FileId, change: LockChange },
-    /// The content of a file to be let go, which somebody else waits for.
+    /// The content of a file is released, which another client waits for.
     Yielded(FileId),
-    /// The server to have heard of this log entry, of what was written through.
+    /// The server confirms this log entry of a write-through change.
     Heard(u64),
 }
 
-/// What a waiting call waits for: a [`Need`] that has been asked for.
+/// The event that a waiting call waits for: a [`Need`] whose request is under way.
 #[derive(Debug)]
 pub(crate) enum WaitingFor {
     Session,
@@ -86,47 +88,47 @@ pub(crate) enum WaitingFor {
     Heard(u64),
 }
 
-/// A call that waits, as the machine's log tells of it. Which machine keeps it waiting is not known
-/// here: who holds what is nobody's business (BlackBox §3.3).
+/// A waiting call, for the machine's log. The client does not know which machine keeps it waiting,
+/// and must not learn other machines' holdings (BlackBox §3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitReport {
-    /// Which.
+    /// The call's ticket.
     pub ticket: Ticket,
-    /// What was called.
+    /// The name of the call.
     pub call: &'static str,
-    /// For how long it has waited, ms.
+    /// How long the call has waited, ms.
     pub for_ms: u64,
-    /// What it waits for.
+    /// The event that the call waits for.
     pub what: &'static str,
 }
 
-/// A call under way.
+/// A call under way, from its first try to its answer.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub cred: Cred,
     pub call: Call,
-    /// When it was called.
+    /// When the call came.
     pub since: Time,
-    /// It is no call at all, but this client opening the file anew.
+    /// The client opens this file again. There is no caller.
     pub reopens: Option<FileId>,
-    /// Nobody called: this client closes what lingers no more.
+    /// The call is the client's own, such as the close of a file that lingers no more.
     pub is_own: bool,
     pub on: WaitingFor,
     lost_races: u8,
-    /// The next question is for what is so now, and for no lease.
+    /// The next request is for current values without a lease.
     hurries: bool,
-    /// What the server told without a lease, for the next try.
+    /// Values that the server reported without a lease, for the next try.
     pub told: Vec<FileGrant>,
-    /// What the server said of the operation that was shipped.
+    /// The server's answer to the shipped operation.
     pub shipped: Option<Result<Shipped, Error>>,
-    /// More space was asked for, and so much there was: bytes and files.
+    /// The allowance at the call's last request for more: bytes and files.
     pub asked_allowance: Option<(u64, u64)>,
-    /// How far a sync has got: content flushed up to these barriers, the log up to this entry.
+    /// The progress of a sync: content is flushed up to these barriers, the log up to `through`.
     pub flushed: Option<BTreeMap<FileId, u64>>,
-    /// Content that is to be in the log before the server does the operation.
+    /// Content that must be in the log before the server does the operation.
     published: Option<BTreeMap<FileId, u64>>,
     pub through: Option<u64>,
-    /// So many bytes it has written through.
+    /// The number of bytes written in write-through mode.
     pub written: Option<u32>,
 }
 
@@ -151,17 +153,18 @@ impl Waiting {
         }
     }
 
-    /// Whether what it asked for came and was gone again too often.
+    /// Whether the call's grants were recalled too often before it could use them.
     pub fn keeps_losing(&self) -> bool {
         self.lost_races >= LOST_RACES_MAX
     }
 }
 
 impl Waiting {
-    /// Whether the server may do the operation instead of giving this client anything to hold:
-    /// once, and only if the operation is the call itself and not a question on its way. Content,
-    /// handles and locks (who may have to wait) go by their leases only, and so does every
-    /// question: front doors keep what they are told, and nothing would be recalled for that.
+    /// Whether the server may do the operation instead of granting leases.
+    ///
+    /// That is so once for each call, and only if the operation is the call's own update. Content,
+    /// handles and locks go by their leases only, since a lock may have to wait. Questions also go
+    /// by leases only: front doors cache the answers, and nothing would be recalled for that.
     fn may_ship(&self, operation: &Operation) -> bool {
         let is_it = operation.is_update()
             && !matches!(
@@ -176,7 +179,7 @@ impl Waiting {
 }
 
 impl Client {
-    /// Puts a call among the waiting and asks for what it needs.
+    /// Adds a call to the waiting ones, and requests what it needs.
     pub(crate) fn wait(
         &mut self,
         now: Now,
@@ -205,7 +208,8 @@ impl Client {
                     AskMode::Lease
                 };
                 waiting.lost_races = waiting.lost_races.saturating_add(1);
-                // What only the server can move is a directory, and has no content.
+                // An operation that needs the server's view of paths moves a directory, which has
+                // no content.
                 let by_name = mode == AskMode::Ship && !only_server;
                 match self.publishes_first(now, &mut waiting, operation.as_ref(), by_name, out) {
                     Some(barriers) => WaitingFor::Published(barriers),
@@ -227,7 +231,7 @@ impl Client {
                 WaitingFor::Inodes
             }
             Need::Allowance { bytes, files, replaces } => {
-                // Whoever joins a request under way asks again in its own right after it.
+                // A call that joins a request under way makes its own request after it.
                 let has = (self.allowance.bytes, self.allowance.files);
                 waiting.asked_allowance = self.allowance.asking.is_none().then_some(has);
                 let lacks = if replaces { bytes.saturating_sub(self.allowance.bytes) } else { 0 };
@@ -262,10 +266,12 @@ impl Client {
         self.waiting.insert(ticket, waiting);
     }
 
-    /// A call keeps something locked below while it waits, and that is in the way of what is to be
-    /// taken back there. A lookup is asked again for what is so now, for which nobody has to let go
-    /// of anything. A change of which nothing is done ends with [`Error::Interrupted`]: it is to be
-    /// tried again from its beginning.
+    /// Makes a waiting call give way. It holds a lock in the kernel that keeps an invalidation
+    /// there from going on.
+    ///
+    /// A lookup asks again for current values, for which no client has to release anything. A
+    /// change of which nothing is done ends with [`Error::Interrupted`]: it is to be tried again
+    /// from its beginning.
     pub fn give_way(&mut self, now: Now, ticket: Ticket, out: &mut Vec<Output>) {
         let Some(waiting) = self.waiting.get_mut(&ticket) else { return };
         match (&waiting.call, &waiting.on) {
@@ -286,9 +292,9 @@ impl Client {
         }
     }
 
-    /// What has to be in the log before the server does `operation`, as before one that is done
-    /// here: content of what replaces a file. Which file has the name is not known here, so all
-    /// that is dirty, once.
+    /// Publishes content that must be in the log before the server does `operation`: the content of
+    /// a file that replaces another. The client does not know which file has the name. So it
+    /// publishes all dirty content, once.
     fn publishes_first(
         &mut self,
         now: Now,
@@ -319,14 +325,14 @@ impl Client {
             return self.ship(operation, out);
         }
         let number = self.number();
-        // The server finds what is needed on its state, so that must have everything that was
+        // The server looks for missing leases in its own state, which must have everything that was
         // decided here.
         self.send_log_first(out);
         self.request(number, ToServer::Ask { number, operation, wants, mode }, out);
         WaitingFor::Number(number)
     }
 
-    /// The request `number` was answered.
+    /// Marks the request `number` as answered.
     pub(crate) fn granted(&mut self, number: u64) {
         self.requests.answered(number);
         for waiting in self.waiting.values_mut() {
@@ -336,8 +342,8 @@ impl Client {
         }
     }
 
-    /// Tries the calls again that have what they waited for, the oldest first; and once more if
-    /// that unlocked something.
+    /// Tries the calls again whose event has happened, oldest first. Repeats that if a call has
+    /// released a lock.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
         self.unlocked = true;
         while std::mem::take(&mut self.unlocked) {
@@ -364,8 +370,7 @@ impl Client {
     pub(crate) fn go_on(&mut self, now: Now, ticket: Ticket, mut waiting: Waiting, out: &mut Vec<Output>) {
         let result = match waiting.shipped.clone() {
             Some(Err(error)) => Err(Stop::Error(error)),
-            // What the reply takes beyond the answer may have to come first; the operation itself
-            // is done.
+            // The operation itself is done, but the rest of the reply may have to come first.
             Some(Ok(shipped)) => self.reply_to_shipped(now, &mut waiting, shipped, out),
             None => self.attempt_told(now, &mut waiting, out),
         };
@@ -389,8 +394,8 @@ impl Client {
         }
     }
 
-    /// The calls that have waited for so long, oldest first; but not those that were called to
-    /// wait, for a lock.
+    /// The calls that have waited for at least `at_least_ms`, oldest first. Calls that were made to
+    /// wait for a lock are left out.
     pub fn waits(&self, now: Time, at_least_ms: u64) -> Vec<WaitReport> {
         let report = |(ticket, waiting): (&Ticket, &Waiting)| {
             let for_ms = now.ms_since(waiting.since);
@@ -412,7 +417,7 @@ impl Client {
         self.waiting.iter().filter_map(report).collect()
     }
 
-    /// When the first of those asks again that wait until space is free.
+    /// When the first call that waits for free space asks again.
     pub(crate) fn freed_deadline(&self) -> Option<Time> {
         let until = |waiting: &Waiting| match waiting.on {
             WaitingFor::Freed { until } => Some(until),
@@ -421,7 +426,7 @@ impl Client {
         self.waiting.values().filter_map(until).min()
     }
 
-    /// Changes of locks that calls wait to be able to make.
+    /// The lock changes that calls wait for.
     pub(crate) fn lock_waits(&self) -> impl Iterator<Item = (&FileId, &LockChange)> {
         self.waiting.values().filter_map(|waiting| match &waiting.on {
             WaitingFor::Unlocked { file, change } => Some((file, change)),
@@ -442,7 +447,7 @@ impl Client {
                 .is_none_or(|children| children.next_integer().is_some()),
             WaitingFor::Inodes => self.inodes.0 < self.inodes.1,
             WaitingFor::Allowance => self.allowance.asking.is_none(),
-            // The last word is better than an answer that may not come.
+            // The server's last report is better than an answer that may never come.
             WaitingFor::Space => self.allowance.asking.is_none() || !self.session.is_connected(),
             WaitingFor::Freed { until } => now.time >= *until,
             WaitingFor::Applied(through) => self.log.applied() >= *through,
@@ -464,7 +469,7 @@ mod tests {
     use crate::{Outcome, Settings};
     use namespace::{LockKind, LockRange, LockSpace};
 
-    /// Whoever may be told without a lease has nobody let go of anything.
+    /// For a report without a lease no client has to release anything.
     #[test]
     fn a_lookup_that_is_in_the_way_asks_for_no_lease() {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
@@ -500,7 +505,7 @@ mod tests {
         client.handle(at(5_001), crate::Input::Message(opened()), &mut out);
         let what = "the server, or another machine that has to let go first";
         assert_eq!(client.waits(Time(6_000), 5_000), [report(6_000, what)]);
-        // Who waits for a lock has called to wait.
+        // A program that waits for a lock asked for the wait.
         let range = LockRange::WHOLE;
         let change =
             LockChange { owner: 1, pid: 1, space: LockSpace::Flock, range, kind: Some(LockKind::Write) };

@@ -1,12 +1,13 @@
-//! Content that is written through (`wire::LogEntry::FlushedThrough`): of a small file each change
-//! of which another machine looks at, so that who looks waits for the server alone.
+//! Write-through mode, for a small file that other machines look at after each change
+//! (`wire::LogEntry::FlushedThrough`). Their requests then wait for the server alone.
 //!
-//! As long as a file is written through, what the server has heard of its content is what there is.
-//! So a change is sent at once, its caller is answered when the server has heard of it, and nobody
-//! here sees it before: who looks elsewhere may still be told what was before. All other changes
-//! take the lease as it is otherwise, which ends it; so does a handle that reads, since what the
-//! kernel has in its pages it shows to whoever reads them, also while a write is under way, and a
-//! program changes what it has mapped without a word.
+//! In this mode the server has the whole content that counts. The client sends each change at once.
+//! Its caller is answered when the server has confirmed the change, and no program here sees the
+//! change before. Until then other machines may still read the old content.
+//!
+//! All other changes take the lease in write-back mode, which ends write-through mode. So does a
+//! handle that reads. The kernel shows its pages to every reader, even during a write, and a
+//! program changes mapped pages without any message.
 
 use crate::client::Client;
 use crate::file_io::Write;
@@ -19,20 +20,20 @@ use lease::{Field, Kind, Lease, Mode};
 use namespace::INLINE_BYTES_MAX;
 use wire::LogEntry;
 
-/// When a change of a file's content counts.
+/// The mode of changes to a file's content: when a change counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Writes {
-    /// When it is made: the server asks for it.
+    /// A change counts when it is made. The server asks this client for it.
     #[default]
     Back,
-    /// When the server has heard of it: it asks nobody.
+    /// A change counts when the server has confirmed it. The server asks no client.
     Through,
-    /// One is on its way there.
+    /// A write-through change is on its way to the server.
     Unheard,
 }
 
 impl Writes {
-    /// Whether a lease on the content is good for `kind` in the usual way.
+    /// Whether a lease on the content is good for `kind` outside write-through mode.
     pub fn allow(self, kind: Kind) -> bool {
         match self {
             Writes::Back => true,
@@ -43,8 +44,8 @@ impl Writes {
 }
 
 impl Client {
-    /// Whether all of `file` that counts is at the server, and no program here can change it, or
-    /// see it change, but by calls.
+    /// Whether the server has all of the content of `file` that counts, and programs here can
+    /// change or see it only by calls.
     fn may_write_through(&self, file: &FileId) -> bool {
         let Some(known) = self.files.get(file) else { return false };
         let is_at_rest = match &known.content {
@@ -57,9 +58,11 @@ impl Client {
         is_at_rest && is_small && is_held && !known.own().has_mode(Mode::AccessRead)
     }
 
-    /// Writes `file` through from now on, if it may. Not while the server owes an answer by which
-    /// that may end: that it has ended it says of what it had seen before (the weather of what
-    /// passes, seeds 1095 and 1106).
+    /// Puts `file` into write-through mode, if that is allowed.
+    ///
+    /// It is not allowed while the server owes an answer that may end this mode. Such an end rests
+    /// on what the server had seen before (seeds 1095 and 1106 of the simulator's weather
+    /// `PASSING`).
     pub(crate) fn begin_through(&mut self, file: &FileId) -> bool {
         let is_unheard = self.files.get(file).is_some_and(|known| known.writes == Writes::Unheard);
         let begins = !is_unheard && !self.requests.want(file) && self.may_write_through(file);
@@ -69,7 +72,7 @@ impl Client {
         begins
     }
 
-    /// Whether this is to be written through.
+    /// Whether this write is a write-through one.
     pub(crate) fn goes_through(&self, file: &FileId, write: &Write) -> bool {
         let Some(known) = self.files.get(file).filter(|known| known.writes == Writes::Through) else {
             return false;
@@ -79,7 +82,7 @@ impl Client {
         end.is_some_and(|end| end <= INLINE_BYTES_MAX as u64) && self.may_write_through(file)
     }
 
-    /// Writes, and waits until the server has heard of it.
+    /// Writes, and waits until the server has confirmed the write.
     pub(crate) fn write_through(
         &mut self,
         now: Now,
@@ -88,14 +91,15 @@ impl Client {
         write: Write,
         out: &mut Vec<Output>,
     ) -> Result<Reply, Stop> {
-        // Tried as if it counted at once: nobody sees it before it is unheard of, below.
+        // The write is tried in write-back mode. No program sees it before the file is marked as
+        // unheard, a few lines on.
         self.set_writes(file, Writes::Back);
         let written = self.write_back(now, waiting, file, write, out);
         let Ok(Reply::Written(bytes)) = written else {
             self.set_writes(file, Writes::Through);
             return written;
         };
-        // In the log by that: it is small, and all else of the file is published
+        // The content is in the log now: it is small, and the rest of the file is published
         // (`may_write_through`).
         self.publish(now, file, LAZY_BYTES_MAX, out);
         let sequence = self.log.push(LogEntry::Wrote { file: file.clone() }, 16);
@@ -106,7 +110,7 @@ impl Client {
         Err(Stop::Need(Need::Heard(sequence)))
     }
 
-    /// The server has heard of what was written through up to this entry.
+    /// Takes the server's confirmation of write-through changes up to this entry.
     pub(crate) fn on_heard(&mut self, file: &FileId, through: u64, goes_on: bool) {
         while self.unheard.front().is_some_and(|(sequence, _)| *sequence <= through) {
             let Some((_, heard)) = self.unheard.pop_front() else { break };
@@ -120,18 +124,20 @@ impl Client {
         }
     }
 
-    /// Over a new connection the server asks again, for whatever is written.
+    /// Returns all files to write-back mode. Over a new connection the server asks again for
+    /// everything that is written.
     pub(crate) fn write_all_back(&mut self) {
         self.unheard.clear();
         self.files.0.values_mut().for_each(|known| known.writes = Writes::Back);
     }
 
-    /// Whether the server has heard of this entry, of what was written through.
+    /// Whether the server has confirmed the write-through changes up to this entry.
     pub(crate) fn is_heard(&self, sequence: u64) -> bool {
         self.unheard.front().is_none_or(|(first, _)| *first > sequence)
     }
 
-    /// The entry that has to be heard of before there is an answer about what these leases are on.
+    /// The entry that the server must confirm before a call that needs these leases can be
+    /// answered.
     pub(crate) fn unheard_of(&self, wants: &[Lease]) -> Option<u64> {
         let of = |file: &FileId| {
             wants.iter().any(|want| want.field == Field::Content && want.file == *file)
@@ -153,10 +159,10 @@ mod tests {
     use crate::tests::{at, empty, opened};
     use crate::{Call, Input, Outcome, Settings, Ticket};
     use lease::Open;
-    use namespace::{Attributes, ContentHead, Cred, Error, FileKind, Rules};
-    use wire::{FileGrant, Space, ToClient, ToServer, Values};
+    use namespace::{Attributes, ContentHead, Cred, Error, FileKind};
+    use wire::{FileGrant, Space, ToClient, ToServer, Values, Version};
 
-    /// A client that has a file of three bytes open to write, and holds all of it.
+    /// A client that holds all of a file of three bytes, and has it open to write.
     fn holder() -> (Client, FileId) {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
         let file = FileId::root().child(2);
@@ -186,7 +192,7 @@ mod tests {
         assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
     }
 
-    /// What it answers when it is asked to write through.
+    /// The client's answer to a request for write-through mode.
     fn asked_to(client: &mut Client, file: &FileId) -> LogEntry {
         let (ask, mut out) = (ToClient::FlushThrough { number: 7, file: file.clone() }, Vec::new());
         client.handle(at(2), Input::Message(ask), &mut out);
@@ -197,7 +203,7 @@ mod tests {
         }
     }
 
-    /// All that is to be taken back below is.
+    /// Does all the revocations in `out`.
     fn below_is_gone(client: &mut Client, out: &mut Vec<Output>) {
         let number =
             |output: &Output| if let Output::Yield { number, .. } = output { Some(*number) } else { None };
@@ -235,7 +241,7 @@ mod tests {
         })
     }
 
-    /// One that writes through, and a write of its that is under way.
+    /// A client in write-through mode with a write under way.
     fn unheard() -> (Client, FileId, Ticket) {
         let (mut client, file) = holder();
         assert_eq!(asked_to(&mut client, &file), LogEntry::FlushedThrough { number: 7, file: file.clone() });
@@ -259,7 +265,7 @@ mod tests {
             Call::Read { file: file.clone(), offset: 0, length: 3, kept: false, quietly: false },
             &mut out,
         );
-        // Who asks once more to write through may be told by that answer that it has ended.
+        // The server may learn by this answer to its second request that the mode has ended.
         assert_eq!(asked_to(&mut client, &file), LogEntry::Flushed { number: 7 });
         let stat = calls(&mut client, Call::Stat { file: file.clone() }, &mut out);
         let again = calls(&mut client, write(&file, 3), &mut out);
@@ -268,7 +274,7 @@ mod tests {
         let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
         client.handle(at(4), Input::Message(heard.clone()), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
-        // The other write came behind what was read; it is on its way now.
+        // The other write came after the reader's answer. It is on its way now.
         assert!(answer(&out, again).is_none());
         assert_eq!(logged(&out).last(), Some(&LogEntry::Wrote { file: file.clone() }));
         assert!(matches!(answer(&out, read), Some(Ok(Reply::Data(_)))));
@@ -289,8 +295,8 @@ mod tests {
         assert!(matches!(called, Outcome::Done(Ok(Reply::Written(3)))), "{called:?}");
     }
 
-    /// The lease is let go behind what was written; but before the server has heard of that it may
-    /// tell somebody what was before (the weather of what passes, seed 3).
+    /// The release stands behind the write in the log. But before the server has confirmed the
+    /// write, it may answer with the old content (weather `PASSING` of the simulator, seed 3).
     #[test]
     fn a_change_that_is_unheard_of_does_not_count_when_its_lease_is_let_go() {
         for keep in [None, Some(Kind::Read)] {
@@ -317,8 +323,8 @@ mod tests {
         let mut out = Vec::new();
         client.handle(at(4), Input::Greeting, &mut out);
         assert!(answer(&out, written).is_none());
-        let (through, rejected, space, rules) = (0, Vec::new(), Space::default(), Rules::NEWEST.number());
-        let resumed = ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules };
+        let (through, rejected, space, version) = (0, Vec::new(), Space::default(), Version::NEWEST);
+        let resumed = ToClient::Resumed { through, rejected, space, term_ms: 30_000, version };
         client.handle(at(4), Input::Message(resumed), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
         let sent = logged(&out);

@@ -1,4 +1,4 @@
-//! What content costs: `cargo run --release -p content --example throughput`.
+//! Measures what content costs: `cargo run --release -p content --example throughput`.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures")]
 

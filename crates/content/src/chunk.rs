@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-/// Runs smaller than this are copied rather than kept as a part of somebody's larger buffer, which
-/// would stay in memory whole.
+/// Runs smaller than this are copied. Otherwise a small run would keep a larger buffer in memory
+/// whole.
 pub(crate) const COPY_BELOW: usize = 64 << 10;
 
 /// A run of dirty bytes.
 #[derive(Debug)]
 pub(crate) enum Chunk {
-    /// Grows, and is overwritten in place.
+    /// A buffer that grows, and is overwritten in place.
     Own(Vec<u8>),
-    /// Given by a large write, or handed out to an upload: never changes.
+    /// Bytes of a large write, or of an upload: they never change.
     Shared(Bytes),
 }
 
@@ -33,7 +33,7 @@ impl Chunk {
         }
     }
 
-    /// The bytes of `range`, clipped to what there is.
+    /// Returns the bytes of `range`, clipped to the run.
     pub(crate) fn slice(&self, range: Range<usize>) -> Bytes {
         let range = range.start.min(self.len())..range.end.min(self.len());
         match self {
@@ -42,7 +42,7 @@ impl Chunk {
         }
     }
 
-    /// Drops what follows the first `length` bytes.
+    /// Drops the bytes after the first `length`.
     pub(crate) fn truncate(&mut self, length: usize) {
         match self {
             Chunk::Own(bytes) => bytes.truncate(length),
@@ -53,12 +53,12 @@ impl Chunk {
         }
     }
 
-    /// What follows the first `from` bytes.
+    /// Returns the bytes after the first `from`.
     pub(crate) fn tail(&self, from: usize) -> Chunk {
         Chunk::new(self.slice(from..self.len()))
     }
 
-    /// Gives its bytes away for good, without copying them.
+    /// Turns the run into bytes that never change, without a copy.
     pub(crate) fn freeze(self) -> Bytes {
         match self {
             Chunk::Own(bytes) => Bytes::from(bytes),

@@ -1,23 +1,24 @@
-//! Shares kept in fragments: systematic Reed–Solomon codes.
+//! Shares in fragments: systematic Reed–Solomon codes.
 //!
-//! A share is cut into units that are dealt out to the data fragments in turn, so that whoever
-//! knows where a piece begins knows which fragments have it, and reads no more of them than it;
-//! parity is made of what stands at the same place in each. A fragment begins with the length of
-//! the whole share: with that, any `data` of them say exactly what all of them are.
+//! A share is cut into units, which are dealt to the data fragments in turn. So the offset of a
+//! piece says which fragments hold the piece, and a reader reads no more of them than the piece.
+//! Parity is computed over the bytes at the same place in each data fragment. A fragment begins
+//! with the length of the whole share. With that length, any `data` fragments determine all the
+//! others exactly.
 
 use bytes::Bytes;
 use namespace::{ShareId, Spread};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
-/// Bytes dealt out at a time. A share too short to give each fragment one is kept in copies.
+/// Bytes dealt at a time. A share too short to give each fragment one unit is kept in copies.
 const UNIT: usize = 16 << 10;
-/// Before what it holds: the length of the share, little-endian.
+/// The header of a fragment: the length of the share, little-endian.
 const HEADER_BYTES: usize = 4;
-/// What the code works on: so many bytes at a time, the last of them zeros where there are no more.
+/// The block size of the code. The last block is padded with zeros.
 const BLOCK_BYTES: usize = 64;
 
-/// How a share of `length` bytes is spread where `wanted` is the policy: as many machines may be
-/// lost either way.
+/// Returns how a share of `length` bytes is spread under the policy `wanted`. Either way as many
+/// machines may be lost.
 pub fn spread_of(wanted: Spread, length: usize) -> Spread {
     match wanted {
         Spread::Code { data, parity } if length < usize::from(data) * UNIT => Spread::Copies(parity + 1),
@@ -25,18 +26,18 @@ pub fn spread_of(wanted: Spread, length: usize) -> Spread {
     }
 }
 
-/// Where some bytes of a share stand in one of its data fragments.
+/// The place of some bytes of a share in one of its data fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Which fragment.
+    /// Number of the fragment.
     pub fragment: u8,
-    /// From which of its bytes on.
+    /// Offset in the fragment.
     pub at: u32,
-    /// How many.
+    /// Length in bytes.
     pub length: u32,
 }
 
-/// Where bytes `at..at + length` of a share of `data` data fragments stand, in order.
+/// Returns the places of bytes `at..at + length` of a share of `data` data fragments, in order.
 pub fn segments(data: u8, at: u32, length: u32) -> Vec<Segment> {
     let (unit, row) = (UNIT as u64, u64::from(data.max(1)) * UNIT as u64);
     let (mut from, to) = (u64::from(at), u64::from(at) + u64::from(length));
@@ -56,8 +57,8 @@ pub fn segments(data: u8, at: u32, length: u32) -> Vec<Segment> {
     segments
 }
 
-/// What hosts are given of a share, each under its name: the share itself, or its fragments. None
-/// for counts that the code does not know.
+/// Returns what hosts keep of a share, each part under its name: the share itself, or its
+/// fragments. None for counts that the code does not support.
 pub fn kept(share: ShareId, whole: Bytes) -> Option<Vec<(ShareId, Bytes)>> {
     let kept = match share.spread() {
         Spread::Code { data, parity } => fragments(&whole, data, parity)?,
@@ -66,7 +67,7 @@ pub fn kept(share: ShareId, whole: Bytes) -> Option<Vec<(ShareId, Bytes)>> {
     Some(share.kept_as().zip(kept).collect())
 }
 
-/// All fragments of a share, data first. None for counts that the code does not know.
+/// Returns all fragments of a share, data first. None for counts that the code does not support.
 fn fragments(whole: &[u8], data: u8, parity: u8) -> Option<Vec<Bytes>> {
     let length = u32::try_from(whole.len()).ok()?;
     let cut = cut(whole, data)?;
@@ -77,8 +78,8 @@ fn fragments(whole: &[u8], data: u8, parity: u8) -> Option<Vec<Bytes>> {
     Some(cut.into_iter().chain(parity).map(with_length).collect())
 }
 
-/// The share that any `data` of its fragments give. None if these are not such: too few, of several
-/// shares, or not of the length that fragments of that share have.
+/// Rebuilds the share from any `data` of its fragments. None if there are too few, if they are of
+/// several shares, or if a length does not fit the share.
 pub fn whole(data: u8, parity: u8, fragments: &[(u8, Bytes)]) -> Option<Vec<u8>> {
     let length = *fragments.first()?.1.first_chunk::<HEADER_BYTES>()?;
     let total = usize::try_from(u32::from_le_bytes(length)).ok()?;
@@ -113,7 +114,7 @@ pub fn whole(data: u8, parity: u8, fragments: &[(u8, Bytes)]) -> Option<Vec<u8>>
     (whole.len() == total).then_some(whole)
 }
 
-/// Puts the data fragments together that are not there.
+/// Rebuilds the missing data fragments.
 fn restore(
     originals: &mut [Option<Vec<u8>>],
     parities: &[(u8, &[u8])],
@@ -148,7 +149,7 @@ fn encoded(originals: &[Vec<u8>], parity: u8) -> Option<Vec<Vec<u8>>> {
     Some(encoder.encode().ok()?.recovery_iter().map(<[u8]>::to_vec).collect())
 }
 
-/// The data fragments, each as long as it is.
+/// Returns the data fragments without padding.
 fn cut(whole: &[u8], data: u8) -> Option<Vec<Vec<u8>>> {
     let bytes = |number| Vec::with_capacity(HEADER_BYTES + data_bytes(whole.len(), data, number));
     let mut cut: Vec<Vec<u8>> = (0..data).map(bytes).collect();
@@ -158,13 +159,14 @@ fn cut(whole: &[u8], data: u8) -> Option<Vec<Vec<u8>>> {
     (data > 0).then_some(cut)
 }
 
-/// Bytes of data fragment `number` of a share of `total` bytes.
+/// Returns the bytes of data fragment `number` of a share of `total` bytes.
 fn data_bytes(total: usize, data: u8, number: u8) -> usize {
     let row = usize::from(data.max(1)) * UNIT;
     total / row * UNIT + (total % row).saturating_sub(usize::from(number) * UNIT).min(UNIT)
 }
 
-/// What the code takes and makes of each: the longest data fragment, and zeros.
+/// Returns the bytes of each fragment that the code takes and makes: the longest data fragment,
+/// padded with zeros.
 fn block_bytes(total: usize, data: u8) -> usize {
     data_bytes(total, data, 0).next_multiple_of(BLOCK_BYTES)
 }
@@ -182,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::subsequence;
 
-    /// Bytes that differ wherever anything could be mixed up.
+    /// Returns bytes that differ wherever two places could be confused.
     fn share(length: usize) -> Vec<u8> {
         (0..length).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect()
     }
@@ -216,7 +218,7 @@ mod tests {
             let left: Vec<(u8, Bytes)> = left.iter().map(|number| (*number, all[*number as usize].clone())).collect();
             let told = whole(data, parity, &left);
             prop_assert_eq!(told.as_deref(), Some(whole_share.as_slice()));
-            // Fewer are not enough, but of a share that has nothing in what is not there.
+            // Fewer are not enough, unless the missing fragments hold nothing of the share.
             let short = whole(data, parity, &left[1..]);
             prop_assert!(short.is_none() || short.as_deref() == Some(whole_share.as_slice()));
         }
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!(spread_of(Spread::Usual, 1), Spread::Usual);
     }
 
-    /// What is stored is read by later programs, too.
+    /// Later programs read what this program stores.
     #[test]
     fn the_code_never_changes() {
         let all = fragments(&share(150_000), 4, 2).unwrap();

@@ -1,15 +1,15 @@
-//! Cutting extents: what overwriting a part of one leaves of it.
+//! Cutting extents: the parts that remain when a range is overwritten.
 
 use std::ops::Range;
 
 use namespace::Extent;
 
-/// First byte after `extent`.
+/// Returns the first byte after `extent`.
 pub(crate) fn end_of(extent: &Extent) -> u64 {
     extent.offset.saturating_add(u64::from(extent.length))
 }
 
-/// What of `extent` lies before `range`, and what after it.
+/// Returns the parts of `extent` before and after `range`.
 pub(crate) fn outside(extent: Extent, range: &Range<u64>) -> (Option<Extent>, Option<Extent>) {
     let left = extent.offset < range.start;
     let right = end_of(&extent) > range.end;
@@ -21,7 +21,7 @@ pub(crate) fn outside(extent: Extent, range: &Range<u64>) -> (Option<Extent>, Op
     }
 }
 
-/// What of `extent` lies in `range`.
+/// Returns the part of `extent` in `range`.
 pub(crate) fn inside(extent: Extent, range: &Range<u64>) -> Option<Extent> {
     if end_of(&extent) <= range.start || extent.offset >= range.end {
         return None;
@@ -29,14 +29,14 @@ pub(crate) fn inside(extent: Extent, range: &Range<u64>) -> Option<Extent> {
     Some(tail_of(head_of(extent, range.end), range.start))
 }
 
-/// The part before `end`; the extent must begin before it.
+/// Returns the part before `end`. The extent must begin before `end`.
 fn head_of(mut extent: Extent, end: u64) -> Extent {
     let room = end.saturating_sub(extent.offset);
     extent.length = extent.length.min(u32::try_from(room).unwrap_or(u32::MAX));
     extent
 }
 
-/// The part from `start` on; the extent must end after it.
+/// Returns the part from `start` on. The extent must end after `start`.
 fn tail_of(mut extent: Extent, start: u64) -> Extent {
     let gone = u32::try_from(start.saturating_sub(extent.offset)).unwrap_or(u32::MAX);
     extent.offset = extent.offset.max(start);

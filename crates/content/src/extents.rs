@@ -1,4 +1,4 @@
-//! What is known of a file's extents.
+//! The known extents of a file.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, btree_map, btree_set};
@@ -9,23 +9,23 @@ use namespace::{ContentChange, Extent, Place};
 
 use crate::cut::{end_of, inside, outside};
 
-/// What is known of a file's extents: holes, extents, and explicit gaps of which nothing is known.
+/// A map of a file's extents: holes, extents, and explicit gaps of which nothing is known.
 ///
-/// Extents overlap neither each other nor a gap; whatever is in neither is a hole. About 100 bytes
-/// an extent when filled at once.
+/// Extents overlap neither each other nor a gap. The rest is holes. A map that is filled at once
+/// takes about 100 bytes an extent.
 #[derive(Clone, Debug, Default)]
 pub struct ExtentMap {
     extents: BTreeSet<ByOffset>,
-    /// Start to end.
+    /// The gaps, from start to end.
     unknown: BTreeMap<u64, u64>,
     occupied: u64,
-    /// Offsets of the extents whose piece is inline: few, and to be found without looking at the
-    /// many others.
+    /// Offsets of the extents whose piece is inline. They are few, and are found here without a
+    /// search through all extents.
     inline: BTreeSet<u64>,
     inline_bytes: u64,
 }
 
-/// An extent, which its offset finds: a map would hold every offset twice.
+/// An extent that is ordered by its offset. A map would hold every offset twice.
 #[derive(Clone, Debug)]
 struct ByOffset(Extent);
 
@@ -58,24 +58,24 @@ impl Ord for ByOffset {
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span<'a> {
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub length: u64,
-    /// What is there.
+    /// Content of the span.
     pub what: SpanContent<'a>,
 }
 
-/// What is in a [`Span`].
+/// The content of a [`Span`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanContent<'a> {
-    /// Nobody has said yet.
+    /// Not known here: the server has to be asked.
     Unknown,
     /// Zeros.
     Hole,
-    /// Bytes of the extent's piece from `skip` on.
+    /// Bytes of the extent's piece, from `skip` on.
     Extent {
-        /// The extent; it may begin before the span and end after it.
+        /// The extent. It may begin before the span and end after it.
         extent: &'a Extent,
         /// Bytes of the opened piece before the span's first.
         skip: u32,
@@ -83,12 +83,13 @@ pub enum SpanContent<'a> {
 }
 
 impl ExtentMap {
-    /// A file that is one hole.
+    /// Makes the map of a file that is one hole.
     pub fn whole_hole() -> ExtentMap {
         ExtentMap::default()
     }
 
-    /// Extents known below `complete_below`; nothing is known from there on.
+    /// Makes a map of extents that are known below `complete_below`. Nothing is known from there
+    /// on.
     pub fn new(extents: Vec<Extent>, complete_below: u64) -> ExtentMap {
         let unknown = BTreeMap::from([(0, u64::MAX)]);
         let mut map = ExtentMap { unknown, ..ExtentMap::default() };
@@ -96,7 +97,7 @@ impl ExtentMap {
         map
     }
 
-    /// Replaces what `extent`'s range had. One that is empty or overflows does nothing.
+    /// Replaces the range of `extent`. An extent that is empty or overflows does nothing.
     pub fn put(&mut self, extent: Extent) {
         let range = extent.offset..end_of(&extent);
         if extent.offset.checked_add(u64::from(extent.length)).is_some() && !range.is_empty() {
@@ -110,20 +111,20 @@ impl ExtentMap {
         self.clear(&(offset..offset.saturating_add(length)));
     }
 
-    /// Drops everything from `size` on: it is known to be a hole then.
+    /// Drops everything from `size` on, which is then a known hole.
     pub fn truncate(&mut self, size: u64) {
         self.clear(&(size..u64::MAX));
     }
 
-    /// Fills the unknown gaps of `from..to`, of which `extents` is all that there is (they may
-    /// reach beyond). What is known stays: it may be newer than the page that is learnt.
+    /// Fills the unknown gaps of `from..to`. `extents` is complete there, and may reach beyond.
+    /// Known parts stay, since they may be newer than the page.
     pub fn learn(&mut self, from: u64, to: u64, extents: Vec<Extent>) {
         let gaps = self.close(&(from..to));
         let sound = |extent: &Extent| {
             extent.length > 0 && extent.offset.checked_add(u64::from(extent.length)).is_some()
         };
         if let ([gap], true) = (gaps.as_slice(), self.extents.is_empty()) {
-            // In one go, which packs the set densely.
+            // One collect packs the set densely.
             let fitting = extents.into_iter().filter(sound).filter_map(|extent| inside(extent, gap));
             let learnt: BTreeSet<ByOffset> = fitting.map(ByOffset).collect();
             learnt.iter().for_each(|extent| self.count(&extent.0, true));
@@ -158,7 +159,7 @@ impl ExtentMap {
         }
     }
 
-    /// What is in `offset..offset + length`, in order and without gaps.
+    /// Returns the spans of `offset..offset + length`, in order and without gaps.
     pub fn spans(&self, offset: u64, length: u64) -> impl Iterator<Item = Span<'_>> {
         let end = offset.saturating_add(length);
         let before = self.extents.range(..offset).next_back().filter(|extent| end_of(&extent.0) > offset);
@@ -171,27 +172,28 @@ impl ExtentMap {
         }
     }
 
-    /// Known extents in order.
+    /// Returns the known extents in order.
     pub fn iter(&self) -> impl Iterator<Item = &Extent> {
         self.extents.iter().map(|extent| &extent.0)
     }
 
-    /// Bytes that known extents occupy.
+    /// Returns the bytes that known extents occupy.
     pub fn occupied(&self) -> u64 {
         self.occupied
     }
 
-    /// Known extents whose piece is inline, in order.
+    /// Returns the known extents whose piece is inline, in order.
     pub fn inline_extents(&self) -> impl Iterator<Item = &Extent> {
         self.inline.iter().filter_map(|offset| self.extents.get(offset)).map(|extent| &extent.0)
     }
 
-    /// How many they are.
+    /// Returns the number of inline extents.
     pub fn inline_pieces(&self) -> usize {
         self.inline.len()
     }
 
-    /// Plain bytes of those pieces: of the whole piece, however little of it an extent still gives.
+    /// Returns the plain bytes of the inline pieces. A piece counts whole, even if its extent shows
+    /// only a part.
     pub fn inline_bytes(&self) -> u64 {
         self.inline_bytes
     }
@@ -217,7 +219,7 @@ impl ExtentMap {
         }
     }
 
-    /// Nothing in `range` is unknown any more; gives what was.
+    /// Makes `range` known, and returns the gaps that it had.
     fn close(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut closed = Vec::new();
         if range.is_empty() {
@@ -276,14 +278,14 @@ impl<'a> Iterator for Spans<'a> {
             return None;
         }
         let offset = self.at;
-        // Extents that overlap would be the server's mistake; they must not lead backwards.
+        // Extents overlap only by the server's mistake. They must not lead backwards.
         while self.extents.next_if(|extent| end_of(&extent.0) <= offset).is_some() {}
         let extent = self.extents.peek().map(|extent| &extent.0);
         let gap = self.unknown.peek().map(|(start, end)| **start..**end);
         let (end, what) = match (extent, gap) {
             (Some(extent), _) if extent.offset <= offset => {
                 self.extents.next();
-                // Less than the extent's length, which is 32 bits.
+                // The difference is less than the extent's length, which is 32 bits.
                 let skip = extent.skip.saturating_add((offset - extent.offset) as u32);
                 (end_of(extent), SpanContent::Extent { extent, skip })
             }

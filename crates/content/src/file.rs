@@ -12,34 +12,33 @@ use crate::overlay::Overlay;
 use crate::seal::open_whole;
 use crate::{Damaged, ExtentMap, SIZE_MAX};
 
-/// The content of one file: what is published, and above it what is being uploaded and what is
-/// dirty.
+/// The content of one file: the published content, and above it uploads under way and dirty data.
 ///
-/// Published means handed out as a [`crate::Publish`]: whoever logs those in order, under the
-/// content's write lease, makes the server's state follow this one's. A flush makes a *flight*: a
-/// consistent state of the whole content, which is published when all of its shares are stored and
-/// every flight before it has been.
+/// Published content was returned as a [`crate::Publish`]. If its receiver logs publications in
+/// order, under the content's write lease, the server's state follows this one. A flush makes a
+/// *flight*: a consistent state of the whole content. A flight is published when all of its shares
+/// are stored, and every flight before it is published.
 #[derive(Debug)]
 pub struct FileContent {
     pub(crate) base: Base,
-    /// The head that the server has once everything handed out is applied.
+    /// The head that the server has when it has applied all publications.
     pub(crate) published: ContentHead,
-    /// What is shown now, and the file's key even before it is published.
+    /// The head shown now. It holds the file's key even before that is published.
     pub(crate) head: ContentHead,
     pub(crate) dirty: Overlay,
     /// Whether `dirty`, size or times changed since the last flush.
     pub(crate) changed: bool,
-    /// Oldest first.
+    /// Flights, oldest first.
     pub(crate) flights: VecDeque<Flight>,
     pub(crate) fold: Option<Fold>,
     pub(crate) flushes: u64,
-    /// The first flush whose data became dirty again, until the next flush takes it.
+    /// The first flush whose data became dirty again, until the next flush takes that data.
     pub(crate) undone: Option<u64>,
     pub(crate) next_upload: u64,
-    /// Uploads under way whose data no longer counts on them.
+    /// Uploads under way that no flight needs any more.
     pub(crate) abandoned: BTreeMap<u64, ShareId>,
     pub(crate) nonces: Nonces,
-    /// The file's policy, as far as it is known.
+    /// The file's policy, as far as known.
     pub(crate) spread: Spread,
 }
 
@@ -48,16 +47,18 @@ pub struct FileContent {
 pub(crate) enum Base {
     /// These bytes, and zeros up to the size.
     Inline(Bytes),
-    /// Inline content that cannot be opened: whoever reads it is told, until it is written anew.
+    /// Inline content that cannot be opened. Readers get the error until the content is written
+    /// anew.
     Damaged(Damaged),
-    /// Extents, as far as they are known.
+    /// Extents, as far as known.
     Extents(ExtentMap),
 }
 
 impl FileContent {
-    /// Content as the server gave it: the sealed inline content, or extents that are complete below
-    /// an offset; if neither, it has extents of which nothing is known yet. Never give neither for
-    /// a file whose content is inline: the next publication would end it.
+    /// Makes content from the server's answer: the sealed inline content, or extents that are
+    /// complete below an offset. With neither, the content has extents of which nothing is known
+    /// yet. A file with inline content must never be made with neither: its next publication would
+    /// end that content.
     pub fn new(
         head: ContentHead,
         inline: Option<Vec<u8>>,
@@ -95,55 +96,56 @@ impl FileContent {
         }
     }
 
-    /// Content of a file that was just born: zeros, if it has a size at all.
+    /// Makes the content of a new file: zeros, if it has a size at all.
     pub fn empty(head: ContentHead) -> FileContent {
         FileContent::new(head, Some(Vec::new()), None)
     }
 
-    /// From now on, what is stored is spread so.
+    /// Sets how shares are spread from now on.
     pub fn set_spread(&mut self, spread: Spread) {
         self.spread = spread;
     }
 
-    /// The head as it is to be shown now; version and key are those of the last publication handed
-    /// out, `occupied` is a good guess.
+    /// Returns the head to show now. Version and key are those of the last publication returned;
+    /// `occupied` is an estimate.
     pub fn head(&self) -> ContentHead {
         ContentHead { key: self.published.key, ..self.head }
     }
 
-    /// Length in bytes now.
+    /// Returns the length in bytes now.
     pub fn size(&self) -> u64 {
         self.head.size
     }
 
-    /// Whether a flush would hand something out.
+    /// Returns whether a flush would have something to publish.
     pub fn is_dirty(&self) -> bool {
         self.changed
     }
 
-    /// Whether everything has been handed out as publications: nothing dirty, nothing under way.
+    /// Returns whether all changes were returned as publications: nothing is dirty or under way.
     /// Folds do not count.
     pub fn is_settled(&self) -> bool {
         !self.changed && self.flights.is_empty()
     }
 
-    /// Bytes written that are in no flush yet.
+    /// Returns the bytes written that are in no flush yet.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty.bytes()
     }
 
-    /// Ranges written, or made holes, that are in no flush yet.
+    /// Returns the number of ranges, written or made holes, that are in no flush yet.
     pub fn dirty_runs(&self) -> usize {
         self.dirty.len()
     }
 
-    /// Bytes held in memory because they are not published: dirty, or being uploaded.
+    /// Returns the bytes held in memory until they are published: dirty data, and uploads under
+    /// way.
     pub fn held_bytes(&self) -> u64 {
         self.dirty.bytes() + self.flights.iter().map(|flight| flight.overlay.bytes()).sum::<u64>()
     }
 
-    /// Bytes of inline pieces, of those extents that are known here, that wait to be folded into
-    /// shares.
+    /// Returns the bytes of inline pieces that wait to be folded into shares, as far as extents are
+    /// known here.
     pub fn pending_inline_bytes(&self) -> u64 {
         match &self.base {
             Base::Inline(_) | Base::Damaged(_) => 0,
@@ -151,7 +153,7 @@ impl FileContent {
         }
     }
 
-    /// Writes, within [`SIZE_MAX`]. Large data is kept as it is, not copied.
+    /// Writes, within [`SIZE_MAX`]. Large data is kept as given, not copied.
     pub fn write(&mut self, offset: u64, mut data: Bytes, wall: Timestamp) {
         let room = SIZE_MAX.saturating_sub(offset);
         data.truncate(usize::try_from(room).unwrap_or(usize::MAX));
@@ -182,7 +184,7 @@ impl FileContent {
         self.zero(offset, length, false, wall);
     }
 
-    /// The range reads as zeros afterwards; with `grow`, the file reaches to its end at least.
+    /// Makes the range read as zeros. With `grow`, the file reaches at least to its end.
     pub fn zero(&mut self, offset: u64, length: u64, grow: bool, wall: Timestamp) {
         let end = offset.saturating_add(length).min(SIZE_MAX);
         if offset >= end {
@@ -199,18 +201,17 @@ impl FileContent {
         self.touch(wall);
     }
 
-    /// Sets the times; the next flush publishes them. The time of the last status change never goes
-    /// back.
+    /// Sets the times, which the next flush publishes. The time of the last status change never
+    /// goes back.
     pub fn set_mtime(&mut self, mtime: Timestamp, ctime: Timestamp) {
         self.head.mtime = mtime;
-        // A clock that is behind another machine's must not hide that something has changed.
+        // A clock that is behind another machine's must not hide a change.
         self.head.ctime = if ctime < self.head.ctime { self.head.ctime.next() } else { ctime };
         self.changed = true;
     }
 
-    /// Takes the times and the version of a head that an operation of its own (not a publication)
-    /// gave this file, and that is logged. Flights that are published after it leave those times as
-    /// they are.
+    /// Takes times and version from the head that a logged operation, not a publication, gave this
+    /// file. Flights that are published later leave those times as they are.
     pub fn adopt(&mut self, head: &ContentHead) {
         let times = (head.mtime, head.ctime);
         (self.published.mtime, self.published.ctime) = times;
@@ -221,15 +222,15 @@ impl FileContent {
         }
     }
 
-    /// Extents that the server says are all there is in `from..to`; what is known here already
-    /// stays.
+    /// Learns the extents of `from..to`, complete as the server says. Parts that are known already
+    /// stay.
     pub fn learn(&mut self, from: u64, to: u64, extents: Vec<Extent>) {
         if let Base::Extents(map) = &mut self.base {
             map.learn(from, to, extents);
         }
     }
 
-    /// Size of what lies below the dirty data.
+    /// Returns the size of the layer below the dirty data.
     pub(crate) fn size_beneath(&self) -> u64 {
         self.flights.back().map_or(self.published.size, |flight| flight.head.size)
     }

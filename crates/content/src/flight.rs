@@ -1,5 +1,4 @@
-//! What a flush sends on its way: pieces, the shares that they are packed into, and their
-//! publication.
+//! The parts of a flush: pieces, the shares that they are packed into, and their publication.
 
 use bytes::{Bytes, BytesMut};
 use namespace::{ContentChange, ContentHead, Extent, Piece, Place, ShareId, Spread};
@@ -14,26 +13,27 @@ use crate::{
 /// A flushed state of the content on its way to publication.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// The first flush whose data it has: of several, if uploads of earlier ones failed.
+    /// The first flush whose data is in it. If earlier uploads failed, a flight has the data of
+    /// several.
     pub(crate) flush: u64,
-    /// What it changes; frozen.
+    /// The changes of the flight, frozen.
     pub(crate) overlay: Overlay,
-    /// Size, times and guess of bytes occupied, as of the flush.
+    /// Size, times and estimate of bytes occupied, as of the flush.
     pub(crate) head: ContentHead,
     pub(crate) change: ContentChange,
-    /// What is sealed in `change`, if that is the whole content.
+    /// The plain bytes sealed in `change`, if that is the whole content.
     pub(crate) inline: Option<Bytes>,
-    /// Uploads whose pieces belong into `change`; there may be none.
+    /// Uploads whose pieces belong in `change`. There may be none.
     pub(crate) uploads: Vec<Sent>,
 }
 
 impl Flight {
-    /// Whether all of its uploads are stored.
+    /// Returns whether all uploads are stored.
     pub(crate) fn is_ready(&self) -> bool {
         self.uploads.iter().all(|sent| sent.hashes.is_some())
     }
 
-    /// What is published, when it is ready.
+    /// Returns what to publish, once the flight is ready.
     pub(crate) fn finish(mut self) -> (ContentHead, ContentChange, Option<Bytes>) {
         if let ContentChange::Extents { put, .. } = &mut self.change {
             put.extend(self.uploads.iter().flat_map(Sent::extents));
@@ -47,19 +47,19 @@ impl Flight {
 pub(crate) struct Sent {
     pub(crate) id: u64,
     pub(crate) share: ShareId,
-    /// Offset in the file, length, nonce of each piece.
+    /// Offset in the file, length and nonce of each piece.
     pieces: Vec<(u64, u32, Nonce)>,
-    /// Of each piece, once it is stored.
+    /// The hash of each piece, once the upload is stored.
     pub(crate) hashes: Option<Vec<Hash>>,
 }
 
 impl Sent {
-    /// How many pieces it has.
+    /// Returns the number of pieces.
     pub(crate) fn len(&self) -> usize {
         self.pieces.len()
     }
 
-    /// The extents of its pieces, once it is stored.
+    /// Returns the extents of its pieces, once the upload is stored.
     pub(crate) fn extents(&self) -> impl Iterator<Item = Extent> {
         let mut at = 0;
         self.pieces.iter().zip(self.hashes.iter().flatten()).map(move |(&(offset, length, nonce), &hash)| {
@@ -70,8 +70,8 @@ impl Sent {
     }
 }
 
-/// Nonces of one file's key: eight random bytes drawn once, and a counter. Whoever else seals for
-/// the file (a later session) draws others.
+/// The nonces of one file's key: eight random bytes drawn once, and a counter. A later session that
+/// seals for the file draws others.
 #[derive(Debug, Default)]
 pub(crate) struct Nonces {
     prefix: Option<[u8; 8]>,
@@ -96,7 +96,7 @@ impl Nonces {
     }
 }
 
-/// Cuts the data of `overlay` into pieces: what is contiguous, but never across a multiple of
+/// Cuts the data of `overlay` into contiguous pieces, none of which crosses a multiple of
 /// [`PIECE_BYTES_MAX`].
 pub(crate) fn pieces(overlay: &Overlay) -> Vec<(u64, Bytes)> {
     let window = u64::from(PIECE_BYTES_MAX);

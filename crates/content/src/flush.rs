@@ -14,9 +14,9 @@ use crate::seal::seal_whole;
 use crate::{Done, ExtentMap, FOLD_BYTES, Flush, Hash, Key, Publish, UploadPlan};
 
 impl FileContent {
-    /// Hands everything dirty out, as one state of the content. Up to `inline_max` bytes go into
-    /// the publication itself (unless too many such bytes wait to be folded: then the writer waits
-    /// for a share, which slows it).
+    /// Flushes all dirty data as one state of the content. Up to `inline_max` bytes go into the
+    /// publication itself. If too many such bytes wait to be folded, none do: the writer then waits
+    /// for a share, which slows it.
     pub fn flush(&mut self, inline_max: u64, rng: &mut dyn Rng) -> Flush {
         if !mem::take(&mut self.changed) {
             return Flush::Nothing;
@@ -26,22 +26,23 @@ impl FileContent {
         if !plans.is_empty() {
             return Flush::Upload(plans);
         }
-        // Flights before it that are ready have been landed when they became so.
+        // Earlier flights that are ready were published as they became so.
         self.land().pop().map_or(Flush::Queued, Flush::Publish)
     }
 
-    /// Names the flush that came last.
+    /// Returns the number of the last flush.
     pub fn barrier(&self) -> u64 {
         self.flushes
     }
 
-    /// Whether what that flush and those before it took has been handed out as publications.
+    /// Returns whether the data of flush `barrier`, and of those before it, was returned as
+    /// publications.
     pub fn passed(&self, barrier: u64) -> bool {
         let first = self.flights.front().map(|flight| flight.flush).or(self.undone);
         first.is_none_or(|flush| flush > barrier)
     }
 
-    /// An upload is stored: the hashes of its pieces in order.
+    /// Notes that an upload is stored, with the hashes of its pieces in order.
     pub fn stored(&mut self, upload: u64, hashes: Vec<Hash>) -> Done {
         if let Some(share) = self.abandoned.remove(&upload) {
             return Done { publishes: Vec::new(), unused: vec![share] };
@@ -66,9 +67,9 @@ impl FileContent {
         }
     }
 
-    /// An upload could not be stored: its data is dirty again, and with it all that was flushed
-    /// later, so that content is still published in the order in which it was written. Gives the
-    /// stored shares that are of no use any more.
+    /// Notes that an upload could not be stored. Its data is dirty again, and so is all data that
+    /// was flushed later: content is published in the order of the writes. Returns the stored
+    /// shares that no publication needs any more.
     pub fn upload_failed(&mut self, upload: u64) -> Vec<ShareId> {
         self.abandoned.remove(&upload);
         if self.fold.as_ref().is_some_and(|fold| fold.has(upload)) {
@@ -88,7 +89,7 @@ impl FileContent {
         unused
     }
 
-    /// Makes a flight of everything dirty.
+    /// Makes a flight of all dirty data.
     fn launch(&mut self, inline_max: u64, rng: &mut dyn Rng) -> Vec<UploadPlan> {
         let (change, inline, plans) = self.plan(inline_max, rng);
         let mut overlay = mem::take(&mut self.dirty);
@@ -99,8 +100,8 @@ impl FileContent {
         plans
     }
 
-    /// Decides how dirty data is to be published; what is sealed in that, if it is the whole
-    /// content. Afterwards `dirty` holds exactly what the flight changes.
+    /// Decides how dirty data is published. Returns also the plain bytes sealed in the change, if
+    /// that is the whole content. Afterwards `dirty` holds exactly the changes of the flight.
     fn plan(
         &mut self,
         inline_max: u64,
@@ -153,7 +154,7 @@ impl FileContent {
         seal_whole(&key, &self.nonces.next(rng), plain)
     }
 
-    /// Inline content that the dirty data lies above, if the content below is inline.
+    /// Returns the inline content below the dirty data, if that layer is inline.
     fn inline_beneath(&self) -> Option<Bytes> {
         for flight in self.flights.iter().rev() {
             match &flight.change {
@@ -176,7 +177,7 @@ impl FileContent {
         })
     }
 
-    /// Publishes the flights that are ready, up to the first that is not.
+    /// Publishes the flights that are ready, up to the first one that is not.
     fn land(&mut self) -> Vec<Publish> {
         let mut publishes = Vec::new();
         while self.flights.front().is_some_and(Flight::is_ready) {
@@ -187,8 +188,9 @@ impl FileContent {
         publishes
     }
 
-    /// Applies a change to what is published, and hands it out; `inline` is what is sealed in it,
-    /// if that is the whole content. Of `head`, size, times and bytes occupied count.
+    /// Applies a change to the published state, and returns it as a publication. `inline` is the
+    /// plain bytes sealed in it, if that is the whole content. Only size, times and bytes occupied
+    /// of `head` count.
     pub(crate) fn publish(
         &mut self,
         head: ContentHead,
@@ -214,7 +216,7 @@ impl FileContent {
         Publish { version, size: head.size, mtime: head.mtime, ctime: head.ctime, change }
     }
 
-    /// The first that seals something says what with.
+    /// Adds the key to the first publication that seals something.
     fn tell_key(&mut self, change: &mut ContentChange) {
         let (seals, key) = match change {
             ContentChange::Inline { sealed, key } => (!sealed.is_empty(), key),
@@ -228,8 +230,8 @@ impl FileContent {
     }
 }
 
-/// Gives up `uploads`, of which `failed`, if any, is known not to be stored: the stored ones are
-/// unused, the others will be.
+/// Gives up `uploads`, of which `failed`, if any, is known not to be stored. The stored ones are
+/// unused now; the others become so when they are stored.
 pub(crate) fn abandon(
     uploads: Vec<Sent>,
     failed: Option<u64>,

@@ -13,11 +13,11 @@ use crate::overlay::Overlay;
 use crate::read::open_inline;
 use crate::{Cipher, Done, ExtentMap, Hash, Nonce, UploadPlan};
 
-/// A fold under way. The content stays as it is: where an inline extent was overwritten meanwhile,
-/// its folded copy is left out.
+/// A fold under way. The content does not change by it. An inline extent that is overwritten
+/// meanwhile loses its folded copy.
 #[derive(Debug)]
 pub(crate) struct Fold {
-    /// What is folded: offset to nonce, which names the piece.
+    /// The folded pieces: from the offset to the nonce, which identifies the piece.
     sources: BTreeMap<u64, Nonce>,
     uploads: Vec<Sent>,
 }
@@ -27,7 +27,7 @@ impl Fold {
         self.uploads.iter().any(|sent| sent.id == upload)
     }
 
-    /// What of `folded` still replaces the same inline pieces in `map`.
+    /// Returns the parts of `folded` that still replace the same inline pieces in `map`.
     fn current(&self, folded: &Extent, map: &ExtentMap) -> Vec<Extent> {
         let mut parts: Vec<Extent> = Vec::new();
         for span in map.spans(folded.offset, u64::from(folded.length)) {
@@ -50,9 +50,9 @@ impl Fold {
 }
 
 impl FileContent {
-    /// Plans to move up to `limit` bytes of inline pieces into shares, the first in the file first;
-    /// nothing if a fold is under way, or nothing is pending. Neighbours become one piece. The
-    /// publication comes out of [`FileContent::stored`].
+    /// Plans to move up to `limit` bytes of inline pieces into shares, in the order of the file.
+    /// Returns nothing if a fold is under way or nothing is pending. Neighbours become one piece.
+    /// [`FileContent::stored`] returns the publication.
     pub fn fold(&mut self, limit: u64, rng: &mut dyn Rng) -> Vec<UploadPlan> {
         let (None, Base::Extents(map), Some(key)) = (&self.fold, &self.base, self.published.key) else {
             return Vec::new();
@@ -64,7 +64,7 @@ impl FileContent {
             if folded.bytes() >= limit {
                 break;
             }
-            // A damaged piece stays where it is, for whoever reads it to be told.
+            // A damaged piece stays where it is, so that its reader gets the error.
             let Ok(plain) = open_inline(&cipher, extent) else { continue };
             let (from, to) = (extent.skip as usize, extent.skip as usize + extent.length as usize);
             if to <= plain.len() {
@@ -80,13 +80,13 @@ impl FileContent {
         plans
     }
 
-    /// Whether a fold is under way.
+    /// Returns whether a fold is under way.
     pub fn is_folding(&self) -> bool {
         self.fold.is_some()
     }
 
-    /// Gives up a fold that is under way: what it moves may be another's to change soon. The shares
-    /// that were stored for it in vain so far.
+    /// Gives up a fold that is under way, because another client may soon change the pieces that it
+    /// moves. Returns the shares that were stored for it in vain.
     pub fn stop_folding(&mut self) -> Vec<ShareId> {
         let mut unused = Vec::new();
         if let Some(fold) = self.fold.take() {

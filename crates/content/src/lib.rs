@@ -1,8 +1,8 @@
 //! File content as pure transforms: extents, dirty data, encryption, packing.
 //!
-//! Nothing here touches a disk, a clock or a source of randomness: the owner passes times and a
-//! generator in, stores the shares that [`FileContent`] plans, and logs the publications that it
-//! hands out.
+//! Nothing here touches a disk, a clock or a source of randomness. The owner passes in times and a
+//! generator. It stores the shares that [`FileContent`] plans, and logs the publications that it
+//! returns.
 
 mod chunk;
 mod code;
@@ -25,29 +25,30 @@ pub use placement::{COPIES, place, place_fragments, room};
 pub use plan::{Done, Flush, PlannedPiece, Publish, ReadPart, Unreadable, UploadPlan, assemble};
 pub use seal::{Cipher, Damaged, Hash, Key, Nonce, TAG_BYTES, open, open_whole, seal, seal_share};
 
-/// Plain bytes of a piece at most; pieces do not cross multiples of it in the file, so that
+/// The most plain bytes of a piece. Pieces do not cross multiples of it in the file, so that
 /// rewriting replaces whole pieces.
 pub const PIECE_BYTES_MAX: u32 = 128 << 10;
 
-/// Plain bytes of a share at most (each piece adds [`TAG_BYTES`] to what is stored).
+/// The most plain bytes of a share. Each piece adds [`TAG_BYTES`] to the stored size.
 pub const SHARE_BYTES_MAX: usize = 1 << 20;
 
-/// Pieces of a share at most: bounds the tags' part of it when pieces are tiny.
+/// The most pieces of a share. It bounds the tags' part of a share when pieces are tiny.
 pub const SHARE_PIECES_MAX: usize = 1024;
 
-/// Dirty bytes up to which a flush publishes them inline that nobody waits for: what would go
-/// inline as a whole file may as well as a part of one, since a share for it costs more.
+/// Dirty bytes up to which a flush publishes inline, if no program or machine waits for it. A whole
+/// file of that size is inline, too, and a share for so little costs more.
 pub const LAZY_BYTES_MAX: u64 = namespace::INLINE_BYTES_MAX as u64;
-/// The same, where another machine waits for them, which is not to wait for shares.
+/// The same limit for a flush that another machine waits for: that machine is not to wait for
+/// shares.
 pub const URGENT_BYTES_MAX: u64 = 64 << 10;
-/// The same, where a program waits until they are durable: shares take several flushes of disks one
-/// after the other, a publication one. More than [`URGENT_BYTES_MAX`], since whoever has the file
-/// open can fold them later.
+/// The same limit for a flush whose durability a program waits for. Shares take several disk
+/// flushes one after the other, a publication takes one. The limit is above [`URGENT_BYTES_MAX`],
+/// since the client that has the file open can fold these bytes later.
 pub const SYNCED_BYTES_MAX: u64 = 256 << 10;
 
-/// Inline bytes pending of one file from which on they should be folded into shares; at twice that,
+/// Pending inline bytes of one file from which on they should be folded into shares. At twice that,
 /// no flush adds to them.
 pub const FOLD_BYTES: u64 = 4 << 20;
 
-/// Size of a file at most: what fits a signed 64-bit offset.
+/// The largest size of a file: a signed 64-bit offset.
 pub const SIZE_MAX: u64 = i64::MAX as u64;

@@ -1,4 +1,4 @@
-//! Changes to content that lie above what is published.
+//! Changes to content above the published layer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,17 +8,17 @@ use bytes::Bytes;
 use crate::SHARE_BYTES_MAX;
 use crate::chunk::{COPY_BELOW, Chunk};
 
-/// Changes above a lower layer: what lies there from `truncate_to` on is gone, and each run
-/// replaces what its range had.
+/// Changes above a lower layer. The lower layer is cut at `truncate_to`, and each run replaces its
+/// range.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
-    /// By offset, without overlap; none is empty.
+    /// Runs by offset, without overlap; none is empty.
     runs: BTreeMap<u64, Run>,
     truncate_to: Option<u64>,
     bytes: u64,
 }
 
-/// What a range has become.
+/// The new content of a range.
 #[derive(Debug)]
 pub(crate) enum Run {
     /// These bytes.
@@ -35,7 +35,7 @@ impl Run {
         }
     }
 
-    /// Splits off what follows the first `at` bytes.
+    /// Returns the part after the first `at` bytes.
     fn tail(&self, at: u64) -> Run {
         match self {
             // `at` lies within the run, which is in memory.
@@ -53,32 +53,33 @@ impl Run {
 }
 
 impl Overlay {
-    /// Whether it changes nothing.
+    /// Returns whether it changes nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.truncate_to.is_none()
     }
 
-    /// Bytes of data in it.
+    /// Returns its bytes of data.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many runs there are.
+    /// Returns the number of runs.
     pub(crate) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Where what lies below it ends.
+    /// Returns the offset at which the lower layer is cut.
     pub(crate) fn truncate_to(&self) -> Option<u64> {
         self.truncate_to
     }
 
-    /// Runs in order of offset.
+    /// Returns the runs in order of offset.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, &Run)> {
         self.runs.iter().map(|(offset, run)| (*offset, run))
     }
 
-    /// Runs, and what shows between them (`None`), in order and without gaps.
+    /// Returns runs, and the ranges between them where the lower layer shows (`None`), in order and
+    /// without gaps.
     pub(crate) fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Option<(&Run, u64)>)> {
         let before = self.runs.range(..range.start).next_back();
         let before = before.filter(|(offset, run)| *offset + run.length() > range.start);
@@ -101,8 +102,8 @@ impl Overlay {
     }
 
     /// Writes `data`. Small writes that follow or overwrite each other gather in one buffer, which
-    /// ends where a share would, so that each byte is copied once (and once more while the buffer
-    /// grows) and pieces can be cut from it without copying.
+    /// ends where a share would. So each byte is copied once, and once more while the buffer grows.
+    /// Pieces are cut from the buffer without a copy.
     pub(crate) fn write(&mut self, mut offset: u64, mut data: Bytes) {
         if data.len() >= COPY_BELOW {
             self.clear(offset..offset.saturating_add(data.len() as u64));
@@ -117,7 +118,7 @@ impl Overlay {
         }
     }
 
-    /// Writes what does not cross a multiple of a share's size.
+    /// Writes data that does not cross a multiple of a share's size.
     fn write_small(&mut self, offset: u64, data: Bytes) {
         let end = offset.saturating_add(data.len() as u64);
         let limit = SHARE_BYTES_MAX as u64;
@@ -137,7 +138,7 @@ impl Overlay {
             let (over, more) = data.split_at(overwritten);
             bytes[at..at + overwritten].copy_from_slice(over);
             if bytes.capacity() < bytes.len() + more.len() {
-                // In few steps up to a share, since each copies what is there.
+                // The buffer grows to a share in few steps, since each step copies its bytes.
                 let room = SHARE_BYTES_MAX - (start % limit) as usize;
                 let length = room.min(bytes.capacity().saturating_mul(4)).max(bytes.len() + more.len());
                 bytes.reserve_exact(length - bytes.len());
@@ -147,17 +148,17 @@ impl Overlay {
         }
     }
 
-    /// Makes a hole; `beneath` is the size of the layer below.
+    /// Makes a hole. `beneath` is the size of the lower layer.
     pub(crate) fn hole(&mut self, range: Range<u64>, beneath: u64) {
         self.clear(range.clone());
-        // Nothing shows through from there on.
+        // The lower layer has nothing from there on.
         let end = range.end.min(beneath).min(self.truncate_to.unwrap_or(u64::MAX));
         if range.start < end {
             self.insert(range.start, Run::Hole(end - range.start));
         }
     }
 
-    /// Drops everything from `size` on; `beneath` is the size of the layer below.
+    /// Drops everything from `size` on. `beneath` is the size of the lower layer.
     pub(crate) fn truncate(&mut self, size: u64, beneath: u64) {
         self.clear(size..u64::MAX);
         if size < self.truncate_to.unwrap_or(beneath) {
@@ -165,7 +166,7 @@ impl Overlay {
         }
     }
 
-    /// Takes the changes of `upper`, which lay above these.
+    /// Merges the changes of `upper`, the overlay above this one.
     pub(crate) fn cover(&mut self, upper: Overlay) {
         if let Some(size) = upper.truncate_to {
             self.truncate(size, u64::MAX);
@@ -176,7 +177,7 @@ impl Overlay {
         }
     }
 
-    /// From now on nothing in it changes: its bytes can be handed out without copying them.
+    /// Freezes all runs, so that their bytes are shared without a copy.
     pub(crate) fn freeze(&mut self) {
         for run in self.runs.values_mut() {
             if let Run::Data(chunk) = run {

@@ -1,9 +1,9 @@
-//! Which hosts keep which shares: weighted rendezvous hashing (Thaler, Ravishankar 1998; weights as
+//! The hosts that keep a share: weighted rendezvous hashing (Thaler, Ravishankar 1998; weights as
 //! Schindelhauer, Schomaker 2005).
 //!
-//! Each host has a distance to each share, and the nearest keep it: that of a host of twice the
-//! weight is half. Whoever knows the hosts knows the order without asking, and a host that comes,
-//! goes or changes its weight moves only the shares that it gets or had.
+//! Each host has a distance to each share, and the nearest hosts keep the share. Twice the weight
+//! halves the distance. Every machine that knows the hosts computes the order without asking. A
+//! host that comes, goes or changes its weight moves only the shares that it gets or had.
 
 use namespace::ShareId;
 use std::cmp::Reverse;
@@ -12,20 +12,20 @@ use std::collections::BTreeMap;
 /// Copies of a share, if there are so many hosts.
 pub const COPIES: usize = 3;
 
-/// Binary places of a logarithm. Where that is too few to tell two hosts apart, what it was taken
-/// of does.
+/// Binary places of a logarithm. If two hosts are equal in these, the drawn numbers themselves
+/// decide.
 const PLACES: u32 = 32;
 
-/// Puts `hosts`, each of a number and a weight by `of`, in the order in which they are to keep
-/// `share`. Part of the format: another order moves all content.
+/// Sorts `hosts` in the order in which they keep `share`; `of` gives the number and the weight of
+/// each. The order is part of the format: another order moves all content.
 pub fn place<H>(share: &ShareId, hosts: &mut [H], of: impl Fn(&H) -> (u64, u32)) {
     hosts.sort_by_cached_key(|host| distance(share, of(host)));
 }
 
-/// The hosts, each with its weight, that are to keep the `count` fragments of `share`, in their
-/// order: each its own host, as long as there are others; then each host as few as may be. A host
-/// that comes or goes moves what it gets or had, and little else. Part of the format, like
-/// [`place()`].
+/// Returns the hosts for the `count` fragments of `share`, in the order of the fragments. `hosts`
+/// are numbers and weights. Each fragment goes to a host of its own as long as there are any. After
+/// that, fragments are spread evenly. A host that comes or goes moves the fragments that it gets or
+/// had, and few others. The order is part of the format, like [`place()`].
 pub fn place_fragments(share: &ShareId, count: u8, hosts: &[(u64, u32)]) -> Vec<u64> {
     let mut kept: BTreeMap<(u64, u32), u32> = hosts.iter().map(|host| (*host, 0)).collect();
     let slot = |number| {
@@ -38,9 +38,9 @@ pub fn place_fragments(share: &ShareId, count: u8, hosts: &[(u64, u32)]) -> Vec<
     (0..count).map_while(slot).collect()
 }
 
-/// Bytes for which there is room at hosts with so many bytes `free` each, if each byte goes to as
-/// many of those that have room as `copies`, and to `needed` at least. What differs a little from
-/// that, since hosts do not fill at the same time, is not for users to see.
+/// Returns the bytes for which hosts with `free` bytes each have room. Each byte goes to `copies`
+/// of the hosts with room, and to at least `needed`. The true figure differs a little, since hosts
+/// do not fill at the same time. That difference does not matter to users.
 pub fn room(mut free: Vec<u64>, copies: usize, needed: usize) -> u64 {
     let mut room = 0u64;
     loop {
@@ -49,7 +49,8 @@ pub fn room(mut free: Vec<u64>, copies: usize, needed: usize) -> u64 {
         if copies == 0 || copies < needed {
             return room;
         }
-        // The most of which no host has more than once: as if it were poured.
+        // The most bytes of which no host has more than one copy, as if bytes were poured like
+        // water.
         let fits = |bytes: u64| {
             let poured: u128 = free.iter().map(|free| u128::from(*free.min(&bytes))).sum();
             poured >= u128::from(bytes) * copies as u128
@@ -60,7 +61,7 @@ pub fn room(mut free: Vec<u64>, copies: usize, needed: usize) -> u64 {
             let middle = most - (most - least) / 2;
             if fits(middle) { least = middle } else { most = middle - 1 }
         }
-        // Less than a byte each.
+        // Less than one byte each.
         if least == 0 {
             return room;
         }
@@ -69,8 +70,9 @@ pub fn room(mut free: Vec<u64>, copies: usize, needed: usize) -> u64 {
     }
 }
 
-/// How far the host of this number and weight is from `share`: distributed exponentially, with the
-/// weight as its rate. At equal distances a number decides.
+/// Returns the distance of the host of this number and weight from `share`. Distances are
+/// distributed exponentially, with the weight as the rate. At equal distances the drawn number
+/// decides, then the number of the host.
 fn distance(share: &ShareId, (host, weight): (u64, u32)) -> (u128, Reverse<u64>, u64) {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&share.0);
@@ -82,11 +84,12 @@ fn distance(share: &ShareId, (host, weight): (u64, u32)) -> (u128, Reverse<u64>,
     (distance, Reverse(drawn), host)
 }
 
-/// `-log2(drawn / 2^64)` in units of `2^-PLACES`, rounded up by less than two; never more for a
-/// larger number. In integers, since all machines must come to the same.
+/// Returns `-log2(drawn / 2^64)` in units of `2^-PLACES`, rounded up by less than two. A larger
+/// number never gives more. It computes in integers, since all machines must get the same result.
 fn logarithm(drawn: u64) -> u64 {
     let zeros = drawn.leading_zeros();
-    // Between 1 and 2 in units of 2^-63: each square says a binary place of its logarithm.
+    // A number between 1 and 2 in units of 2^-63. Each square gives a binary place of its
+    // logarithm.
     let (mut number, mut places) = (u128::from(drawn.checked_shl(zeros).unwrap_or(0)), 0u64);
     for _ in 0..PLACES {
         number = (number * number) >> 63;
@@ -131,7 +134,7 @@ mod tests {
         }
         for kept in [first, fragments] {
             for (host, weight) in hosts {
-                // As many as it weighs; standard deviations are 22 to 43.
+                // As many as its weight; standard deviations are 22 to 43.
                 assert!(kept[&host].abs_diff(weight) < 130, "{kept:?}");
             }
         }
@@ -231,8 +234,8 @@ mod tests {
             assert_eq!([1, 2].map(|host| few.iter().filter(|kept| **kept == host).count()), [3, 3]);
             assert_eq!(place_fragments(&share, 3, &[]), []);
         }
-        // 600 were on the fifth host; where its place is taken by the host of a later fragment,
-        // that moves too.
+        // 600 were on the fifth host. If the host of a later fragment takes such a place, that
+        // later fragment moves too.
         assert!((600..=1_000).contains(&moved), "{moved}");
     }
 

@@ -1,4 +1,4 @@
-//! What [`crate::FileContent`] hands out, and how a host gathers what was read.
+//! The results of [`crate::FileContent`], and how a host assembles a read.
 
 use bytes::Bytes;
 use namespace::{ContentChange, ShareId, Timestamp};
@@ -12,13 +12,13 @@ pub enum ReadPart {
     Bytes(Bytes),
     /// Zeros.
     Zeros(u32),
-    /// `length` bytes from byte `skip` of what a piece of a share holds once it is opened.
+    /// `length` bytes from byte `skip` of an opened piece of a share.
     Piece {
         /// The share.
         share: ShareId,
-        /// Where the ciphertext begins in it.
+        /// Offset of the ciphertext in the share.
         at: u32,
-        /// Plain bytes of the whole piece; its ciphertext has [`crate::TAG_BYTES`] more.
+        /// Plain bytes of the whole piece. Its ciphertext has [`crate::TAG_BYTES`] more.
         piece_length: u32,
         /// Its nonce.
         nonce: Nonce,
@@ -34,7 +34,7 @@ pub enum ReadPart {
 }
 
 impl ReadPart {
-    /// How many bytes of the file it gives.
+    /// Returns the bytes of the file that it gives.
     pub fn length(&self) -> usize {
         match self {
             ReadPart::Bytes(bytes) => bytes.len(),
@@ -43,10 +43,11 @@ impl ReadPart {
     }
 }
 
-/// Gathers the bytes of `parts`; `open` gives the whole opened piece of a [`ReadPart::Piece`].
+/// Assembles the bytes of `parts`. `open` returns the whole opened piece of a [`ReadPart::Piece`].
 ///
-/// A piece shorter than the part says counts as damaged: `open` is asked to name that error through
-/// `damaged`.
+/// # Errors
+/// Errors of `open`. A piece shorter than its part says counts as damaged, and `damaged` names that
+/// error.
 pub fn assemble<E>(
     parts: &[ReadPart],
     mut open: impl FnMut(&ReadPart) -> Result<Bytes, E>,
@@ -67,7 +68,7 @@ pub fn assemble<E>(
     Ok(out)
 }
 
-/// Why content cannot be read yet, or at all.
+/// The reason why content cannot be read yet, or at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The server must be asked for extents from `from` on: [`crate::FileContent::learn`].
@@ -76,15 +77,15 @@ pub enum Unreadable {
         /// Offset of the first unknown byte that matters.
         from: u64,
     },
-    /// A piece in the metadata is not what its hash says, or the key is missing.
+    /// A piece in the metadata does not have its hash, or the key is missing.
     #[error(transparent)]
     Damaged(#[from] crate::Damaged),
 }
 
-/// The fields of `namespace::Operation::Publish` but the file.
+/// The fields of `namespace::Operation::Publish` except the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish {
-    /// One more than the version before.
+    /// The version before, plus one.
     pub version: u64,
     /// Length in bytes.
     pub size: u64,
@@ -92,21 +93,21 @@ pub struct Publish {
     pub mtime: Timestamp,
     /// When anything of content last changed.
     pub ctime: Timestamp,
-    /// What changes.
+    /// The change of the content.
     pub change: ContentChange,
 }
 
-/// A share to seal and store: then [`crate::FileContent::stored`] or
-/// [`crate::FileContent::upload_failed`].
+/// A share to seal and store. Afterwards [`crate::FileContent::stored`] or
+/// [`crate::FileContent::upload_failed`] is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadPlan {
-    /// Names it among the uploads of this file.
+    /// Number of the upload, unique in this file.
     pub id: u64,
     /// The share to make.
     pub share: ShareId,
     /// The file's key.
     pub key: Key,
-    /// Their ciphertexts stand in the share one after the other.
+    /// The pieces, whose ciphertexts stand in the share one after the other.
     pub pieces: Vec<PlannedPiece>,
 }
 
@@ -115,31 +116,31 @@ pub struct UploadPlan {
 pub struct PlannedPiece {
     /// Its nonce.
     pub nonce: Nonce,
-    /// Where it belongs in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// What it holds.
+    /// Plain bytes of the piece.
     pub plain: Bytes,
 }
 
-/// What a flush comes to.
+/// The result of a flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flush {
     /// Nothing was dirty.
     Nothing,
-    /// Log this.
+    /// A publication to log.
     Publish(Publish),
-    /// Store these; their publication comes out of [`crate::FileContent::stored`].
+    /// Shares to store. [`crate::FileContent::stored`] returns their publication.
     Upload(Vec<UploadPlan>),
-    /// Ready, but its publication must come after that of uploads under way: out of
-    /// [`crate::FileContent::stored`], too.
+    /// Ready, but earlier uploads must be published first. [`crate::FileContent::stored`] returns
+    /// this publication, too.
     Queued,
 }
 
-/// What a stored upload sets free.
+/// The result of a stored upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// To log, in this order.
+    /// Publications to log, in this order.
     pub publishes: Vec<Publish>,
-    /// Stored shares that no publication will reference: let their leases go.
+    /// Stored shares that no publication will reference. The leases on them are to be released.
     pub unused: Vec<ShareId>,
 }

@@ -1,5 +1,5 @@
-//! Reading through the layers of a file's content: dirty data, what is being uploaded (newest
-//! first), what is published.
+//! Reads through the layers of a file's content: dirty data, uploads under way (newest first),
+//! published content.
 
 use std::ops::{ControlFlow, Range};
 
@@ -12,9 +12,9 @@ use crate::file::{Base, FileContent};
 use crate::overlay::{Overlay, Run};
 use crate::{Cipher, Damaged, ReadPart, Unreadable};
 
-/// Where the bytes of a range come from.
+/// The source of the bytes of a range.
 pub(crate) enum Source<'a> {
-    /// From byte `.1` on of these.
+    /// These bytes, from byte `.1` on.
     Chunk(&'a Chunk, usize),
     /// Inline content.
     Inline(Bytes),
@@ -24,12 +24,12 @@ pub(crate) enum Source<'a> {
     Damaged(Damaged),
     /// Zeros.
     Hole,
-    /// Nobody has said yet.
+    /// Not known here: the server has to be asked.
     Unknown,
 }
 
 impl FileContent {
-    /// Appends the parts of up to `length` bytes from `offset` on, less at the end.
+    /// Appends the parts of up to `length` bytes from `offset` on; fewer at the end of the file.
     pub fn read(&self, offset: u64, length: u32, parts: &mut Vec<ReadPart>) -> Result<(), Unreadable> {
         let end = offset.saturating_add(u64::from(length)).min(self.size());
         let mut opener = Opener::new(self);
@@ -46,8 +46,8 @@ impl FileContent {
         }
     }
 
-    /// The next data (or hole) at or after `offset`; `None` beyond the end. The end itself counts
-    /// as a hole.
+    /// Returns the next data (or hole) at or after `offset`; `None` beyond the end. The end itself
+    /// counts as a hole.
     pub fn seek(&self, offset: u64, hole: bool) -> Result<Option<u64>, Unreadable> {
         let size = self.size();
         if offset >= size {
@@ -64,7 +64,7 @@ impl FileContent {
         }
     }
 
-    /// Bytes of `range` that are not holes; what is unknown counts as occupied.
+    /// Returns the bytes of `range` that are not holes. Unknown ranges count as occupied.
     pub(crate) fn occupied_in(&self, range: Range<u64>) -> u64 {
         let mut occupied = 0;
         let _: ControlFlow<()> = self.visit(range.start..range.end.min(self.size()), &mut |range, source| {
@@ -76,8 +76,8 @@ impl FileContent {
         occupied
     }
 
-    /// Parts of `range` that have no content, in order: holes, and what is beyond the end. What is
-    /// unknown counts as content.
+    /// Returns the parts of `range` that have no content, in order: holes, and the range beyond the
+    /// end. Unknown ranges count as content.
     pub fn holes_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut holes: Vec<Range<u64>> = Vec::new();
         let mut add = |hole: Range<u64>| match holes.last_mut().filter(|last| last.end == hole.start) {
@@ -95,7 +95,7 @@ impl FileContent {
         holes
     }
 
-    /// Ranges that were written and are not published, in order.
+    /// Returns the ranges that are written and not published, in order.
     pub fn unpublished(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         let _: ControlFlow<()> = self.visit(0..self.size(), &mut |range, source| {
@@ -110,7 +110,7 @@ impl FileContent {
         ranges
     }
 
-    /// The whole content, if it is at hand without a share.
+    /// Returns the whole content, if that needs no share.
     pub(crate) fn local_bytes(&self) -> Option<Vec<u8>> {
         let length = u32::try_from(self.size()).ok()?;
         let mut parts = Vec::new();
@@ -156,7 +156,7 @@ impl FileContent {
         ControlFlow::Continue(())
     }
 
-    /// Layers from the top down, without the base.
+    /// Returns a layer, counted from the top, without the base.
     fn layer(&self, layer: usize) -> Option<&Overlay> {
         match layer.checked_sub(1) {
             None => Some(&self.dirty),
@@ -198,7 +198,7 @@ impl Base {
     }
 }
 
-/// Turns sources into parts; the key is expanded when the first inline piece needs it.
+/// Turns sources into parts. The key is expanded for the first inline piece.
 struct Opener<'a> {
     content: &'a FileContent,
     cipher: Option<Cipher>,
@@ -209,7 +209,7 @@ impl<'a> Opener<'a> {
         Opener { content, cipher: None }
     }
 
-    /// The part for `range`, which is shorter than 4 GiB as every read is.
+    /// Returns the part for `range`, which is shorter than 4 GiB like every read.
     fn part(&mut self, range: Range<u64>, source: Source<'_>) -> Result<ReadPart, Unreadable> {
         let length = (range.end - range.start) as u32;
         match source {
@@ -241,7 +241,7 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// The whole of an inline piece.
+    /// Returns the whole plain bytes of an inline piece.
     fn open(&mut self, extent: &Extent) -> Result<Bytes, Damaged> {
         let key = self.content.published.key.ok_or(Damaged::Extent)?;
         open_inline(self.cipher.get_or_insert_with(|| Cipher::new(&key)), extent)
@@ -260,7 +260,7 @@ pub(crate) fn open_inline(cipher: &Cipher, extent: &Extent) -> Result<Bytes, Dam
     Ok(Bytes::from(buffer))
 }
 
-/// Appends a part, joining zeros.
+/// Appends a part, and joins zeros.
 fn push(parts: &mut Vec<ReadPart>, part: ReadPart) {
     match (parts.last_mut(), part) {
         (Some(ReadPart::Zeros(before)), ReadPart::Zeros(more)) => *before = before.saturating_add(more),

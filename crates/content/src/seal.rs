@@ -1,7 +1,7 @@
-//! Sealing and opening pieces: AES-256-GCM under the file's key, and BLAKE3 of the ciphertext.
+//! Sealing and opening of pieces: AES-256-GCM under the file's key, and BLAKE3 of the ciphertext.
 //!
-//! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check
-//! fails; both are [`Damaged`].
+//! The hash is checked first. So only the check that fails tells damaged bytes from a wrong key;
+//! both are [`Damaged`].
 
 use bytes::Bytes;
 use namespace::INLINE_SEAL_BYTES;
@@ -9,18 +9,18 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce as RingNonce, UnboundKey};
 
 /// A file's key.
 pub type Key = [u8; 32];
-/// Never used twice under one key.
+/// A number that is never used twice under one key.
 pub type Nonce = [u8; 12];
 /// BLAKE3 of a piece's ciphertext.
 pub type Hash = [u8; 32];
 
-/// Bytes that a piece's ciphertext is longer than what it holds: the authentication tag.
+/// Bytes that the ciphertext of a piece has beyond the plain bytes: the authentication tag.
 pub const TAG_BYTES: usize = 16;
 
-/// Why a piece could not be opened.
+/// The reason why a piece could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damaged {
-    /// The ciphertext is not the one that was hashed.
+    /// The ciphertext does not have its hash.
     #[error("the ciphertext does not have the hash that its extent records")]
     Hash,
     /// The ciphertext was not sealed with this key and nonce.
@@ -35,14 +35,14 @@ pub enum Damaged {
 pub struct Cipher(LessSafeKey);
 
 impl Cipher {
-    /// Of this key.
+    /// Expands `key`.
     pub fn new(key: &Key) -> Cipher {
-        // ring refuses keys of the wrong length only, which the type excludes.
+        // ring refuses only keys of the wrong length, which the type excludes.
         Cipher(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes")))
     }
 
-    /// Appends the ciphertext of `plain` to `out`, and hashes it. A piece is far below the cipher's
-    /// limit of 64 GiB.
+    /// Appends the ciphertext of `plain` to `out`, and returns its hash. A piece is far below the
+    /// cipher's limit of 64 GiB.
     pub fn seal_into(&self, nonce: &Nonce, plain: &[u8], out: &mut Vec<u8>) -> Hash {
         out.reserve(plain.len() + TAG_BYTES);
         let start = out.len();
@@ -61,7 +61,7 @@ impl Cipher {
         out.extend_from_slice(tag.as_ref());
     }
 
-    /// Opens `ciphertext` in place; what it held is the front of it.
+    /// Opens `ciphertext` in place. The plain bytes are at its front.
     pub fn open_in_place<'a>(
         &self,
         nonce: &Nonce,
@@ -88,15 +88,15 @@ pub fn seal(key: &Key, nonce: &Nonce, plain: &[u8]) -> (Vec<u8>, Hash) {
     (out, hash)
 }
 
-/// Opens one piece, in the buffer of its ciphertext.
+/// Opens one piece in the buffer of its ciphertext.
 pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> Result<Vec<u8>, Damaged> {
     let length = Cipher::new(key).open_in_place(nonce, hash, &mut ciphertext)?.len();
     ciphertext.truncate(length);
     Ok(ciphertext)
 }
 
-/// Seals content that stands in the metadata whole: its nonce, and the ciphertext. That needs no
-/// hash: the rows have checksums, and the tag says whether it is what was sealed.
+/// Seals content that is in the metadata whole: the nonce, and the ciphertext. It needs no hash:
+/// the rows have checksums, and the tag authenticates the bytes.
 pub(crate) fn seal_whole(key: &Key, nonce: &Nonce, plain: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::with_capacity(plain.len() + INLINE_SEAL_BYTES);
     sealed.extend_from_slice(nonce);
@@ -104,7 +104,7 @@ pub(crate) fn seal_whole(key: &Key, nonce: &Nonce, plain: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// Opens content that stands in the metadata whole; there may be none.
+/// Opens content that is in the metadata whole; there may be none.
 pub fn open_whole(key: Option<&Key>, sealed: &[u8]) -> Result<Bytes, Damaged> {
     if sealed.is_empty() {
         return Ok(Bytes::new());
@@ -116,7 +116,8 @@ pub fn open_whole(key: Option<&Key>, sealed: &[u8]) -> Result<Bytes, Damaged> {
     Ok(plain.into())
 }
 
-/// Seals the pieces of a share: what to store, and the hash of each piece's ciphertext in order.
+/// Seals the pieces of a share. Returns the bytes to store, and the hash of each piece's ciphertext
+/// in order.
 pub fn seal_share<'a>(
     key: &Key,
     pieces: impl Iterator<Item = (Nonce, &'a Bytes)> + Clone,

@@ -1,26 +1,27 @@
-//! Which processors there are: the kernel has a queue of requests for each.
+//! The numbers of the processors: the kernel has a queue of requests for each.
 
 use rustix::thread::CpuSet;
 use std::io;
 use std::ops::RangeInclusive;
 
-/// Processors' numbers.
+/// A list of processor numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(Vec<u32>);
 
 impl Cpus {
-    /// All that this system may ever have: as many queues must be served before any is.
+    /// The processors that this system may ever have. Each has a queue, and the kernel serves no
+    /// queue before all are served.
     ///
     /// # Errors
-    /// If `/sys` cannot be read, or says what is no list.
+    /// If `/sys` cannot be read, or has no list there.
     pub fn possible() -> io::Result<Cpus> {
         Cpus::read("possible")
     }
 
-    /// Those that work.
+    /// The processors that work now.
     ///
     /// # Errors
-    /// Likewise.
+    /// If `/sys` cannot be read, or has no list there.
     pub fn online() -> io::Result<Cpus> {
         Cpus::read("online")
     }
@@ -31,7 +32,7 @@ impl Cpus {
         Cpus::parse(list.trim()).ok_or_else(wrong)
     }
 
-    /// `0-3,8`.
+    /// Parses a list such as `0-3,8`.
     fn parse(list: &str) -> Option<Cpus> {
         let range = |range: &str| -> Option<RangeInclusive<u32>> {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -43,24 +44,25 @@ impl Cpus {
         Some(Cpus(ranges?.into_iter().flatten().collect()))
     }
 
-    /// One after the other.
+    /// The numbers in ascending order, as `/sys` lists them.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// How many.
+    /// The number of processors.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Has the calling thread run on `cpu` only, if it may: so a request is served where who made it
-/// waits, and no other processor is woken for it.
+/// Has the calling thread run on `cpu` only, where this process may. So a request is served on the
+/// processor where its program waits, and wakes no other one.
 pub fn stay_on(cpu: u32) {
     let mut set = CpuSet::new();
     if (cpu as usize) < CpuSet::MAX_CPU {
         set.set(cpu as usize);
-        // Not where this process may run: then it is served from elsewhere.
+        // It fails where this process may not run. Then the requests are served from another
+        // processor.
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
 }

@@ -1,9 +1,8 @@
-//! The kernel's FUSE device, as far as it takes unsafe code: requests over io_uring, and further
+//! The part of the kernel's FUSE device that takes unsafe code: requests over io_uring, and further
 //! descriptors of one connection.
 //!
-//! This is the one crate of the project with unsafe code, and all that it has: io_uring is given
-//! addresses of memory (`ring`), and an ioctl a pointer (`another`). What it shows outside is safe.
-//! It knows nothing of what requests say.
+//! This crate has all unsafe code of the project: io_uring is given addresses of memory (`ring`),
+//! and an ioctl a pointer (`another`). Its interface is safe. It does not read what requests say.
 
 mod cpus;
 mod ring;
@@ -17,8 +16,8 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Another descriptor for the connection of `device`, with a queue of its own for what is read of
-/// it: two threads that read by one contend for its lock.
+/// Opens another descriptor for the connection of `device`, with a queue of its own for reading.
+/// Two threads that read by one descriptor contend for its lock.
 ///
 /// `FUSE_DEV_IOC_CLONE` (linux/fuse.h).
 ///

@@ -1,11 +1,14 @@
-//! Requests over io_uring (Documentation/filesystems/fuse/fuse-io-uring.rst): the kernel puts each
-//! into a slot of the queue of the processor on which it was made, and takes the answer from there,
-//! with the same call that waits for the next. So a request wakes nobody on another processor,
-//! which is most of what a request by reading and writing the device costs where processors sleep.
+//! Requests over io_uring (Documentation/filesystems/fuse/fuse-io-uring.rst).
 //!
-//! One thread has a ring, and serves one queue, or several. The kernel touches the memory of slots
-//! only while that thread is in `io_uring_enter` (`IORING_SETUP_DEFER_TASKRUN`), and then none but
-//! those that are `parked`: of others nobody has told it that it may.
+//! The kernel has a queue for each processor, and puts a request into a slot of the queue of the
+//! processor on which it was made. The answer goes into the same slot. One call hands the answer to
+//! the kernel and waits for the next request. So a request wakes no thread on another processor.
+//! Where processors sleep, that wake-up is most of what a request costs by reading and writing the
+//! device.
+//!
+//! One thread has a ring, and serves one queue or several. The kernel touches the memory of slots
+//! only while that thread is in `io_uring_enter` (`IORING_SETUP_DEFER_TASKRUN`). Then it touches
+//! only the slots that are `parked`: it was not told of the others.
 
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -27,37 +30,37 @@ const COMMIT_AND_FETCH: u32 = 2;
 /// Commands that may be written before the kernel is told of them.
 const SUBMISSIONS: u32 = 64;
 
-/// Slots of a queue at its beginning, and further ones whenever fewer than half as many are left:
-/// requests may wait for long, each in its slot.
+/// Slots of a queue at its beginning. As many are added whenever fewer than half of that are left,
+/// since a request may wait for long and keeps its slot.
 const SLOTS: usize = 16;
-/// At most. Whoever asks when so many wait, waits for one of them.
+/// The most slots of a queue. When so many requests wait, a further one waits for one of them.
 const SLOTS_MAX: usize = 4096;
 
-/// What the ring's own descriptor for waking says instead of a slot's number.
+/// The ring's word for a wake-up, in the place of a slot's number.
 const WOKEN: u64 = u64::MAX;
 
 type Rings = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// Some of a connection's queues, and the slots in them. It lives on one thread, from the first
+/// Some queues of a connection, and the slots in them. It stays on one thread from the first
 /// [`Ring::wait`] on.
 pub struct Ring {
     ring: Rings,
     device: OwnedFd,
     payload_bytes: usize,
-    /// Slots that are the kernel's at the moment, by the number that it knows them by.
+    /// Slots that the kernel has at the moment, by the number that it knows them by.
     parked: Vec<Option<Slot>>,
     /// Numbers that are free.
     free: Vec<usize>,
-    /// By queue: how many slots there are, and how many of them are the kernel's.
+    /// By queue: the number of slots, and how many of them the kernel has.
     queues: Vec<(u16, usize, usize)>,
-    /// What is to be done once the kernel has the answers that it is about to be told of.
+    /// Called once the kernel has the answers that it is told of next.
     after: Vec<After>,
-    /// What the kernel has said and nobody has asked for yet.
+    /// Completions that the kernel has reported and that are not handled yet.
     said: VecDeque<(u64, i32)>,
     returns: Arc<Returns>,
 }
 
-/// Where answered slots come back to, from whatever thread.
+/// Takes answered slots back, from any thread.
 pub struct Returns {
     come_back: Mutex<ComeBack>,
     wake: OwnedFd,
@@ -68,42 +71,43 @@ pub struct Returns {
 #[derive(Default)]
 struct ComeBack {
     slots: Vec<Slot>,
-    /// The ring's thread is looking, and need not be woken.
+    /// The ring's thread is looking out, and need not be woken.
     looked_for: bool,
 }
 
-/// What [`Ring::wait`] comes back with.
+/// The result of [`Ring::wait`].
 pub enum Event {
-    /// A request is in this slot, which is to come back, answered, by [`Returns::put`].
+    /// A request is in this slot. The slot comes back, answered, by [`Returns::put`].
     Request {
-        /// Which.
+        /// The slot with the request.
         slot: Slot,
-        /// Few were left in its queue, and there are further ones now. Meanwhile the last may have
-        /// been taken, and the kernel have kept requests back. It does not put those into further
-        /// slots: of those it puts one into each slot of which it takes an answer.
+        /// Few slots were left in its queue, and further ones were added. Meanwhile the last slot
+        /// may have been taken, and the kernel may have kept requests back. It does not put those
+        /// into the further slots. It puts one of them into each slot from which it takes an
+        /// answer.
         grown: bool,
     },
     /// The connection is over.
     Ended,
 }
 
-/// What there is to see before a ring's thread sleeps.
+/// The state that a ring's thread finds when it looks out before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// Nothing yet.
     Nothing,
     /// An answer has come back.
     Answer,
-    /// The kernel has something for this thread, which comes first.
+    /// The kernel has something for this thread. That comes first.
     Kernel,
 }
 
-/// A ring that is not one of a connection's yet. Made before the kernel is told that there will be
-/// rings: from then on it waits for them.
+/// A ring that serves no connection yet. It is made before the kernel is told that there will be
+/// rings, since from then on the kernel waits for them.
 pub struct Unused(Rings, OwnedFd);
 
 impl Unused {
-    /// Asks the kernel for one.
+    /// Asks the kernel for a ring.
     ///
     /// # Errors
     /// If it has no io_uring, or this process may not use it.
@@ -111,16 +115,16 @@ impl Unused {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
-            // It is seen without a call that the kernel has something to say.
+            // With this flag the thread sees without a call that the kernel has something to say.
             .setup_taskrun_flag()
-            // Whoever enables it is its thread.
+            // The thread that enables the ring becomes its thread.
             .setup_r_disabled()
             .build(SUBMISSIONS)?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Unused(ring, wake))
     }
 
-    /// Serves `queues` of the connection of `device`, on the calling thread, which stays on
+    /// Serves `queues` of the connection of `device` on the calling thread, which stays on
     /// processor `cpu`. No content of a request is longer than `payload_bytes`.
     ///
     /// # Errors
@@ -144,7 +148,7 @@ impl Unused {
         };
         ring.listen()?;
         for queue in queues {
-            // The others are of processors that sleep for good.
+            // The other queues are of processors that sleep for good.
             ring.add(*queue, if u32::from(*queue) == cpu { SLOTS } else { 1 })?;
         }
         Ok(ring)
@@ -152,17 +156,17 @@ impl Unused {
 }
 
 impl Ring {
-    /// Where answered slots are to come back to.
+    /// Where answered slots come back to.
     pub fn returns(&self) -> &Arc<Returns> {
         &self.returns
     }
 
-    /// Hands what has come back to the kernel, and waits for a request. Before the thread sleeps
-    /// while answers are under way, `look_out` is called: an answer that comes back before it
-    /// returns wakes nobody.
+    /// Hands answers that have come back to the kernel, and waits for a request. While requests are
+    /// unanswered, `look_out` is called before the thread sleeps. An answer that comes back before
+    /// `look_out` returns wakes no thread.
     ///
     /// # Errors
-    /// If the ring does not work any more; likewise.
+    /// If the ring no longer works, or as for [`Unused::serve`]: the mount has to end.
     pub fn wait(&mut self, mut look_out: impl FnMut(&mut dyn FnMut() -> Sight)) -> io::Result<Event> {
         loop {
             let answered = std::mem::take(&mut self.returns.come_back.lock().slots);
@@ -173,7 +177,7 @@ impl Ring {
             if self.said.is_empty() && self.look_out(&mut look_out) {
                 continue;
             }
-            // Whoever is answered does not wait for the others' turns.
+            // An answer goes out at once, and does not wait for the requests at hand to be served.
             self.enter(usize::from(self.said.is_empty()))?;
             let said = self.ring.completion();
             self.said.extend(said.map(|said| (said.user_data(), said.result())));
@@ -189,7 +193,7 @@ impl Ring {
         }
     }
 
-    /// Has an answer looked out for that is under way. Whether one has come back.
+    /// Looks out for an answer while requests are unanswered. Whether one has come back.
     fn look_out(&mut self, look_out: &mut impl FnMut(&mut dyn FnMut() -> Sight)) -> bool {
         if self.queues.iter().all(|(_, all, idle)| all == idle) {
             return false;
@@ -205,7 +209,7 @@ impl Ring {
         !come_back.slots.is_empty()
     }
 
-    /// Has the kernel take all answers, before anything is waited for.
+    /// Has the kernel take all answers before the thread waits for anything.
     fn hand_in(&mut self) -> io::Result<()> {
         if !self.after.is_empty() {
             while !self.ring.submission().is_empty() {
@@ -216,14 +220,14 @@ impl Ring {
         Ok(())
     }
 
-    /// Tells the kernel of all commands, and waits for so much as comes of it.
+    /// Submits all commands to the kernel, and waits for at least `least` completions.
     fn enter(&mut self, least: usize) -> io::Result<()> {
         if least == 0 && self.ring.submission().is_empty() {
             return Ok(());
         }
         match self.ring.submit_and_wait(least) {
             Ok(_) => Ok(()),
-            // Of what it said, too much was not looked at yet.
+            // EBUSY: too many completions were not looked at yet.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
                 Ok(())
             }
@@ -231,7 +235,7 @@ impl Ring {
         }
     }
 
-    /// The kernel is done with a command.
+    /// Handles the completion of a command: of slot `number`, with the kernel's `result`.
     fn take(&mut self, number: u64, result: i32) -> io::Result<Option<Event>> {
         let number = number as usize;
         let Some(slot) = self.parked.get_mut(number).and_then(Option::take) else {
@@ -261,7 +265,7 @@ impl Ring {
         self.queues.iter_mut().find(|(number, ..)| *number == queue)
     }
 
-    /// Further slots for `queue`.
+    /// Adds further slots to `queue`.
     fn add(&mut self, queue: u16, slots: usize) -> io::Result<()> {
         for _ in 0..slots {
             let mut slot = Slot::new(queue, self.payload_bytes)?;
@@ -272,7 +276,7 @@ impl Ring {
             let mut command = self.command(REGISTER, queue, 0, Some(iovecs.as_ptr() as u64));
             set_length(&mut command, iovecs.len() as u32);
             self.park(slot, command)?;
-            // The kernel reads `iovecs` when it is told, and not later.
+            // The kernel reads `iovecs` when the command is submitted, and not later.
             while !self.ring.submission().is_empty() {
                 self.enter(0)?;
             }
@@ -280,14 +284,14 @@ impl Ring {
         Ok(())
     }
 
-    /// The kernel takes the answer from `slot`, and puts another request there when there is one.
+    /// Has the kernel take the answer from `slot`, and put a request there when there is one.
     fn commit(&mut self, mut slot: Slot) -> io::Result<()> {
         self.after.extend(slot.after.take());
         let command = self.command(COMMIT_AND_FETCH, slot.queue, slot.commit_id(), None);
         self.park(slot, command)
     }
 
-    /// `struct fuse_uring_cmd_req`: flags u64, commit_id u64, qid u16.
+    /// A command with `struct fuse_uring_cmd_req`: flags u64, commit_id u64, qid u16.
     fn command(&self, what: u32, queue: u16, commit_id: u64, at: Option<u64>) -> squeue::Entry128 {
         let mut body = [0; 80];
         body[8..16].copy_from_slice(&commit_id.to_ne_bytes());
@@ -295,7 +299,7 @@ impl Ring {
         opcode::UringCmd80::new(Fd(self.device.as_raw_fd()), what).cmd(body).addr(at).build()
     }
 
-    /// `slot` is the kernel's from now on.
+    /// Gives `slot` to the kernel until `command` completes.
     fn park(&mut self, slot: Slot, command: squeue::Entry128) -> io::Result<()> {
         if let Some((.., idle)) = self.queue(slot.queue) {
             *idle += 1;
@@ -308,7 +312,7 @@ impl Ring {
         self.submit(&command.user_data(number as u64))
     }
 
-    /// Has the ring say so when something comes back.
+    /// Has the ring wake the thread when an answer comes back.
     fn listen(&mut self) -> io::Result<()> {
         let wake = Fd(self.returns.wake.as_raw_fd());
         let poll = opcode::PollAdd::new(wake, libc::POLLIN as u32).build().user_data(WOKEN);
@@ -330,22 +334,22 @@ impl Ring {
             self.enter(0)?;
         }
         let mut submission = self.ring.submission();
-        // SAFETY: a command names descriptors of ours, which live as long as the ring, and memory
-        // of a slot, which stays where it is as long as the slot does: in `parked` as long as the
-        // kernel may use it. That it does in this thread's `io_uring_enter` on this ring only, so
-        // no longer than there is the ring.
+        // SAFETY: a command names our descriptors, which live as long as the ring, and memory of a
+        // slot. That memory stays in its place as long as the slot lives, and the slot stays in
+        // `parked` as long as the kernel may use it. The kernel uses it only in this thread's
+        // `io_uring_enter` on this ring, so no longer than the ring lives.
         #[allow(unsafe_code)]
         let pushed = unsafe { submission.push(command) };
         pushed.map_err(io::Error::other)
     }
 }
 
-/// Sets `len`, at byte 24 of `struct io_uring_sqe`, which the crate has no name for: how many
-/// vectors there are at `addr`.
+/// Sets `len`, the number of vectors at `addr`. It is at byte 24 of `struct io_uring_sqe`, and the
+/// crate has no name for it.
 fn set_length(command: &mut squeue::Entry128, length: u32) {
     let at = std::ptr::from_mut(command).cast::<u32>();
-    // SAFETY: `Entry128` is what the kernel takes (`repr(C)`, 128 bytes aligned to 8, all of them
-    // initialized), so its seventh word of 32 bits is inside, aligned, and ours by `&mut`.
+    // SAFETY: `Entry128` has the kernel's layout (`repr(C)`, 128 bytes aligned to 8, all of them
+    // initialized). So its seventh word of 32 bits is inside, aligned, and ours by `&mut`.
     #[allow(unsafe_code)]
     let length_at = unsafe { at.add(6) };
     // SAFETY: the same.
@@ -360,14 +364,14 @@ impl Returns {
         self.come_back.lock().slots.is_empty()
     }
 
-    /// `slot` is answered.
+    /// Returns `slot`, answered.
     pub fn put(&self, slot: Slot) {
         let mut come_back = self.come_back.lock();
         come_back.slots.push(slot);
         let is_awake = come_back.looked_for;
         drop(come_back);
         if !is_awake && self.thread != std::thread::current().id() {
-            // It fails only if it is full of wake-ups.
+            // The write fails only if the counter is full of wake-ups.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 
 /// `FUSE_URING_IN_OUT_HEADER_SZ` and `FUSE_URING_OP_IN_OUT_SZ`, linux/fuse.h.
 const PART_BYTES: usize = 128;
-/// `struct fuse_uring_req_header`: a header, what the operation has beside, and
+/// `struct fuse_uring_req_header`: a header, the operation's part of fixed size, and
 /// `struct fuse_uring_ent_in_out`.
 pub(crate) const HEADER_BYTES: usize = 2 * PART_BYTES + 32;
 /// Of `fuse_uring_ent_in_out`: flags u64, commit_id u64, payload_sz u32.
@@ -14,33 +14,34 @@ const PAYLOAD_BYTES: usize = 2 * PART_BYTES + 16;
 /// `struct fuse_out_header`: len u32, error i32, unique u64.
 const OUT_HEADER_BYTES: usize = 16;
 
-/// A place of a ring's, in which the kernel has put a request and will look for the answer. The
-/// memory that is not touched is not used.
+/// A slot of a ring, in which the kernel puts a request and then looks for the answer. Memory that
+/// is never touched takes no room.
 pub struct Slot {
-    /// Which queue of the kernel's it is of.
+    /// The kernel's queue to which the slot belongs.
     pub(crate) queue: u16,
     /// The header, and from `HEADER_ROOM` on names and content.
     memory: MmapMut,
-    /// What is to be done once the kernel has the answer.
+    /// Called once the kernel has the answer.
     pub(crate) after: Option<After>,
 }
 
-/// See [`Slot::answer`].
+/// A function that [`Slot::answer`] has called once the kernel has the answer.
 pub type After = Box<dyn FnOnce() + Send>;
 
-/// A page of its own, so that content is aligned.
+/// Bytes before names and content: a page of its own, so that content is aligned.
 const HEADER_ROOM: usize = 4096;
 
 impl Slot {
     pub(crate) fn new(queue: u16, payload_bytes: usize) -> io::Result<Slot> {
         let memory = MmapMut::map_anon(HEADER_ROOM + payload_bytes)?;
-        // Trap: a kernel that gives everybody huge pages (Debian's) would have a slot of which one
-        // page is used take all of one. One without huge pages knows no such advice.
+        // Trap: where the kernel gives huge pages to all memory (Debian's does), a slot of which
+        // one page is used would take a whole huge page. A kernel without huge pages does not know
+        // this advice.
         let _ = memory.advise(Advice::NoHugePage);
         Ok(Slot { queue, memory, after: None })
     }
 
-    /// Where the kernel is to put things: the header, and what is beside it.
+    /// The places for the kernel to fill: the header, and names and content.
     pub(crate) fn iovecs(&mut self) -> [libc::iovec; 2] {
         let (header, payload) = self.memory.split_at_mut(HEADER_ROOM);
         [
@@ -49,22 +50,22 @@ impl Slot {
         ]
     }
 
-    /// The processor on which the request was made.
+    /// The processor on which the request was made, and so its queue.
     pub fn queue(&self) -> u32 {
         u32::from(self.queue)
     }
 
-    /// `struct fuse_in_header`, and more room.
+    /// `struct fuse_in_header`, and unused bytes behind it.
     pub fn header(&self) -> &[u8] {
         &self.memory[..PART_BYTES]
     }
 
-    /// What the operation has of a fixed size.
+    /// The operation's part of fixed size.
     pub fn fixed(&self) -> &[u8] {
         &self.memory[PART_BYTES..2 * PART_BYTES]
     }
 
-    /// What it has beside: names, content.
+    /// The operation's names and content.
     pub fn payload(&self) -> &[u8] {
         let bytes = self
             .memory
@@ -75,15 +76,16 @@ impl Slot {
         &room[..room.len().min(bytes as usize)]
     }
 
-    /// What the kernel knows the request by.
+    /// The kernel's number for the request.
     pub(crate) fn commit_id(&self) -> u64 {
         self.memory.get(COMMIT_ID..).and_then(|at| at.first_chunk()).map_or(0, |at| u64::from_ne_bytes(*at))
     }
 
-    /// Puts the answer to request `unique` in: an error, negative or 0, or `parts`, one after the
-    /// other. What finds no room is left out, and the kernel finds the answer too short.
+    /// Writes the answer to request `unique`: `error`, negative or 0, and `parts`, one after the
+    /// other. A part that does not fit is left out with all that follow, and the kernel finds the
+    /// answer too short.
     ///
-    /// `after` is called once the kernel has taken it, which is later than this.
+    /// `after` is called once the kernel has taken the answer, which is later than this call.
     pub fn answer(&mut self, unique: u64, error: i32, parts: &[&[u8]], after: Option<After>) {
         self.after = after;
         let mut room = &mut self.memory[HEADER_ROOM..];
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(slot.header()[..4], 21u32.to_ne_bytes());
         slot.answer(6, -2, &[], None);
         assert_eq!((slot.payload().len(), &slot.header()[4..8]), (0, &(-2i32).to_ne_bytes()[..]));
-        // More than there is room for, and a length that the kernel would not say.
+        // More than fits, and a length that the kernel would never write.
         slot.answer(7, 0, &[&[1; 8192], &[2]], None);
         assert_eq!(slot.payload(), [1; 8192]);
         slot.memory[PAYLOAD_BYTES..PAYLOAD_BYTES + 4].copy_from_slice(&u32::MAX.to_ne_bytes());

@@ -66,8 +66,7 @@ impl Transaction<'_> {
     /// Its answer will say how far the log has come: the client knows how far that was when it
     /// asked. Unless another answer, to what it asked before some of that, may come first.
     fn will_acknowledge(&mut self, session: SessionId) {
-        if self.state.spoken_in(session).answers_acknowledge()
-            && self.state.pending.queue.of_session(session).len() == 0
+        if self.state.pending.queue.of_session(session).len() == 0
             && let Some(known) = self.state.sessions.all.get_mut(&session)
         {
             self.promised |= std::mem::take(&mut known.owed);
@@ -161,8 +160,7 @@ impl Transaction<'_> {
         let for_itself = request.mode == AskMode::Ship;
         let authority = Authority { files: &self.files, session: request.session, for_itself };
         let traced = Traced::new(&authority);
-        let rules = self.state.rules_of(request.session);
-        let verdict = decide(rules, &request.operation, &traced);
+        let verdict = decide(&request.operation, &traced);
         let mut opens = None;
         if let (Operation::Lookup { .. }, Verdict::Done { answer: Answer::Entry(entry), .. }) =
             (&request.operation, &verdict)
@@ -171,7 +169,7 @@ impl Transaction<'_> {
             // so nobody removes the file in between without asking whether it is open. All of it at
             // one time, or who replaces the file again and again would keep it from ever being
             // found.
-            decide(rules, &Operation::Stat { file: entry.file.clone() }, &traced);
+            decide(&Operation::Stat { file: entry.file.clone() }, &traced);
             let handle = || Lease::new(entry.file.clone(), Field::Handles, Kind::Touch);
             opens = (entry.kind != FileKind::Directory).then(handle);
         }
@@ -254,7 +252,7 @@ impl Transaction<'_> {
     /// not know to be changed: a name that it holds no lease on may be of any file. Others may be
     /// told what was done before it is, and it would go on answering from that.
     fn unknown_to(&self, asked: &Asked, needs: &[Lease]) -> Holders {
-        if asked.mode != AskMode::Ship || !self.state.spoken_in(asked.session).ships_with_doubts() {
+        if asked.mode != AskMode::Ship {
             return Holders::new();
         }
         let named = asked.operation.files();
@@ -318,7 +316,7 @@ impl Transaction<'_> {
             if let Some(number) =
                 self.state.pending.queue.flushes.flush(self.now, report, holder, &file, &field)
             {
-                let message = self.flush(holder, number, file, field);
+                let message = self.flush(number, file, field);
                 self.send(holder, message);
             }
         }

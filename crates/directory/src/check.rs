@@ -190,9 +190,6 @@ pub(crate) fn check(
     if store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
         walk.inspector.violation(Violation::NoRoot);
     }
-    if let Err(corrupt) = state.in_use.check(store) {
-        walk.inspector.violation(corrupt.into());
-    }
     let (mut start, mut rows) = (Vec::new(), 0);
     loop {
         let batch = store.scan(&start, &[0xff; 40], SCAN);

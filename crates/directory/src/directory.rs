@@ -89,6 +89,7 @@ impl Directory {
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
         let sessions = Sessions::new(root.ino.max(1) + 1);
         let state = State {
+            in_use: InUse::of(known.newest),
             sessions,
             pending: PendingRequests::default(),
             files: 1,
@@ -101,7 +102,6 @@ impl Directory {
             led: Time::default(),
             fade_from: None,
             enrolment: crate::enrolment::found(store),
-            in_use: InUse::found(store, known.newest),
             through: WriteThrough::default(),
         };
         let directory = Directory::of(state, known);
@@ -111,11 +111,9 @@ impl Directory {
 
     /// The server as of the last [`Directory::checkpoint`], in a program that knows these versions.
     pub fn open(store: &dyn Store, known: Versions) -> Result<Directory, Fault> {
-        let in_use = InUse::read(store, known)?;
         let key = keys::global(Global::State, &[]);
         let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
-        let state = State::from_row(&row, in_use).ok_or_else(|| Corrupt::at(&key, "state"))?;
-        Ok(Directory::of(state, known))
+        Ok(Directory::of(State::from_row(&key, &row, known)?, known))
     }
 
     fn of(state: State, known: Versions) -> Directory {
@@ -144,8 +142,8 @@ impl Directory {
         self.misdeeds.clear();
         self.lasts = true;
         let (before, asks, digest) = (out.len(), input.asks(), self.state.digest);
-        let (version, live) = (self.version(), std::mem::take(&mut self.live));
-        let files = Files::new(store, version, live, self.state.digest, self.state.dying);
+        let live = std::mem::take(&mut self.live);
+        let files = Files::new(store, live, self.state.digest, self.state.dying);
         let (shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
@@ -175,7 +173,7 @@ impl Directory {
             return Some(ToClient::Fenced);
         }
         let mut unchanged = Unchanged(store);
-        let files = Files::new(&mut unchanged, self.version(), FxHashSet::from_iter([session]), 0, 0);
+        let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0, 0);
         let rights = self.state.sessions.all.get(&session).map(|known| &known.rights);
         let withheld = rights
             .filter(|rights| !rights.are_full())
@@ -292,7 +290,7 @@ impl Directory {
 
     /// Reads rows that nobody changes.
     fn read<T>(&self, store: &dyn Store, read: impl FnOnce(&Files<'_>) -> T) -> T {
-        read(&Files::new(&mut Unchanged(store), self.version(), self.live.clone(), 0, 0))
+        read(&Files::new(&mut Unchanged(store), self.live.clone(), 0, 0))
     }
 
     /// The same; an error if anything of that cannot be read.
@@ -302,7 +300,7 @@ impl Directory {
         read: impl FnOnce(&Files<'_>) -> T,
     ) -> Result<T, Corrupt> {
         let mut unchanged = Unchanged(store);
-        let files = Files::new(&mut unchanged, self.version(), FxHashSet::default(), 0, 0);
+        let files = Files::new(&mut unchanged, FxHashSet::default(), 0, 0);
         let value = read(&files);
         files.finish().map(|_| value)
     }

@@ -10,7 +10,7 @@ use crate::io::ShareWork;
 use crate::keys::{self, Global};
 use crate::record::exact;
 use ident::FileId;
-use namespace::{ContentChange, ContentHead, Extent, Rules, ShareId};
+use namespace::{ContentChange, ContentHead, Extent, ShareId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::MachineId;
@@ -25,34 +25,21 @@ pub(crate) struct ShareRow {
     pub file: FileId,
     /// Its extents that refer to the share; when none does, the share's leases are being let go.
     pub references: u64,
-    /// Whose update was the first to refer to it: nobody else has uploaded it. Rows from before
-    /// version 4 of the cluster do not say.
-    #[serde(skip)]
-    pub publisher: Option<MachineId>,
+    /// Whose update was the first to refer to it: nobody else has uploaded it.
+    pub publisher: MachineId,
 }
-
-/// What a row begins with that says who published: no identifier has no bytes.
-const PUBLISHED: u8 = 0;
 
 impl ShareRow {
     /// The value of the row.
     pub fn to_bytes(&self) -> Vec<u8> {
         // Serialising plain data into memory cannot fail; an empty row would be found corrupt when
         // read.
-        match self.publisher {
-            Some(machine) => postcard::to_allocvec(&(PUBLISHED, machine, self)),
-            None => postcard::to_allocvec(self),
-        }
-        .unwrap_or_default()
+        postcard::to_allocvec(self).unwrap_or_default()
     }
 
     /// Reads the value of the row.
     pub fn from_bytes(bytes: &[u8]) -> Option<ShareRow> {
-        if bytes.first() != Some(&PUBLISHED) {
-            return exact(bytes);
-        }
-        let (_, machine, row): (u8, MachineId, ShareRow) = exact(bytes)?;
-        Some(ShareRow { publisher: Some(machine), ..row })
+        exact(bytes)
     }
 }
 
@@ -192,11 +179,13 @@ impl Files<'_> {
     /// Writes down how references to shares changed by an update of `machine`, and what has to be
     /// done about their leases. That stays written until the share server has confirmed it.
     pub fn settle(&mut self, references: References, machine: Option<MachineId>, work: &mut Vec<ShareWork>) {
-        let publisher = machine.filter(|_| self.rules() >= Rules::Three);
         for (share, (file, change)) in references.0 {
             let known = self.share(&share);
             let new = known.is_none();
-            let mut row = known.unwrap_or(ShareRow { file, references: 0, publisher });
+            // Only what machines do refers to what was not referred to before.
+            let row = known.or_else(|| machine.map(|publisher| ShareRow { file, references: 0, publisher }));
+            let row = row.ok_or_else(|| Corrupt::at(&keys::global(Global::Share, &share.0), "share"));
+            let Some(mut row) = self.parse_key(row) else { continue };
             row.references = row.references.saturating_add_signed(change);
             self.set_global(Global::Share, &share.0, Some(row.to_bytes()));
             if new || row.references == 0 {

@@ -5,13 +5,12 @@ use crate::{Corrupt, Store, keys};
 use ident::FileId;
 use keys::{Global, Tag};
 use lease::{Holdings, Label, SessionId};
-use namespace::{Entry, Extent, LockTable, Rules, ShareId};
+use namespace::{Entry, Extent, LockTable, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::rc::Rc;
 use twox_hash::XxHash3_64;
-use wire::Version;
 
 /// A row that is decoded at most once a turn, and written back at its end if it changed.
 struct Slot<T> {
@@ -36,8 +35,6 @@ pub(crate) struct Files<'a> {
     pub digest: u64,
     /// Dead files that have rows left: mostly none, and then nobody has to look.
     pub dying: u64,
-    /// The cluster's.
-    version: Version,
 }
 
 /// Where an extent is, and whose bytes it has, without those.
@@ -48,15 +45,9 @@ pub(crate) struct Outline {
 }
 
 impl<'a> Files<'a> {
-    pub fn new(
-        store: &'a mut dyn Store,
-        version: Version,
-        live: FxHashSet<SessionId>,
-        digest: u64,
-        dying: u64,
-    ) -> Files<'a> {
+    pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64, dying: u64) -> Files<'a> {
         let (records, corrupt, last_child) = Default::default();
-        Files { store, records, corrupt, last_child, live, digest, dying, version }
+        Files { store, records, corrupt, last_child, live, digest, dying }
     }
 
     /// Writes back what changed, in the order of identifiers (replicas must agree on it). Gives
@@ -71,11 +62,6 @@ impl<'a> Files<'a> {
             Some(corrupt) => Err(corrupt),
             None => Ok((self.live, self.digest, self.dying)),
         }
-    }
-
-    /// The rules by which the server decides for itself.
-    pub fn rules(&self) -> Rules {
-        self.version.rules()
     }
 
     /// Notes what could not be read.
@@ -373,7 +359,6 @@ impl<'a> Files<'a> {
 
     /// Sets or removes a row.
     pub fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
-        let mix = if self.version.digests_long_rows() { mix } else { mix_before_6 };
         self.digest = mix(self.digest, key);
         match value {
             Some(value) => {
@@ -408,18 +393,4 @@ fn sorted<T>(slots: FxHashMap<FileId, Slot<T>>) -> Vec<(FileId, Slot<T>)> {
 /// them to differ unnoticed.
 fn mix(hash: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(hash, bytes)
-}
-
-/// As clusters of versions before 6 do it: a word at a time, each after the one before it, which
-/// takes 50 µs for 256 KiB.
-fn mix_before_6(hash: u64, bytes: &[u8]) -> u64 {
-    let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let chunks = bytes.chunks_exact(8);
-    let rest = chunks.remainder().iter().fold(bytes.len() as u64, |word, byte| word << 8 | u64::from(*byte));
-    let hash = chunks.fold(hash, |hash, chunk| {
-        let mut word = [0; 8];
-        word.copy_from_slice(chunk);
-        step(hash, u64::from_le_bytes(word))
-    });
-    step(hash, rest)
 }

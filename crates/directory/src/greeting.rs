@@ -10,19 +10,19 @@
 use crate::io::Output;
 use crate::transaction::{TERM_MS, Transaction};
 use lease::SessionId;
-use wire::{MachineId, Rights, ToClient};
+use wire::{MachineId, Rights, ToClient, Version};
 
 impl Transaction<'_> {
-    /// A machine has a new connection.
+    /// A machine, and the version that it speaks, has a new connection.
     pub fn greet(
         &mut self,
-        machine: MachineId,
+        (machine, version): (MachineId, Version),
         incarnation: u64,
         session: Option<SessionId>,
         connection: u64,
     ) {
         let admitted = self.files.admit(machine);
-        let rights = match admitted.and_then(|rights| self.may_speak(machine).map(|()| rights)) {
+        let rights = match admitted.and_then(|rights| self.may_speak(version).map(|()| rights)) {
             Ok(rights) => rights,
             Err(why) => return self.out.push(Output::Refused { connection, why }),
         };
@@ -41,6 +41,7 @@ impl Transaction<'_> {
         if newer {
             return;
         }
+        self.speaks(machine, version);
         earlier.into_iter().for_each(|session| self.fence(session, None));
         match same {
             Some(session) => {
@@ -61,8 +62,8 @@ impl Transaction<'_> {
         }
         self.out.push(Output::Opened { machine, incarnation, session, connection });
         let space = self.state.sessions.space(self.state.files);
-        let (term_ms, rules) = (TERM_MS, self.state.rules_of(session).number());
-        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, rules, rights });
+        let (term_ms, version) = (TERM_MS, self.state.spoken_in(session));
+        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, version, rights });
     }
 
     /// Says everything again that the client may have to know and cannot ask for.
@@ -75,8 +76,8 @@ impl Transaction<'_> {
         self.state.through.end_session(session);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
         let shipped: Vec<ToClient> = known.shipped().collect();
-        let (term_ms, rules) = (TERM_MS, self.state.rules_of(session).number());
-        self.send(session, ToClient::Resumed { through, rejected, space, term_ms, rules });
+        let (term_ms, version) = (TERM_MS, self.state.spoken_in(session));
+        self.send(session, ToClient::Resumed { through, rejected, space, term_ms, version });
         shipped.into_iter().for_each(|message| self.send(session, message));
         let queue = &self.state.pending.queue;
         let of_session = queue.recalls.unanswered().filter(|(holder, _)| *holder == session);

@@ -53,6 +53,8 @@ pub enum Input {
         session: Option<SessionId>,
         /// The host's name for the connection, given back in [`Output::Opened`].
         connection: u64,
+        /// The version that is spoken over it.
+        version: Version,
     },
     /// A session's message.
     Message {
@@ -118,14 +120,6 @@ pub enum Input {
     Raise {
         /// To this.
         to: Version,
-    },
-    /// The [`Input::Open`] of this machine that follows is of a connection that speaks this
-    /// version. Not in a cluster of [`Version::OLDEST`], where all do.
-    Speaks {
-        /// The machine.
-        machine: MachineId,
-        /// What it speaks.
-        version: Version,
     },
     /// Another authority certifies machines from now on, if its number is the next one.
     Authorize {
@@ -215,8 +209,8 @@ pub enum Output {
         /// Whether it was.
         result: Result<(), ExpelError>,
     },
-    /// Answers [`Input::Raise`]: machines are to greet anew, since with the answer they are told
-    /// the rules.
+    /// Answers [`Input::Raise`]: machines are to greet anew, since with the answer they are told by
+    /// which version they decide.
     Raised {
         /// What the version is now.
         version: Version,

@@ -35,7 +35,8 @@ pub(crate) enum Tag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Global {
-    /// Sessions, counters, waiting requests: what [`crate::Directory::checkpoint`] writes.
+    /// Versions in use, sessions, counters, waiting requests: what [`crate::Directory::checkpoint`]
+    /// writes.
     State = 0x01,
     /// Files that are to go with their last handle: without a name, or with their disposition set;
     /// then the identifier.
@@ -51,13 +52,11 @@ pub(crate) enum Global {
     /// then the identifier.
     Shield = 0x06,
     /// A machine of the cluster, or one that was ([`crate::enrolment`]); then its number.
-    Machine = 0x08,
+    Machine = 0x07,
     /// An invitation to join; then the hash of its secret.
-    Invitation = 0x09,
-    /// The cluster's version, if it is not the oldest ([`crate::versions`]): one row.
-    Version = 0x0a,
+    Invitation = 0x08,
     /// An authority that certifies machines ([`crate::certification`]); then its number.
-    Authority = 0x0b,
+    Authority = 0x09,
 }
 
 /// The key of a row of `file` that has no sub-key, or the first possible key of those that have.

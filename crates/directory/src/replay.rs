@@ -7,8 +7,8 @@ use crate::session::Misdeed;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Kind, Open, Released, SessionId};
-use namespace::{Error, Operation, Rules, Verdict, decide};
-use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient};
+use namespace::{Error, Operation, Verdict, decide};
+use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient, Version};
 
 impl Transaction<'_> {
     /// A part of a client's log. What was seen already is skipped; nothing may be missing.
@@ -33,8 +33,8 @@ impl Transaction<'_> {
         let mut wrote = Vec::new();
         for (number, entry) in (expected..).zip(entries.into_iter().skip(seen)) {
             match entry {
-                LogEntry::Update { rules, operation } => {
-                    if let Err(error) = self.replay(session, rules, &operation)? {
+                LogEntry::Update { version, operation } => {
+                    if let Err(error) = self.replay(session, version, &operation)? {
                         rejected.push((number, error));
                         self.refuse(session, number, error);
                     }
@@ -81,12 +81,13 @@ impl Transaction<'_> {
     fn replay(
         &mut self,
         session: SessionId,
-        rules: u16,
+        version: Version,
         operation: &Operation,
     ) -> Result<Result<(), Error>, Misdeed> {
-        // Those that the session went by before it was told of newer ones count, too.
-        let of_session = |rules: &Rules| *rules <= self.state.rules_of(session);
-        let by = Rules::numbered(rules).filter(of_session).ok_or(Misdeed::OtherRules(rules))?;
+        // It may have been decided before the session was told of the version that it speaks now.
+        if !(Version::OLDEST..=self.state.spoken_in(session)).contains(&version) {
+            return Err(Misdeed::OtherVersion(version));
+        }
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
@@ -94,7 +95,7 @@ impl Transaction<'_> {
             return Ok(Err(error));
         }
         let authority = Authority { files: &self.files, session, for_itself: false };
-        let effects = match decide(by, operation, &Replay { authority }) {
+        let effects = match decide(operation, &Replay { authority }) {
             Verdict::Done { effects, .. } => effects,
             Verdict::Refused { error, .. } => return Ok(Err(error)),
             // It had no right to know what it claims.

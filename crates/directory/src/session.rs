@@ -5,7 +5,7 @@ use lease::{SessionId, Time};
 use namespace::{Answer, Effect, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{GRACE_BYTES, MachineId, Rights, SHIPS_MAX, Space, ToClient};
+use wire::{GRACE_BYTES, MachineId, Rights, SHIPS_MAX, Space, ToClient, Version};
 
 /// Inode numbers given to a session at a time.
 pub const INODE_BLOCK: u64 = 4096;
@@ -46,9 +46,9 @@ pub enum Misdeed {
     /// More requests wait than a client may have.
     #[error("too many requests at once")]
     TooManyRequests,
-    /// An update was decided by rules that the session does not go by.
-    #[error("decided by rules {0}, which the session does not go by")]
-    OtherRules(u16),
+    /// An update was decided by a version that the session does not speak.
+    #[error("decided by version {0}, which the session does not speak")]
+    OtherVersion(Version),
     /// A question in the log.
     #[error("a question was logged as an update")]
     QuestionLogged,

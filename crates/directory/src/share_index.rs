@@ -36,11 +36,10 @@ pub fn refers_to(store: &dyn Store, share: &ShareId) -> bool {
     store.get(&keys::global(Global::Share, &share.0)).is_some_and(|row| has_references(&row))
 }
 
-/// The machine whose update was the first to refer to `share`, if something refers to it and that
-/// is known.
+/// The machine whose update was the first to refer to `share`, if something refers to it.
 pub fn publisher(store: &dyn Store, share: &ShareId) -> Option<MachineId> {
     let row = ShareRow::from_bytes(&store.get(&keys::global(Global::Share, &share.0))?)?;
-    row.publisher.filter(|_| row.references > 0)
+    (row.references > 0).then_some(row.publisher)
 }
 
 /// The share that this row is about, if it is such a row and something refers to the share.
@@ -91,8 +90,7 @@ mod tests {
     fn shares_are_gone_through_in_steps_and_those_that_nothing_refers_to_are_left_out() {
         let (mut rows, share) = (MemoryStore::default(), |number| ShareId([number; 16]));
         for number in 0..10 {
-            // As they were before version 4, and as they are.
-            let publisher = (number > 4).then_some(MachineId(7));
+            let publisher = MachineId(7);
             let row = ShareRow { file: FileId::root(), references: u64::from(number % 2), publisher };
             rows.put(&keys::global(Global::Share, &share(number).0), row.to_bytes());
         }
@@ -111,6 +109,6 @@ mod tests {
         assert_eq!(by_row, found);
         assert!(refers_to(&rows, &share(3)) && !refers_to(&rows, &share(4)) && !refers_to(&rows, &share(11)));
         let known = (0..12).filter(|number| publisher(&rows, &share(*number)) == Some(MachineId(7)));
-        assert!(known.eq([5, 7, 9]));
+        assert!(known.eq([1, 3, 5, 7, 9]));
     }
 }

@@ -11,9 +11,9 @@ use crate::pending::{Asked, PendingRequests};
 use crate::record::{Record, exact};
 use crate::rights::Subtrees;
 use crate::session::{Misdeed, Sessions};
-use crate::versions::InUse;
+use crate::versions::{InUse, known_to};
 use crate::write_through::WriteThrough;
-use crate::{Corrupt, Policy};
+use crate::{Corrupt, Fault, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
 use namespace::{Effect, Error, Operation};
@@ -21,7 +21,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{MachineId, ToClient, ToServer, Version};
+use wire::{MachineId, ToClient, ToServer, Versions};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
 ///
@@ -40,6 +40,8 @@ const RESERVATION: (u64, u64) = (wire::BIRTH_RESERVATION, 4096);
 /// The state that is not keyed by file: what [`crate::Directory::checkpoint`] writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
+    /// Stands first: what follows may be another in another version.
+    pub in_use: InUse,
     pub sessions: Sessions,
     pub pending: PendingRequests,
     /// Files that there are.
@@ -64,40 +66,25 @@ pub(crate) struct State {
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
     /// Machines that are written down, and invitations.
     pub enrolment: Enrolment,
-    /// The versions in use. They stand in a row of their own, which is read first.
-    #[serde(skip)]
-    pub in_use: InUse,
-    /// Content that is written through. Since version 5.
-    #[serde(skip)]
+    /// Content that is written through.
     pub through: WriteThrough,
 }
 
 impl State {
-    /// What follows the state in its row, if the version is not the oldest, says which: so no
-    /// program takes one for another's, and the row of the versions is missed if it is lost. What
-    /// the version has beside comes behind that.
+    /// The value of the row.
     pub fn to_row(&self) -> Vec<u8> {
-        let version = self.in_use.version;
-        let mut row = postcard::to_allocvec(self).unwrap_or_default();
-        if version > Version::OLDEST {
-            row.extend(postcard::to_allocvec(&version).unwrap_or_default());
-        }
-        if version.writes_through() {
-            row.extend(postcard::to_allocvec(&self.through).unwrap_or_default());
-        }
-        row
+        postcard::to_allocvec(self).unwrap_or_default()
     }
 
-    /// The state of such a row.
-    pub fn from_row(row: &[u8], in_use: InUse) -> Option<State> {
-        let (state, rest) = postcard::take_from_bytes(row).ok()?;
-        let (version, rest) =
-            if rest.is_empty() { (Version::OLDEST, rest) } else { postcard::take_from_bytes(rest).ok()? };
-        if version != in_use.version || !version.writes_through() && !rest.is_empty() {
-            return None;
-        }
-        let through = if version.writes_through() { exact(rest)? } else { WriteThrough::default() };
-        Some(State { in_use, through, ..state })
+    /// Reads the value of the row `key`, for a program that knows these versions: the cluster's
+    /// first, since no other reads what follows.
+    pub fn from_row(key: &[u8], row: &[u8], known: Versions) -> Result<State, Fault> {
+        let corrupt = || Corrupt::at(key, "state");
+        let (version, _) = postcard::take_from_bytes(row).map_err(|_| corrupt())?;
+        known_to(known, version)?;
+        let state: State = exact(row).ok_or_else(corrupt)?;
+        known_to(known, state.in_use.oldest)?;
+        Ok(state)
     }
 }
 
@@ -124,8 +111,8 @@ impl Transaction<'_> {
     /// Takes the input.
     pub fn take(&mut self, input: Input) {
         match input {
-            Input::Open { machine, incarnation, session, connection } => {
-                self.greet(machine, incarnation, session, connection)
+            Input::Open { machine, incarnation, session, connection, version } => {
+                self.greet((machine, version), incarnation, session, connection)
             }
             Input::Message { session, message } => self.on_message(session, message),
             Input::Tick => self.tick(),
@@ -141,7 +128,6 @@ impl Transaction<'_> {
             Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
             Input::Restored { at } => self.restored(at),
             Input::Raise { to } => self.raise(to),
-            Input::Speaks { machine, version } => self.speaks(machine, version),
             Input::Authorize { number, authority } => self.authorize(number, authority),
             Input::Known { machine, known, itself } => self.known(machine, known, itself),
         }

@@ -2,86 +2,42 @@
 //! entry hangs on it.
 //!
 //! The version is raised by an entry, one at a time, once every member of the server group knows
-//! the next; from that entry on there may be entries, rows and rules of it. Machines need not be
-//! updated together: a session goes by the rules of what its machine speaks, the new version or the
-//! last one. What every machine of the cluster has spoken once is the *oldest* from then on: the
-//! last version's rules have no session left, no machine comes back to them, a program need not
-//! know them any more, and the version can be raised again. So no more than two are ever in use.
-//!
-//! A cluster of [`Version::OLDEST`] has no row for all this, and no entry: to programs that know
-//! nothing of it, it is as it always was.
+//! the next; from that entry on there may be entries and rows of it. Machines need not be updated
+//! together: a session goes by what its machine speaks, the new version or the last one. What every
+//! machine of the cluster has spoken once is the *oldest* from then on: the last version has no
+//! session left, no machine comes back to it, a program need not know it any more, and the version
+//! can be raised again. So no more than two are ever in use.
 
-use crate::corrupt::{Corrupt, Fault};
+use crate::corrupt::Fault;
 use crate::enrolment::FOUNDER;
 use crate::files::Files;
-use crate::io::{Output, Store};
-use crate::keys::{self, Global};
-use crate::record::exact;
-use crate::transaction::{SERVER, State, Transaction};
+use crate::io::Output;
+use crate::transaction::{State, Transaction};
 use lease::SessionId;
-use namespace::Rules;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::{MachineId, Refusal, Version, Versions};
 
-/// The row of [`Global::Version`]. The version comes first: whoever does not know it reads no
-/// further.
+/// Which versions are in use. The cluster's comes first: whoever does not know it reads no further.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InUse {
     /// The cluster's.
     pub version: Version,
     /// The oldest that a session may speak.
     pub oldest: Version,
-    /// What each machine spoke last. Of those that were not heard of since the version was raised
-    /// nothing is said: they may still speak the oldest.
+    /// What each machine spoke last, as long as some may speak an older version than the cluster's.
+    /// Those that were not heard of since that was raised may still speak the oldest.
     pub machines: BTreeMap<MachineId, Version>,
 }
 
-impl Default for InUse {
-    fn default() -> InUse {
-        InUse::of(Version::OLDEST)
-    }
-}
-
 impl InUse {
-    fn of(version: Version) -> InUse {
+    /// In a cluster of `version`.
+    pub fn of(version: Version) -> InUse {
         InUse { version, oldest: version, machines: BTreeMap::new() }
     }
 
-    /// Writes down that a new cluster is of `version`.
-    pub fn found(store: &mut dyn Store, version: Version) -> InUse {
-        let in_use = InUse::of(version);
-        if let Some(row) = in_use.to_row() {
-            store.put(&keys::global(Global::Version, &[]), row);
-        }
-        in_use
-    }
-
-    /// What a store says, to a program that knows these versions.
-    pub fn read(store: &dyn Store, known: Versions) -> Result<InUse, Fault> {
-        let key = keys::global(Global::Version, &[]);
-        let Some(row) = store.get(&key) else { return Ok(InUse::default()) };
-        let corrupt = || Corrupt::at(&key, "version");
-        let (version, _) = postcard::take_from_bytes(&row).map_err(|_| corrupt())?;
-        known_to(known, version)?;
-        let in_use: InUse = exact(&row).ok_or_else(corrupt)?;
-        known_to(known, in_use.oldest)?;
-        Ok(in_use)
-    }
-
-    fn to_row(&self) -> Option<Vec<u8>> {
-        (*self != InUse::default()).then(|| postcard::to_allocvec(self).unwrap_or_default())
-    }
-
-    /// Whether a store says the same.
-    pub fn check(&self, store: &dyn Store) -> Result<(), Corrupt> {
-        let key = keys::global(Global::Version, &[]);
-        if store.get(&key) == self.to_row() { Ok(()) } else { Err(Corrupt::at(&key, "version")) }
-    }
-
-    /// What a machine's sessions speak.
-    pub fn spoken_by(&self, machine: MachineId) -> Version {
-        self.machines.get(&machine).copied().unwrap_or(self.oldest).min(self.version)
+    fn are_two(&self) -> bool {
+        self.oldest < self.version
     }
 }
 
@@ -91,15 +47,11 @@ pub(crate) fn known_to(known: Versions, version: Version) -> Result<(), Fault> {
 }
 
 impl State {
-    /// The version that a session speaks; the server itself, the cluster's.
+    /// The version that a session speaks.
     pub fn spoken_in(&self, session: SessionId) -> Version {
-        let machine = self.sessions.all.get(&session).filter(|_| session != SERVER);
-        machine.map_or(self.in_use.version, |known| self.in_use.spoken_by(known.machine))
-    }
-
-    /// The rules that a session goes by.
-    pub fn rules_of(&self, session: SessionId) -> Rules {
-        self.spoken_in(session).rules()
+        let InUse { version, oldest, machines } = &self.in_use;
+        let machine = self.sessions.all.get(&session).map(|known| known.machine);
+        machine.and_then(|machine| machines.get(&machine)).unwrap_or(oldest).min(version).to_owned()
     }
 
     /// Whether a machine that was not heard of since the version was raised may come back and speak
@@ -113,53 +65,46 @@ impl Transaction<'_> {
     /// The version is raised, unless it was meanwhile, or some machines speak the last one yet.
     pub fn raise(&mut self, to: Version) {
         let in_use = &mut self.state.in_use;
-        if to != in_use.version.next() || in_use.oldest != in_use.version {
+        if to != in_use.version.next() || in_use.are_two() {
             return;
         }
         in_use.version = to;
-        // Whoever has not been heard of speaks what was the oldest until now.
-        in_use.machines.clear();
-        self.write_versions();
         self.out.push(Output::Raised { version: to });
+        self.drop_last_version();
     }
 
-    /// A machine is about to open a session that speaks `version`.
+    /// Whether a session may speak `version`.
+    pub fn may_speak(&self, version: Version) -> Result<(), Refusal> {
+        let oldest = self.state.in_use.oldest;
+        if version < oldest { Err(Refusal::TooOld { speaks: version, oldest }) } else { Ok(()) }
+    }
+
+    /// A machine is about to have a session that speaks `version`.
     pub fn speaks(&mut self, machine: MachineId, version: Version) {
-        let in_use = &mut self.state.in_use;
-        let changes = in_use.version > Version::OLDEST && in_use.machines.get(&machine) != Some(&version);
-        if changes && self.files.admit(machine).is_ok() {
-            in_use.machines.insert(machine, version);
-            self.write_versions();
+        if self.state.in_use.are_two() {
+            self.state.in_use.machines.insert(machine, version);
+            self.drop_last_version();
         }
     }
 
     /// A machine belongs to the cluster no more: it keeps nothing from being dropped.
     pub fn speaks_no_more(&mut self, machine: MachineId) {
-        if self.state.in_use.version > Version::OLDEST {
-            self.state.in_use.machines.remove(&machine);
-            self.write_versions();
-        }
+        self.state.in_use.machines.remove(&machine);
+        self.drop_last_version();
     }
 
-    /// Whether a machine's sessions may be what they speak.
-    pub fn may_speak(&self, machine: MachineId) -> Result<(), Refusal> {
-        let (speaks, oldest) = (self.state.in_use.spoken_by(machine), self.state.in_use.oldest);
-        if speaks < oldest { Err(Refusal::TooOld { speaks, oldest }) } else { Ok(()) }
-    }
-
-    fn write_versions(&mut self) {
-        if self.state.in_use.oldest < self.state.in_use.version && older(self.state, &self.files).is_empty() {
-            self.state.in_use.oldest = self.state.in_use.version;
+    /// If no machine may speak it any more.
+    fn drop_last_version(&mut self) {
+        if older(self.state, &self.files).is_empty() {
+            self.state.in_use = InUse::of(self.state.in_use.version);
         }
-        let row = self.state.in_use.to_row();
-        self.files.set_global(Global::Version, &[], row);
     }
 }
 
 /// The machines that may still speak an older version than the cluster's.
 pub(crate) fn older(state: &State, files: &Files<'_>) -> Vec<(MachineId, String)> {
     let in_use = &state.in_use;
-    if in_use.oldest == in_use.version {
+    if !in_use.are_two() {
         return Vec::new();
     }
     let belong = files.machines().into_iter().filter(|(_, row)| row.expelled.is_none());

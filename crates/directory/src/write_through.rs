@@ -121,10 +121,7 @@ impl WriteThrough {
 impl Transaction<'_> {
     /// The content of `file` was reported: this version.
     pub fn looked_at(&mut self, file: &FileId, version: u64) {
-        // An older version's state has no place for it.
-        if self.state.in_use.version.writes_through() {
-            self.state.through.told(self.now, file, version);
-        }
+        self.state.through.told(self.now, file, version);
     }
 
     /// Whether what the server has of this field is what `holder` has of it, so that nobody need
@@ -133,11 +130,9 @@ impl Transaction<'_> {
         *field == Field::Content && self.state.through.is_by(file, holder)
     }
 
-    /// What asks `holder` to flush: and to write through, where that is worth it.
-    pub fn flush(&self, holder: SessionId, number: u64, file: FileId, field: Field) -> ToClient {
-        let steady = field == Field::Content
-            && self.state.through.is_steady(self.now, &file)
-            && self.state.spoken_in(holder).writes_through();
+    /// What asks a holder to flush: and to write through, where that is worth it.
+    pub fn flush(&self, number: u64, file: FileId, field: Field) -> ToClient {
+        let steady = field == Field::Content && self.state.through.is_steady(self.now, &file);
         if steady { ToClient::FlushThrough { number, file } } else { ToClient::Flush { number, file, field } }
     }
 

@@ -1,7 +1,8 @@
-//! Operations that a front door is asked for, by kind, and how long their answers take.
+//! Counts the operations that a front door is asked for, by kind, and the time that their answers
+//! take.
 //!
-//! Nothing is counted until somebody asks. The directories are counted only while somebody watches:
-//! for ten seconds after each look.
+//! Nothing is counted until a reader asks. Directories are counted only while a reader watches: for
+//! ten seconds after each look.
 
 use crate::busiest::Busiest;
 use ident::FileId;
@@ -13,25 +14,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// After a look at the directories they are counted for so long.
+/// How long directories are counted after a look at them.
 const WATCHES: Duration = Duration::from_secs(10);
-/// Directories that are told apart.
+/// Directories that are counted apart.
 const DIRECTORIES: usize = 64;
-/// Directories that are told.
+/// Directories that are reported.
 const TOLD: usize = 16;
 
 macro_rules! kinds {
     ($($kind:ident $name:literal),* $(,)?) => {
-        /// What is asked for.
+        /// A kind of operation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum Kind { $($kind),* }
 
         impl Kind {
-            /// All of them, in their order.
+            /// All kinds, in their order.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind),*];
 
-            /// As people call the operation.
+            /// The operation's usual name.
             pub fn name(self) -> &'static str {
                 match self { $(Kind::$kind => $name),* }
             }
@@ -50,14 +51,14 @@ kinds! {
 
 const KINDS: usize = Kind::ALL.len();
 
-/// See the module.
+/// The counts of one front door.
 #[derive(Debug)]
 pub struct Activity {
     door: &'static str,
     began: Instant,
-    /// Until when operations are counted, ms since `began`; nobody asked if 0.
+    /// Operations are counted until then, ms since `began`; 0 if no reader has asked.
     counts_until: AtomicU64,
-    /// The same of directories.
+    /// Directories are counted until then, ms since `began`.
     watched_until: AtomicU64,
     kinds: [Tally; KINDS],
     histograms: OnceLock<[Histogram; KINDS]>,
@@ -78,33 +79,33 @@ pub struct Underway {
     began: Instant,
 }
 
-/// What a front door was asked.
+/// The counts of a front door at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActivityReport {
-    /// When this was, seconds since the start.
+    /// When it was made, seconds since the front door's start.
     pub at_s: f64,
-    /// Operations that were answered, by kind, as long as anybody has counted them.
+    /// Operations that were answered while they were counted, by kind.
     pub operations: Vec<OperationReport>,
-    /// The busiest directories since somebody began to watch, and their operations.
+    /// The busiest directories since a reader began to watch, and their operations.
     pub directories: Vec<(String, u64)>,
 }
 
 /// Operations of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OperationReport {
-    /// As people call the operation.
+    /// The operation's usual name.
     pub kind: String,
-    /// The front door.
+    /// The front door's name.
     pub door: String,
-    /// Times that it was answered.
+    /// How many were answered.
     pub count: u64,
-    /// What all these answers took together.
+    /// Seconds that all these answers took together.
     pub seconds: f64,
 }
 
 // Relaxed: counts order nothing.
 impl Activity {
-    /// Of the front door that people call `door`.
+    /// Counts of the front door named `door`. Nothing is counted yet.
     pub fn new(door: &'static str) -> Activity {
         Activity {
             door,
@@ -117,14 +118,14 @@ impl Activity {
         }
     }
 
-    /// From now on all operations are counted, and what each takes goes to the histogram that
-    /// `histogram` gives for its kind and door.
+    /// Counts all operations from now on. `histogram` gives the histogram for a kind and door, in
+    /// which the time of each operation is recorded.
     pub fn measure(&self, histogram: impl Fn(Kind, &'static str) -> Histogram) {
         let _ = self.histograms.set(from_fn(|at| histogram(Kind::ALL[at], self.door)));
         self.counts_until.store(u64::MAX, Relaxed);
     }
 
-    /// Somebody watches, from now on for a while.
+    /// Counts operations and directories for ten seconds from now on.
     pub fn watch(&self) {
         let now = self.ms(Instant::now());
         let until = now.saturating_add(WATCHES.as_millis() as u64);
@@ -134,14 +135,15 @@ impl Activity {
         self.counts_until.fetch_max(until, Relaxed);
     }
 
-    /// An operation begins, which is about `directory` or what is in there.
+    /// Begins an operation on `directory`, or on something in it. Nothing while operations are not
+    /// counted.
     pub fn begin(
         self: &Arc<Self>,
         kind: Kind,
         directory: impl FnOnce() -> Option<FileId>,
     ) -> Option<Underway> {
         let until = self.counts_until.load(Relaxed);
-        // Nobody asks: no clock is read.
+        // No reader asks, so no clock is read.
         if until == 0 {
             return None;
         }
@@ -153,7 +155,7 @@ impl Activity {
         }
         if now <= self.watched_until.load(Relaxed)
             && let Some(directory) = directory()
-            // A sample is enough: nobody waits to be counted.
+            // A sample is enough: no operation waits to be counted.
             && let Some(mut directories) = self.directories.try_lock()
         {
             directories.count(directory);
@@ -161,7 +163,7 @@ impl Activity {
         Some(Underway { activity: Arc::clone(self), kind, began })
     }
 
-    /// As of now. `path` says where a directory is.
+    /// The counts as of now. `path` says where a directory is.
     pub fn report(&self, path: impl Fn(&FileId) -> String) -> ActivityReport {
         let at_s = self.began.elapsed().as_secs_f64();
         let busiest = self.directories.lock().top(TOLD);
@@ -179,7 +181,7 @@ impl Activity {
     }
 
     fn ms(&self, at: Instant) -> u64 {
-        // Never 0, which says that nobody asks.
+        // Never 0, which means that no reader asks.
         at.duration_since(self.began).as_millis() as u64 + 1
     }
 }

@@ -1,10 +1,11 @@
-//! The most frequent of a stream of keys, in a table of a fixed size (space-saving, Metwally et al.
-//! 2005).
+//! The most frequent keys of a stream, counted in a table of a fixed size. The algorithm is
+//! space-saving (Metwally et al. 2005).
 
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// Each count is at most too high, and by no more than the smallest one in the table.
+/// The most frequent keys and their counts. A count is never too low, and too high by no more than
+/// the smallest count in the table.
 #[derive(Debug)]
 pub(crate) struct Busiest<K> {
     room: usize,
@@ -33,7 +34,7 @@ impl<K: Hash + Eq + Ord + Clone> Busiest<K> {
         self.counts.insert(key, count + 1);
     }
 
-    /// The `most` busiest, the first of them first.
+    /// The `most` most frequent keys, the busiest first.
     pub(crate) fn top(&self, most: usize) -> Vec<(K, u64)> {
         let mut all: Vec<(K, u64)> = self.counts.iter().map(|(key, count)| (key.clone(), *count)).collect();
         all.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));
@@ -41,7 +42,7 @@ impl<K: Hash + Eq + Ord + Clone> Busiest<K> {
         all
     }
 
-    /// Begins anew.
+    /// Forgets all counts.
     pub(crate) fn clear(&mut self) {
         self.counts.clear();
     }
@@ -69,7 +70,7 @@ mod tests {
         }
         let top = busiest.top(8);
         assert_eq!(top.len(), 8);
-        // No count is too low, and none is too high by more than the least of the table.
+        // No count is too low, and none is too high by more than the smallest in the table.
         assert_eq!(top[0].0, 0);
         assert!((1_000..=1_000 + 2_000 / 8).contains(&top[0].1), "{top:?}");
     }

@@ -1,6 +1,6 @@
-//! The machine's file API. Front doors (FUSE, SMB) ask the machine's client through a
-//! [`FileService`], and give back what their own clients cache through a [`CacheHolder`]. A front
-//! door depends on this crate and not on the machine.
+//! The machine's file API. A front door (FUSE, SMB) asks the machine's client through a
+//! [`FileService`]. The client revokes through a [`CacheHolder`] what the front door's own clients
+//! cache. A front door depends on this crate and not on the machine.
 
 mod activity;
 mod busiest;
@@ -14,14 +14,14 @@ use namespace::{Cred, Error};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a call comes to.
+/// The result of a call.
 #[derive(Clone, Debug)]
 pub enum Response {
     /// Anything but content.
     Reply(Reply),
-    /// The same, and nobody may cache the answer: see [`Reply::Passing`].
+    /// The same, but the front door's clients may not cache it: see [`Reply::Passing`].
     Uncached(Reply),
-    /// Content, in parts that together are what was read.
+    /// Content, in parts that together are the bytes read.
     Data(Vec<Bytes>),
 }
 
@@ -30,28 +30,28 @@ pub type Responder = Box<dyn FnOnce(Result<Response, Error>) + Send>;
 
 /// A front door's way to the machine's client.
 pub trait FileService: Send + Sync + 'static {
-    /// Does `call` for `cred`. `respond` is called on this thread if leases cover the call, and
-    /// later on another thread otherwise; never while a lock is held. In the latter case the call
-    /// has a name until then.
+    /// Does `call` for `cred`. If leases cover the call, `respond` is called on this thread.
+    /// Otherwise it is called later on another thread, and the call has the returned ticket until
+    /// then. No lock is held when `respond` is called.
     fn call(&self, cred: &Cred, call: Call, respond: Responder) -> Option<Ticket>;
-    /// Nobody waits for this call any longer: the response is `Error::Interrupted`, unless there
-    /// was one.
+    /// Ends a call that its program no longer waits for. The response is `Error::Interrupted`,
+    /// unless there was one already.
     fn cancel(&self, ticket: Ticket);
-    /// A call that waits holds a lock of the front door that a revocation needs
+    /// Has a waiting call give up a lock of the front door that a revocation needs
     /// ([`client::Client::give_way`]).
     fn give_way(&self, ticket: Ticket);
-    /// Takes in what has arrived for calls that wait, on this thread and without blocking: for a
-    /// thread that has a moment until it sleeps.
+    /// Takes in messages that have arrived for waiting calls, on this thread and without blocking.
+    /// A thread calls it that has a moment until it sleeps.
     fn look(&self) {}
-    /// The directory that this machine has for its root. Known once a session has begun.
+    /// The directory that is this machine's root. It is known once a session has begun.
     fn root(&self) -> FileId;
-    /// For how long from now the front door's clients may cache a response: what is left of the
-    /// session.
+    /// How long from now the front door's clients may cache a response: the rest of the session's
+    /// term.
     fn valid_for(&self) -> Duration;
-    /// The kernel has forgotten these files, of which a response said that they linger
+    /// The kernel has forgotten these files, which a response had reported as lingering
     /// ([`Reply::Lingers`]).
     fn forgotten(&self, files: Vec<FileId>);
-    /// Counts what this front door asks for, if anybody wants to know.
+    /// The counts of this front door's operations, if they are wanted.
     fn activity(&self) -> Option<&Arc<Activity>> {
         None
     }
@@ -59,22 +59,23 @@ pub trait FileService: Send + Sync + 'static {
     fn register_cache(&self, holder: Arc<dyn CacheHolder>);
 }
 
-/// Third phase of a revocation, after the leases are released: revokes once more what responses may
-/// have brought back until the second phase.
+/// Third phase of a revocation, after the leases are released. It revokes once more what responses
+/// may have brought back before the second phase.
 pub type Recheck<'a> = Box<dyn FnOnce() + 'a>;
 
-/// Second phase of a revocation. The client calls this under its lock at the moment at which the
-/// leases are released, when no response is given under them any more. Sees which responses may
+/// Second phase of a revocation. The client calls it under its lock at the moment at which it
+/// releases the leases; from then on no response is given under them. It notes which responses may
 /// have been cached by then, and does not block.
 pub type Seal<'a> = Box<dyn FnOnce() -> Recheck<'a> + 'a>;
 
-/// A front door whose clients (the kernel, or those of an SMB server) cache what they were told.
+/// A front door whose clients (the kernel, or those of an SMB server) cache the responses they were
+/// given.
 pub trait CacheHolder: Send + Sync {
-    /// Whether any of it may be cached.
+    /// Whether any of `what` may be cached.
     fn has(&self, what: &Invalidation) -> bool;
-    /// First phase of a revocation: invalidates the caches, and returns when nothing of it is
-    /// there, or after a bounded time. Never called on a thread that serves a front door.
+    /// First phase of a revocation. It invalidates the caches, and returns when nothing of `what`
+    /// is cached, or after a bounded time. It is never called on a thread that serves a front door.
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_>;
-    /// Revokes without waiting.
+    /// Revokes `what` without waiting.
     fn revoke_soon(&self, what: Vec<Invalidation>);
 }

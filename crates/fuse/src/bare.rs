@@ -1,4 +1,4 @@
-//! Mounting another file system just as ours is, to compare with: what FUSE itself costs.
+//! Mounts another file system in the same way as ours, to measure the cost of FUSE itself.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub use crate::errno::Errno;
 pub use crate::groups::Asker;
 pub use transport::{Attr, Call, Entry, Forget, Lines, Lock, Pages, Reply, Request, Serve, SetAttr, Totals};
 
-/// Ends such a mount.
+/// Unmounts such a file system.
 pub struct Unmount(transport::Unmounter);
 
 impl Unmount {

@@ -1,4 +1,4 @@
-//! The one table from answers of the file system to what the kernel is told.
+//! The one table from errors of the file system to the kernel's error numbers.
 
 use lease::NotALabel;
 use namespace::Error;
@@ -8,7 +8,7 @@ use namespace::Error;
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// What is told when an answer makes no sense to the front door.
+    /// The error for an answer that makes no sense to the front door.
     pub(crate) const IO: Errno = Errno(libc::EIO);
     /// A node that the kernel was not given, or has forgotten.
     pub(crate) const STALE: Errno = Errno(libc::ESTALE);
@@ -26,8 +26,8 @@ impl From<Error> for Errno {
             Error::AccessDenied => libc::EACCES,
             Error::Invalid => libc::EINVAL,
             Error::TooManyLinks => libc::EMLINK,
-            // The kernel looks the path up once more, without its caches, before it shows this to
-            // anyone.
+            // The kernel looks the path up once more, without its caches, before it shows this to a
+            // program.
             Error::Stale => libc::ESTALE,
             Error::NoAttribute => libc::ENODATA,
             Error::TooBig => libc::EFBIG,
@@ -46,7 +46,8 @@ impl From<Error> for Errno {
 }
 
 impl Errno {
-    /// Of an operation on extended attributes, where a size that does not fit has another number.
+    /// The error number of an operation on extended attributes, where a size that does not fit has
+    /// another number.
     pub(crate) fn of_xattr(error: Error) -> Errno {
         match error {
             Error::TooBig => Errno(libc::E2BIG),

@@ -1,14 +1,14 @@
-//! Which nodes have requests under way: what they are answered may still be on its way into the
-//! kernel's caches.
+//! The nodes with requests under way: their answers may still be on the way into the kernel's
+//! caches.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Counters that nodes share: so many that two nodes in use seldom do, and what is under way on one
-/// is not taken for the other's.
+/// The number of counters, which nodes share. Two nodes in use seldom share one, so a request on
+/// one is seldom taken for the other's.
 const SLOTS: usize = 4096;
 
-/// No node: what is under way on it are renames.
+/// The number under which renames count. It is no node.
 pub(crate) const RENAMES: u64 = u64::MAX;
 
 /// Requests begun and answered, by node and in all.
@@ -25,12 +25,12 @@ struct Slot {
     answered: AtomicU64,
 }
 
-/// Whose requests are meant.
+/// The requests that a question is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whose {
     /// Those on this node (and on others that share its slot).
     Node(u64),
-    /// All.
+    /// All requests.
     Anyone,
 }
 
@@ -39,8 +39,8 @@ impl Flight {
         Flight { all: Slot::default(), by_node: (0..SLOTS).map(|_| Slot::default()).collect() }
     }
 
-    /// A request on `node` begins. Before its first question to the door, so that what it may be
-    /// told is known to be on its way.
+    /// A request on `node` begins. This comes before its first call to the client, so that any
+    /// answer counts as on its way.
     pub(crate) fn begin(&self, node: u64) {
         for slot in [&self.all, self.slot(node)] {
             slot.begun.fetch_add(1, SeqCst);
@@ -54,7 +54,7 @@ impl Flight {
         }
     }
 
-    /// How many have begun so far: to see whether more have.
+    /// The number of requests begun so far.
     pub(crate) fn begun(&self, whose: Whose) -> u64 {
         self.slot_of(whose).begun.load(SeqCst)
     }
@@ -68,14 +68,14 @@ impl Flight {
         answered == slot.begun.load(SeqCst)
     }
 
-    /// How many are under way, or one more.
+    /// The number of requests under way, or one more.
     pub(crate) fn under_way(&self, whose: Whose) -> u64 {
         let slot = self.slot_of(whose);
         let answered = slot.answered.load(SeqCst);
         slot.begun.load(SeqCst).saturating_sub(answered)
     }
 
-    /// Waits until none is under way, or `deadline`. Whether none is.
+    /// Waits until no request is under way, or until `deadline`. Whether none is.
     pub(crate) fn settle(&self, whose: Whose, deadline: Instant) -> bool {
         while !self.idle(whose) {
             if Instant::now() >= deadline {
@@ -86,8 +86,8 @@ impl Flight {
         true
     }
 
-    /// If none is under way: how many have begun so far. If that is still so many later, there was
-    /// none in between.
+    /// The number of requests begun so far, if none is under way. If the number is the same later,
+    /// there was no request in between.
     pub(crate) fn quiet_since(&self, whose: Whose) -> Option<u64> {
         let begun = self.begun(whose);
         (self.idle(whose) && self.begun(whose) == begun).then_some(begun)

@@ -1,16 +1,17 @@
-//! Which files the kernel has forgotten. A file handle (`name_to_handle_at`: nfsd, overlays,
-//! backups) holds a node's number and outlives that: with it the kernel looks up `.` of the node.
+//! The files that the kernel has forgotten. A file handle (`name_to_handle_at`: nfsd, overlays,
+//! backups) holds a node's number and outlives the node. With such a handle the kernel looks up `.`
+//! of the node.
 
 use ident::FileId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Files that are remembered: the latest, in some 16 MiB.
+/// The number of files remembered: the latest, in some 16 MiB.
 const FILES_MAX: usize = 1 << 18;
 
 /// The files of nodes that the kernel does not have any more. Inode numbers are never used again,
-/// so an entry that is too many does no harm.
+/// so an entry too many does no harm.
 #[derive(Debug, Default)]
 pub(crate) struct Forgotten(Mutex<Files>);
 

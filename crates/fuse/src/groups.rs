@@ -1,32 +1,32 @@
-//! Who asks: what a request says of them, and what else can be seen.
+//! The asker of a request: what the request says of it, and what /proc shows.
 
 use namespace::{Capabilities, Cred};
 
 use crate::proc;
 
-/// Whoever is behind a request.
+/// The user and thread behind a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
     /// The user.
     pub uid: u32,
     /// The primary group.
     pub gid: u32,
-    /// Of the thread, as this process sees it; 0 if it does not.
+    /// The thread's number, as this process sees it; 0 if it does not.
     pub pid: u32,
     /// The request's number, by which the kernel interrupts it.
     pub request: u64,
-    /// Set-id bits may stay: the kernel says of a write, a truncation and an access list if they
+    /// Set-id bits may stay. For a write, a truncation and an access list the kernel says if they
     /// may not.
     pub keeps_set_ids: bool,
 }
 
-/// What can be seen of an asker.
+/// The rights of an asker, as far as they can be seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) cred: Cred,
-    /// There is nothing else that the kernel goes by. Nothing is seen of who is in a pid namespace
-    /// outside ours, and what capabilities are worth that are of a user namespace of its own
-    /// depends on each file's owner.
+    /// The kernel goes by nothing else. It is false for a thread in a pid namespace outside ours,
+    /// of which nothing is seen. It is false for a thread in another user namespace, too: there the
+    /// worth of its capabilities depends on each file's owner.
     pub(crate) complete: bool,
 }
 
@@ -34,14 +34,14 @@ impl Asker {
     /// The kernel itself, or the front door on its behalf.
     pub const KERNEL: Asker = Asker { uid: 0, gid: 0, pid: 0, request: 0, keeps_set_ids: true };
 
-    /// What the request says; it names neither supplementary groups nor capabilities.
+    /// The rights that the request names: neither supplementary groups nor capabilities.
     pub(crate) fn cred(self) -> Cred {
         Cred { uid: self.uid, gid: self.gid, ..Cred::default() }
     }
 
-    /// The same with what can be seen in /proc. That costs a look, so it is for after a refusal,
-    /// and for what nobody is refused; nothing is kept, since a thread may change its groups. The
-    /// asker waits for our answer, so its number still means it.
+    /// The rights with all that /proc shows. That costs a look, so it is for after a refusal, and
+    /// for calls that are never refused. Nothing is kept, since a thread may change its groups. The
+    /// asker waits for our answer, so its number is still its own.
     pub(crate) fn known(self) -> Known {
         let unknown = || Known { cred: self.cred(), complete: false };
         if self.pid == 0 {

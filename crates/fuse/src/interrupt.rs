@@ -1,14 +1,16 @@
-//! Calls whose programs do not wait any longer.
+//! Ends calls for which programs no longer wait.
 //!
 //! A thread whose request is with us waits until we answer, and cannot even be killed.
-//! FUSE_INTERRUPT says neither of which signal it is nor comes by the same way as the request. So
-//! as long as some call has waited for [`LOOK_EVERY`], the threads that wait are looked at in
-//! /proc. A wait for a lock ends when a signal is pending that the thread would take; the kernel
-//! makes a restart of the system call of our EINTR, and a handler sees what it would on a local
-//! file. Any other call ends early only when its thread is being killed: POSIX has most of them not
-//! interrupted, and what is under way may have been done. Of a thread that /proc does not show (it
-//! is in a pid namespace outside ours) only FUSE_INTERRUPT tells, once: that ends its wait for a
-//! lock, which takes any signal, and nothing else.
+//! FUSE_INTERRUPT does not name the signal, and comes by another way than the request. So while any
+//! call has waited for [`LOOK_EVERY`], this module looks at the waiting threads in /proc.
+//!
+//! A wait for a lock ends when a signal is pending that the thread would take. The kernel turns our
+//! EINTR into a restart of the system call, and a signal handler sees the same as on a local file.
+//! Any other call ends early only when its thread is being killed. POSIX lets most of them not be
+//! interrupted, and a change under way may have been done.
+//!
+//! /proc does not show a thread in a pid namespace outside ours. Only FUSE_INTERRUPT tells of it,
+//! once. That ends its wait for a lock, which takes any signal, and nothing else.
 
 use client::Ticket;
 use ident::FileId;
@@ -22,13 +24,13 @@ use crate::groups::Asker;
 use crate::proc;
 use crate::way::Locks;
 
-/// How often threads are looked at, and how long a call waits before its thread is.
+/// How often threads are looked at, and how long a call waits before that.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Interrupts that are remembered in case they have overtaken their requests.
+/// The most interrupts that are remembered in case they have overtaken their requests.
 const EARLY_MAX: usize = 256;
 
-/// Calls that wait for the door.
+/// Calls that wait for the client.
 #[derive(Default)]
 pub(crate) struct Waits {
     calls: Mutex<Calls>,
@@ -38,8 +40,7 @@ pub(crate) struct Waits {
 #[derive(Default)]
 struct Calls {
     waiting: Vec<Wait>,
-    /// Requests that were interrupted and wait for nothing yet: most are of threads that are looked
-    /// at.
+    /// Requests that were interrupted before they waited. Most are of threads that /proc shows.
     early: VecDeque<u64>,
     /// The mount is gone.
     closed: bool,
@@ -47,23 +48,23 @@ struct Calls {
 
 /// A call that waits.
 pub(crate) struct Wait {
-    /// Names it to the door.
+    /// The client's name for it.
     pub(crate) ticket: Ticket,
-    /// Who waits for it.
+    /// The thread that waits for it.
     pub(crate) waiter: Waiter,
-    /// Any signal ends it, and not death alone.
+    /// Any signal ends it, not only a deadly one.
     pub(crate) interruptible: bool,
     /// Set when it is answered.
     pub(crate) answered: Arc<AtomicBool>,
     /// When it began to wait.
     pub(crate) since: Instant,
-    /// Its process had a signal to take when it was last looked at.
+    /// Its process had a signal to take at the last look.
     pub(crate) signalled: bool,
-    /// What it keeps locked in the kernel meanwhile.
+    /// The directories that it keeps locked in the kernel meanwhile.
     pub(crate) locks: Locks,
 }
 
-/// How a thread that waits is known.
+/// The identity of a waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Waiter {
     /// By its number, which /proc shows.
@@ -73,7 +74,7 @@ pub(crate) enum Waiter {
 }
 
 impl Waiter {
-    /// Nothing for the kernel itself, which stops waiting for nothing.
+    /// The waiter of a request. Nothing for the kernel itself, which never stops waiting.
     pub(crate) fn of(asker: Asker) -> Option<Waiter> {
         match asker {
             Asker { request: 0, .. } => None,
@@ -82,7 +83,7 @@ impl Waiter {
         }
     }
 
-    /// Its number; 0 of a thread that /proc does not show.
+    /// The thread's number; 0 if /proc does not show it.
     fn thread(self) -> u32 {
         match self {
             Waiter::Thread(tid) => tid,
@@ -122,7 +123,7 @@ impl Waits {
         self.changed.notify_one();
     }
 
-    /// The thread of a request has got a signal.
+    /// The thread of a request has received a signal.
     pub(crate) fn interrupt(&self, request: u64) {
         let mut calls = self.calls.lock();
         if !calls.waiting.iter_mut().any(|wait| wait.waiter.interrupt(request)) {
@@ -131,8 +132,8 @@ impl Waits {
         }
     }
 
-    /// Those that wait, and may keep `dir` locked in the kernel: each with its thread, 0 if that is
-    /// unknown, and whether it changes something.
+    /// Waiting calls that may keep `dir` locked in the kernel. Each comes with its thread, 0 if
+    /// that is unknown, and whether it is a change.
     pub(crate) fn locking(&self, dir: &FileId) -> Vec<(Ticket, u32, bool)> {
         let calls = self.calls.lock();
         let waiting =
@@ -140,14 +141,14 @@ impl Waits {
         waiting.map(|wait| (wait.ticket, wait.waiter.thread(), wait.locks.changes)).collect()
     }
 
-    /// [`Waits::run`] returns.
+    /// Makes [`Waits::run`] return.
     pub(crate) fn close(&self) {
         self.calls.lock().closed = true;
         self.changed.notify_one();
     }
 
-    /// Looks after those that wait, and has `cancel` called for each that has no reason to any
-    /// more, until closed.
+    /// Watches the waiting threads, and calls `cancel` for each call that need not wait any more,
+    /// until closed.
     pub(crate) fn run(&self, cancel: impl Fn(Ticket)) {
         loop {
             let mut calls = self.calls.lock();
@@ -165,12 +166,12 @@ impl Waits {
         }
     }
 
-    /// Calls that nobody waits for any more; those that were answered are forgotten.
+    /// The calls whose threads no longer wait. Answered calls are forgotten.
     fn over(&self, now: Instant, look: impl Fn(u32) -> Option<Thread>) -> Vec<Ticket> {
         let mut calls = self.calls.lock();
         calls.waiting.retain(|wait| !wait.answered.load(SeqCst));
         let (mut over, mut told) = (Vec::new(), BTreeSet::new());
-        // The first thread is the one that takes a signal to the process, if it can.
+        // In order of threads: a process' first thread takes a signal to the process, if it can.
         calls.waiting.sort_by_key(|wait| wait.waiter);
         for wait in calls.waiting.iter_mut().filter(|wait| now.duration_since(wait.since) >= LOOK_EVERY) {
             let tid = match wait.waiter {
@@ -185,8 +186,8 @@ impl Waits {
                 continue;
             };
             let signalled = thread.may_take(thread.of_process);
-            // What is sent to a process one of its threads takes: this one only if no other has by
-            // now. One at a time: the others have nothing to restart for.
+            // One thread takes a signal to a process: this one only if no other has by now. They
+            // are ended one at a time, since the others have nothing to restart for.
             let taken_here = signalled && wait.signalled && !told.contains(&thread.process);
             wait.signalled = signalled;
             if thread.is_dying() || (wait.interruptible && (thread.may_take(thread.own) || taken_here)) {
@@ -198,7 +199,7 @@ impl Waits {
     }
 }
 
-/// Signals of a thread, as bits: number n is bit n - 1.
+/// The signals of a thread, as bits: number n is bit n - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Thread {
     process: u32,
@@ -213,7 +214,7 @@ struct Thread {
 const KILL: u64 = 1 << (libc::SIGKILL - 1);
 
 impl Thread {
-    /// Nothing if there is no such thread.
+    /// Reads a thread's signals. Nothing if there is no such thread.
     fn look(tid: u32) -> Option<Thread> {
         Thread::parse(&proc::read(&format!("{tid}/status")).ok()?)
     }
@@ -277,7 +278,7 @@ mod tests {
         assert_eq!(waits.over(Instant::now() - LOOK_EVERY, |_| None), [], "too early to look");
     }
 
-    /// What is sent to a process is for one of its threads only.
+    /// A signal to a process is for one of its threads only.
     #[test]
     fn a_signal_to_the_process_ends_one_wait_and_only_if_nobody_else_takes_it() {
         let (waits, soon) = waits(&[(1, 8, true), (2, 7, true)]);

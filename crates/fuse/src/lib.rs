@@ -1,7 +1,7 @@
 //! The FUSE front door: the kernel's requests on one side, the machine's file API
 //! ([`file_service::FileService`]) on the other.
 //!
-//! Only `transport` knows how requests come and answers go; what lies above it speaks of nodes,
+//! Only `transport` knows how requests and answers travel. The modules above it speak of nodes,
 //! askers and stats. The traps of docs/internals/kernel.md are marked `Trap:` where they are
 //! avoided.
 

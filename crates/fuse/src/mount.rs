@@ -21,22 +21,22 @@ const BUSY_WAIT: Duration = Duration::from_secs(2);
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether requests may come over io_uring, where the kernel has that: over rings of each
-    /// processor, with a thread each.
+    /// Whether requests may come over io_uring where the kernel has that. Then each processor has a
+    /// ring and a thread.
     pub rings: bool,
-    /// Threads that serve requests where they come by the device alone. The kernel hands them out
-    /// in turn, so that each further one costs wake-ups on other cores: two instead of one made
-    /// create, open and rename dearer by a third on two cores.
+    /// Threads that serve requests where all come by the device. The kernel hands requests to them
+    /// in turn, so each further thread costs wake-ups on other cores. On two cores, two threads
+    /// instead of one made create, open and rename dearer by a third.
     pub threads: usize,
-    /// Whether other users than the one who mounts may use it. Needs root, or `user_allow_other` in
-    /// /etc/fuse.conf.
+    /// Whether users other than the mounting one may use the mount. Needs root, or
+    /// `user_allow_other` in /etc/fuse.conf.
     pub allow_other: bool,
-    /// Whether set-user-id programs and device files on it are what they are on a disk. Needs root,
-    /// and trust in the root of each machine that may make such.
+    /// Whether set-user-id programs and device files work on the mount as on a disk. Needs root,
+    /// and trust in the root of each machine that may make them.
     pub trusted: bool,
-    /// How a process is started that runs [`crate::raise_events`]: a program and its arguments, to
-    /// which the mount's directory is added. By it programs that watch something here (inotify)
-    /// hear of what other machines do; without one they do not.
+    /// The command for a process that runs [`crate::raise_events`]: a program and its arguments, to
+    /// which the mount's directory is added. Through it, programs that watch the mount (inotify)
+    /// hear of changes by other machines. Without one they do not.
     pub raiser: Vec<OsString>,
 }
 
@@ -49,46 +49,46 @@ impl Default for Options {
     }
 }
 
-/// Why there is no mount.
+/// The reasons for which there is no mount, or no unmount.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The directory cannot be used.
     #[error("cannot use {} to mount on: it must be a directory that you may enter, or be made; choose another", dir.display())]
     Mountpoint {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Leasehold is mounted there.
+    /// Leasehold is already mounted there.
     #[error("{} is mounted already: leasehold down ends what is, or choose another directory to mount on", dir.display())]
     Taken {
-        /// Where.
+        /// The directory.
         dir: PathBuf,
     },
     /// The kernel, or fusermount3, refused.
     #[error("cannot mount on {}{}", dir.display(), advice(source))]
     Refused {
-        /// Where.
+        /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Nothing of leasehold is mounted there.
+    /// No file system of Leasehold is mounted there.
     #[error("no file system of leasehold is mounted on {}", dir.display())]
     NotOurs {
-        /// Where.
+        /// The directory.
         dir: PathBuf,
     },
-    /// Somebody uses it.
+    /// The mount is in use.
     #[error("cannot unmount {}, which {} uses", dir.display(), users(dir))]
     Busy {
-        /// Where.
+        /// The directory.
         dir: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// Only root may let other users in, unless the machine's settings let everybody.
+    /// Only root may mount for other users, unless the machine's settings let everybody.
     #[error(
         "only root may mount for other users: have root put the line user_allow_other into {FUSE_CONF}, or mount without --allow-other"
     )]
@@ -98,7 +98,7 @@ pub enum MountError {
     Thread(#[source] io::Error),
 }
 
-/// Where a machine says whether users may mount for others.
+/// The machine's setting whether users may mount for others.
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
 fn users(dir: &Path) -> String {
@@ -106,7 +106,7 @@ fn users(dir: &Path) -> String {
     if users.is_empty() { "something".to_owned() } else { users }
 }
 
-/// What can be done about a mount that was refused.
+/// Advice for a mount that was refused.
 fn advice(error: &io::Error) -> &'static str {
     let device = Path::new("/dev/fuse");
     match error.kind() {
@@ -123,7 +123,8 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Whether this process may mount for other users: who is not root only with `user_allow_other`.
+/// Checks that this process may mount for other users. A user other than root may only with
+/// `user_allow_other`.
 pub fn may_mount_for_others() -> Result<(), MountError> {
     let allows = |text: String| text.lines().any(|line| line.trim() == "user_allow_other");
     let allowed =
@@ -131,7 +132,7 @@ pub fn may_mount_for_others() -> Result<(), MountError> {
     if allowed { Ok(()) } else { Err(MountError::NotForOthers) }
 }
 
-/// A file system that is mounted, and served by threads of its own. Dropping it unmounts.
+/// A mounted file system, served by threads of its own. Dropping it unmounts.
 pub struct Mount {
     dir: PathBuf,
     unmounter: Unmounter,
@@ -139,7 +140,7 @@ pub struct Mount {
     ended: Arc<Ended>,
 }
 
-/// How the session ended.
+/// The result of the session, once it has ended.
 #[derive(Default)]
 struct Ended {
     result: Mutex<Option<Result<(), String>>>,
@@ -147,8 +148,8 @@ struct Ended {
 }
 
 impl Mount {
-    /// Mounts `door` on `dir`, which is made if it is missing. What a process that is gone has left
-    /// mounted there is unmounted first.
+    /// Mounts the file system behind `door` on `dir`, which is made if it is missing. A mount that
+    /// a dead process has left there is unmounted first.
     pub fn start(door: Arc<dyn FileService>, dir: &Path, options: &Options) -> Result<Mount, MountError> {
         let dir = mountpoint::prepare(dir)?;
         let refused = |source| MountError::Refused { dir: dir.clone(), source };
@@ -161,7 +162,7 @@ impl Mount {
         let ended = Arc::new(Ended::default());
         let watches = Arc::clone(&front.watches);
         let mount = Mount { dir, unmounter, watches, ended: Arc::clone(&ended) };
-        // The door outlives the mount; what was handed out goes with the session.
+        // The file service outlives the mount. Its registered cache holders end with the session.
         front.door().register_cache(notices.clone());
         let (watching, telling) = (Arc::clone(&front), Arc::clone(&notices));
         start_serving(unserved, front, notices, ended)?;
@@ -179,17 +180,17 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Where it is mounted.
+    /// The directory that it is mounted on.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The number that the kernel has given its connection.
+    /// The kernel's number for the mount's connection.
     pub fn connection(&self) -> Option<u32> {
         mountpoint::connection(&self.dir)
     }
 
-    /// Waits until it is unmounted, by whomever.
+    /// Waits until the mount is unmounted, by this process or another one.
     pub fn wait(&self) -> io::Result<()> {
         let mut result = self.ended.result.lock();
         loop {
@@ -201,13 +202,13 @@ impl Mount {
         }
     }
 
-    /// Unmounts, and waits until the last request is answered. While somebody uses it, it is taken
-    /// out of the tree at once and goes on serving those; then this does not wait for them long.
+    /// Unmounts, and waits until the last request is answered. A mount in use is taken out of the
+    /// tree at once and goes on serving its users; then this waits for them only 2 s.
     pub fn unmount(&self) -> io::Result<()> {
         if self.ended.result.lock().is_some() {
             return Ok(());
         }
-        // Whoever tells watchers of something uses the mount.
+        // The thread that tells watchers of events uses the mount.
         self.watches.close();
         match self.unmounter.unmount() {
             Ok(()) => {}

@@ -8,10 +8,10 @@ use std::process::Command;
 use crate::mount::MountError;
 use crate::proc;
 
-/// What our mounts are there.
+/// The type of our mounts in mountinfo.
 const KIND: &str = "fuse.leasehold";
 
-/// Processes that use a mount and are told of.
+/// Processes that are named as users of a mount, at most.
 const USERS_TOLD: usize = 10;
 
 /// A line of /proc/self/mountinfo.
@@ -22,11 +22,11 @@ struct Mounted {
     kind: String,
 }
 
-/// Makes `dir` fit to be mounted on, and returns its absolute path. What a process that is gone has
-/// left mounted there is unmounted.
+/// Makes `dir` fit to be mounted on, and returns its absolute path. A mount that a dead process has
+/// left there is unmounted.
 pub fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Mountpoint { dir: dir.to_owned(), source };
-    // There may be several, one upon another.
+    // Several dead mounts may lie on top of each other.
     while is_dead(dir) {
         tracing::warn!(dir = %dir.display(), "unmounting what a process that is gone has left");
         detach(&absolute(dir).map_err(failed)?).map_err(failed)?;
@@ -46,21 +46,21 @@ pub fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
     Ok(dir)
 }
 
-/// Whether the process behind the mount on `dir` is gone. Asks what the kernel keeps no copy of: it
-/// goes on showing attributes that it has.
+/// Whether the process behind the mount on `dir` is dead. It asks with statfs, since the kernel
+/// keeps no copy of that answer. The kernel goes on showing attributes that it has cached.
 fn is_dead(dir: &Path) -> bool {
     use rustix::io::Errno;
-    // The others while the kernel is still clearing away what was under way.
+    // CONNABORTED and CANCELED come while the kernel still clears away requests under way.
     let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
     rustix::fs::statfs(dir).is_err_and(|errno| gone.contains(&errno))
 }
 
-/// Whether `path` is on a file system of ours.
+/// Whether `path` is on a mount of ours.
 pub fn is_leasehold(path: &Path) -> bool {
     path.ancestors().find_map(mounted_on).is_some_and(|mounted| mounted.kind == KIND)
 }
 
-/// Unmounts what is mounted on `dir`, if that is ours. Whoever serves it learns of that.
+/// Unmounts the file system on `dir`, if that is ours. The process that serves it learns of that.
 pub fn unmount(dir: &Path) -> Result<(), MountError> {
     let dir = absolute(dir).map_err(|source| MountError::Mountpoint { dir: dir.to_owned(), source })?;
     if mounted_on(&dir).is_none_or(|mounted| mounted.kind != KIND) {
@@ -80,8 +80,8 @@ fn fusermount(how: &[&str], dir: &Path) -> io::Result<()> {
     if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
 }
 
-/// Processes that use what is mounted on `dir`, as far as this one may know, by name and number.
-/// The file system itself is not asked for it.
+/// The processes that use the mount on `dir`, by name and number, as far as this process may see
+/// them. It does not ask the mounted file system.
 pub(crate) fn users(dir: &Path) -> Vec<String> {
     let own = std::process::id().to_string();
     let uses = |process: &Path| {
@@ -99,7 +99,7 @@ pub(crate) fn users(dir: &Path) -> Vec<String> {
     users.take(USERS_TOLD).collect()
 }
 
-/// Takes the mount on `dir` out of the tree at once; it ends when its last user has.
+/// Takes the mount on `dir` out of the tree at once. The mount ends with its last user.
 pub(crate) fn detach(dir: &Path) -> io::Result<()> {
     match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH) {
         Ok(()) => Ok(()),
@@ -108,12 +108,12 @@ pub(crate) fn detach(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// The number of the connection behind what is mounted on `dir`: the minor part of its device.
+/// The number of the connection of the mount on `dir`: the minor part of its device.
 pub(crate) fn connection(dir: &Path) -> Option<u32> {
     mounted_on(dir)?.device.split_once(':')?.1.parse().ok()
 }
 
-/// Whether something is mounted below `dir`, as far as can be seen.
+/// Whether anything is mounted below `dir`, as far as mountinfo shows.
 pub(crate) fn has_mounts_within(dir: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
@@ -122,12 +122,12 @@ pub(crate) fn has_mounts_within(dir: &Path) -> bool {
     points.any(within)
 }
 
-/// Ends a connection, mounted on `dir`, that nobody serves any more: whoever waits for an answer
-/// gets an error. The dead mount stays, so that nobody takes what is below for it.
+/// Ends a connection, mounted on `dir`, that no process serves any more: programs that wait for an
+/// answer get an error. The dead mount stays, so that no program takes the directory below for it.
 pub fn abort(connection: u32, dir: &Path) -> io::Result<()> {
     match std::fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1") {
-        // The file system that these files are of need not be mounted. Then by force, which wants
-        // root, and fails after that since the mount is in use.
+        // The file system of these control files need not be mounted. Then the mount is ended by
+        // force. That needs root, and the unmount itself then fails since the mount is in use.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound && self::connection(dir) == Some(connection) =>
         {
@@ -142,8 +142,8 @@ pub fn abort(connection: u32, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets the kernel read ahead on the mount at `dir` by `bytes`, if we may: for more than 128 KiB it
-/// has to be told so, by root.
+/// Lets the kernel read ahead on the mount at `dir` by `bytes`, if this process may. For more than
+/// 128 KiB root has to tell the kernel so.
 pub(crate) fn set_readahead(dir: &Path, bytes: u32) {
     let Some(Mounted { device, .. }) = mounted_on(dir) else { return };
     if let Err(error) =
@@ -153,7 +153,8 @@ pub(crate) fn set_readahead(dir: &Path, bytes: u32) {
     }
 }
 
-/// Without looking at the directory itself, which would ask the file system that is mounted there.
+/// Makes `dir` absolute without a look at the directory itself, which would ask the file system
+/// that is mounted there.
 fn absolute(dir: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(dir)?;
     Ok(match (absolute.parent().map(Path::canonicalize), absolute.file_name()) {
@@ -178,7 +179,7 @@ fn find(mountinfo: &str, dir: &Path) -> Option<Mounted> {
     })
 }
 
-/// Space, tab, newline and backslash stand there as `\ooo`.
+/// Undoes the octal escapes: mountinfo writes space, tab, newline and backslash as `\ooo`.
 fn unescape(field: &str) -> String {
     [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", r"\")]
         .iter()

@@ -1,5 +1,4 @@
-//! What the kernel knows: node ids, the files they stand for, and which entries of directories it
-//! was given.
+//! The kernel's knowledge: node ids, their files, and the directory entries that it was given.
 
 use client::{Entries, Given, When};
 use ident::FileId;
@@ -24,72 +23,73 @@ use crate::places::{FIRST_FURTHER, Place, Places};
 /// The root's node id, by protocol.
 pub(crate) const ROOT: u64 = 1;
 
-/// Enough that two threads seldom meet in one.
+/// So many that two threads seldom meet in one.
 const SHARDS: usize = 16;
 
-/// Nodes with neighbouring ids stand together: files that were made together are listed together,
-/// and each miss of the processor's cache costs as much as all else that is done for an entry.
+/// Nodes of neighbouring ids in one chunk. Files that were made together are listed together, and a
+/// miss of the processor's cache costs as much as all other work for an entry.
 const CHUNK: u64 = 8;
 
-/// For so long after an entry was taken back, or its times were told by a report, a directory
-/// counts as one that others work in.
+/// How long a directory counts as one in which others work, after an entry was invalidated or its
+/// times were reported. A file's size in ping-pong counts as long.
 const LATELY: Duration = Duration::from_secs(10);
-/// Such directories that are remembered.
+/// The most such nodes that are remembered.
 const LATELY_MAX: usize = 4096;
 
-/// Beyond this many given entries the oldest are taken back, until half are left: about 64 bytes
-/// each, and so many that what a machine knows of files is mostly bounded before.
+/// The most entries that the kernel may hold. Beyond this the oldest are invalidated until half are
+/// left. Each takes about 64 bytes. Mostly the bound on what a machine knows of files is reached
+/// before.
 const GIVEN_MAX: usize = 1 << 19;
 
 /// The nodes of one mount.
 ///
-/// A node's id is the file's inode number, the root's excepted: inode numbers are unique in the
-/// cluster and never reused, so generations are all
-/// 0. The table says which file a node is, and how often the kernel was given it. A directory that
-///    another machine has moved may have further nodes, with numbers of this mount's: [`Places`].
+/// A node's id is the file's inode number, except for the root. Inode numbers are unique in the
+/// cluster and never reused, so all generations are 0. The table has the file of each node, and how
+/// often the kernel was given it. A directory that another machine has moved may have further
+/// nodes, with numbers of this mount's: [`Places`].
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    /// Of what is mounted.
+    /// The root of the mount.
     root: FileId,
     /// Where the kernel has directories. Locked before `chunks`.
     places: Places,
     chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
-    /// The way back, for invalidations. Locked after `chunks` where both are.
+    /// The node of each file, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
-    /// Directories of which an entry was taken back lately.
+    /// Directories of which an entry was invalidated lately.
     contended: Lately<()>,
-    /// What was told by a report lately, and not leased.
+    /// Nodes of which the kernel was given a report lately, without a lease.
     passing: Lately<Passing>,
-    /// How often something was taken back of a file that is no node.
+    /// How often a file that is no node was invalidated.
     missed: AtomicU64,
-    /// Entries that were given so far, and when the count began.
+    /// The number of entries given so far, and the time when the count began.
     turn: AtomicU32,
     began: Instant,
     /// Entries that the kernel may hold.
     given: AtomicUsize,
-    /// They are too many, or it is over.
+    /// There are too many entries, or the mount has ended.
     crowd: Mutex<Crowd>,
     crowded: Condvar,
     forgotten: Forgotten,
 }
 
-/// Whether the oldest entries are to go.
+/// Whether the oldest entries are to go, or the mount has ended.
 #[derive(Debug, Default)]
 struct Crowd {
     is_due: bool,
     closed: bool,
 }
 
-/// What of a node passes to and fro between machines.
+/// The part of a node that ping-pongs between machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passing {
     /// A directory's times.
     Times,
-    /// A file's size; that which the kernel has.
+    /// A file's size, with the value that the kernel has.
     Size(u64),
 }
 
-/// Nodes to which something happened, until when that counts, and what is remembered of it.
+/// Nodes to which something happened, how long that counts, and what is remembered of it.
 #[derive(Debug)]
 struct Lately<T>(RwLock<FxHashMap<u64, (Instant, T)>>);
 
@@ -113,7 +113,7 @@ impl<T: Copy> Lately<T> {
 
     fn get(&self, node: u64) -> Option<T> {
         let nodes = self.0.read();
-        // Nearly always there is none, and the clock is not asked.
+        // Nearly always there is none, and then the clock is not read.
         let (until, what) = nodes.get(&node)?;
         (*until > Instant::now()).then_some(*what)
     }
@@ -128,18 +128,18 @@ type Chunk = [Option<Node>; CHUNK as usize];
 #[derive(Debug)]
 struct Node {
     file: FileId,
-    /// Of a directory.
+    /// Present for a directory.
     directory: Option<Box<Directory>>,
-    /// How many of our answers named it; the kernel's forgets count down. At the most that it can
-    /// hold it stays, and so does the node.
+    /// The number of our answers that named it, less those that the kernel has forgotten. At its
+    /// largest value the count stays, and so does the node.
     lookups: u32,
     marks: Marks,
-    /// A hash of owner, group and mode as the kernel was told them last.
+    /// A hash of owner, group and mode, as the kernel was last given them.
     told: StatDigest,
 }
 
-/// What is so of a node, a bit each, for the room that there is; never zero, so that an empty place
-/// takes no more.
+/// Facts about a node, one bit each to save room. Never zero, so that an empty place takes no more
+/// room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Marks(NonZeroU8);
 
@@ -152,11 +152,11 @@ impl Default for Marks {
 impl Marks {
     /// It may have set-id bits, which a write by an unprivileged user clears.
     const SETID: u8 = 2;
-    /// It has holes, by what the kernel was told last.
+    /// It has holes, by the last stat.
     const SPARSE: u8 = 4;
-    /// It has no name any more, and stays until the kernel has forgotten it.
+    /// It has no name any more, and lingers until the kernel has forgotten it.
     const LINGERS: u8 = 8;
-    /// It may be a program, of which a write takes the capabilities.
+    /// It may be a program, whose capabilities a write removes.
     const RUNS: u8 = 16;
 
     fn has(self, mark: u8) -> bool {
@@ -168,7 +168,7 @@ impl Marks {
         self.0 = NonZeroU8::MIN | others | if is { mark } else { 0 };
     }
 
-    /// What `stat` says, where `self` says it otherwise.
+    /// These marks, brought up to date by `stat`.
     fn seen(mut self, stat: &Stat) -> Marks {
         self.set(Marks::SETID, may_have_setid(stat));
         self.set(Marks::SPARSE, is_sparse(stat));
@@ -177,22 +177,22 @@ impl Marks {
     }
 }
 
-/// Of 24 bits, for the room that there is.
+/// A hash of 24 bits, to save room.
 type StatDigest = [u8; 3];
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 
-/// What is remembered of a directory.
+/// The state of a directory.
 #[derive(Debug, Default)]
 struct Directory {
     given: Given,
-    /// As the kernel was given it: all that there is to show of it once another machine has removed
-    /// it, while somebody here is still in it.
+    /// Its attributes as the kernel was given them. They are shown of a directory that another
+    /// machine has removed while a program here is still in it.
     was: Option<Attributes>,
 }
 
 impl Nodes {
-    /// With the root of what is mounted, which the kernel never forgets.
+    /// The table with the mount's root, which the kernel never forgets.
     pub(crate) fn new(root: FileId) -> Nodes {
         let nodes = Nodes {
             root: root.clone(),
@@ -227,19 +227,20 @@ impl Nodes {
         first.into_iter().chain(self.places.further(file)).collect()
     }
 
-    /// The kernel is about to be given `file` once more. Before the answer is sent, lest its forget
-    /// comes first.
+    /// Counts that the kernel is about to be given `file` once more, and returns its node. This
+    /// comes before the answer is sent, lest the kernel's forget comes first.
     pub(crate) fn give(&self, file: &FileId, stat: &Stat) -> Result<u64, Errno> {
-        // Whatever number the directory has of its own, that is the kernel's for a root.
+        // The kernel's number for a root is fixed, whatever number the directory itself has.
         if *file == self.root {
             return Ok(ROOT);
         }
         self.give_as(stat.attributes.ino, file, stat)
     }
 
-    /// The same of what is called `label` in directory `dir`. `can_splice` says whether the kernel
-    /// can move a directory there that it has in another one, given by its number. Otherwise the
-    /// directory gets a node of its own there, if it may (`anew`), or is not given.
+    /// Like [`Nodes::give`], for the file called `label` in directory `dir`. `can_splice` says
+    /// whether the kernel can move a directory there from the directory with the given number. If
+    /// it cannot, the directory gets a further node there if `anew` allows it, and otherwise is not
+    /// given.
     pub(crate) fn give_at(
         &self,
         (dir, label): (u64, &Label),
@@ -263,8 +264,8 @@ impl Nodes {
         self.give_as(node, file, stat).map(Some)
     }
 
-    /// The kernel has moved what it had as `from` to `to`, and with `exchange` the other way round,
-    /// too.
+    /// The kernel has moved its entry from `from` to `to`. With `exchange` it has moved that of
+    /// `to` to `from`, too.
     pub(crate) fn moved(&self, from: (u64, &Label), to: (u64, &Label), exchange: bool) {
         self.places.0.write().moved(Place::new(from.0, from.1), Place::new(to.0, to.1), exchange);
     }
@@ -301,21 +302,22 @@ impl Nodes {
         Ok(node)
     }
 
-    /// Something is taken back of a file that is no node yet; an answer that makes it one may be on
+    /// Counts an invalidation of a file that is no node yet. An answer that makes it one may be on
     /// its way.
     pub(crate) fn miss(&self) {
         self.missed.fetch_add(1, SeqCst);
     }
 
-    /// How often that was: whoever finds, when it has given a file, that it was again since it
-    /// asked, may have given what was taken back. Trap: who takes something back looks for the node
-    /// after that, and so finds it if it was given before.
+    /// How often [`Nodes::miss`] was called. A request notes the number before it asks. If the
+    /// number has grown when the file was given, the answer may have been invalidated meanwhile.
+    /// Trap: an invalidation looks for the node after it was counted, and so finds a node that was
+    /// given before.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(SeqCst)
     }
 
-    /// `file` has lost its last name, and stays until the kernel has forgotten it; whether it has
-    /// the file at all.
+    /// Marks that `file` has lost its last name, and lingers until the kernel has forgotten it.
+    /// Whether the kernel has the file at all.
     pub(crate) fn linger(&self, file: &FileId) -> bool {
         let Some(node) = self.back(file).read().get(file).copied() else { return false };
         let mut is_known = false;
@@ -326,8 +328,8 @@ impl Nodes {
         is_known
     }
 
-    /// The kernel has dropped `lookups` of what it was given. The file, if that were all and it
-    /// lingers no more.
+    /// The kernel has dropped `lookups` of those that it was given. Returns the file if these were
+    /// the last and it lingered until now.
     #[must_use = "what lingers is to be let go"]
     pub(crate) fn forget(&self, node: u64, lookups: u64) -> Option<FileId> {
         let mut shard = self.shard(node).write();
@@ -352,7 +354,7 @@ impl Nodes {
         }
         if gone.directory.is_some() {
             let mut places = self.places.0.write();
-            // It may have been given again since.
+            // The node may have been given again since.
             if self.look(node, |_| ()).is_none() {
                 places.forget(node, &gone.file);
             }
@@ -360,14 +362,14 @@ impl Nodes {
         gone.marks.has(Marks::LINGERS).then_some(gone.file)
     }
 
-    /// `stat` of `node` was seen, and the kernel is not told of it.
+    /// Notes a `stat` of `node` that the kernel is not given.
     pub(crate) fn see(&self, node: u64, stat: &Stat) {
         if self.look(node, |n| n.marks == n.marks.seen(stat)) == Some(false) {
             self.change(node, |n| n.marks = n.marks.seen(stat));
         }
     }
 
-    /// The kernel is about to be told the attributes of `node`.
+    /// Notes the attributes of `node` that the kernel is about to be given.
     pub(crate) fn tell(&self, node: u64, stat: &Stat) {
         let told = told(stat);
         if self.look(node, |n| n.marks == n.marks.seen(stat) && n.told == told) == Some(false) {
@@ -375,12 +377,12 @@ impl Nodes {
         }
     }
 
-    /// Whether owner, group and mode are as the kernel was told them last.
+    /// Whether owner, group and mode are those that the kernel was last given.
     pub(crate) fn is_as_told(&self, node: u64, stat: &Stat) -> bool {
         self.look(node, |n| n.told) == Some(told(stat))
     }
 
-    /// What was seen of `node` is no longer certain.
+    /// Notes that the last stat of `node` may be out of date.
     pub(crate) fn doubt(&self, node: u64) {
         self.change(node, |n| {
             n.marks.set(Marks::SETID, true);
@@ -398,19 +400,20 @@ impl Nodes {
         self.look(node, |n| n.marks.has(Marks::RUNS)).unwrap_or(false)
     }
 
-    /// Whether `node` has holes, by what was seen last.
+    /// Whether `node` has holes, by the last stat.
     pub(crate) fn is_sparse(&self, node: u64) -> bool {
         self.look(node, |n| n.marks.has(Marks::SPARSE)).unwrap_or(false)
     }
 
-    /// The file of a node that the kernel may have forgotten, and still holds a file handle of.
+    /// The file of a node that the kernel may have forgotten, but of which it still has a file
+    /// handle.
     pub(crate) fn file_of_handle(&self, node: u64) -> Result<FileId, Errno> {
         self.file(node).or_else(|errno| self.forgotten.file(node).ok_or(errno))
     }
 
-    /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing. It
-    /// may hold that until it is taken back or the directory is forgotten: it does not say when it
-    /// drops an entry.
+    /// Notes that the kernel is about to be told which file `label` in directory `dir` is, or that
+    /// there is none. The kernel may hold that until it is invalidated or the directory is
+    /// forgotten. It does not say when it drops an entry.
     pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
         let when = When { turn: self.turn.fetch_add(1, Relaxed), at_ms: self.now_ms(), was_told: false };
         let mut is_new = false;
@@ -425,8 +428,7 @@ impl Nodes {
         }
     }
 
-    /// The kernel has moved what it holds as one name of a directory to another, and holds it there
-    /// for as long.
+    /// Notes that the kernel has moved an entry to another name, and holds it there for as long.
     pub(crate) fn move_entry(&self, (from_dir, from): (u64, &Label), (to_dir, to): (u64, &Label)) {
         let is_given = |n: &Node| n.directory.as_ref().is_some_and(|directory| directory.given.has(from));
         if self.look(from_dir, is_given) == Some(true) {
@@ -434,7 +436,7 @@ impl Nodes {
         }
     }
 
-    /// The kernel has dropped what it held as `label`.
+    /// Notes that the kernel has dropped its entry `label`.
     pub(crate) fn drop_entry(&self, dir: u64, label: &Label) {
         let mut had = false;
         self.change(dir, |n| had = n.directory.as_mut().is_some_and(|directory| directory.given.drop(label)));
@@ -445,43 +447,44 @@ impl Nodes {
         self.began.elapsed().as_millis() as u32
     }
 
-    /// An entry of `dir` is taken back: others work there too.
+    /// Notes that an entry of `dir` is invalidated: others work there too.
     pub(crate) fn contend(&self, dir: u64) {
         self.contended.note(dir, ());
     }
 
-    /// The kernel is told what a report has told of `node`.
+    /// Notes that the kernel is given a report of `node`.
     pub(crate) fn pass(&self, node: u64, stat: &Stat) {
         match stat.attributes.kind {
             FileKind::Directory => self.passing.note(node, Passing::Times),
-            // Trap: what is mapped ends where the kernel believes that the file does. Content
-            // passes that is a page at most, so with any size but this all of it is there.
+            // Trap: a mapping ends where the kernel believes that the file ends. Ping-pong content
+            // is a page at most, so with any size but 0 a mapping has all of it.
             _ if stat.size == 0 => {}
             _ => self.passing.note(node, Passing::Size(stat.size)),
         }
     }
 
-    /// The kernel may come to have another size of `node`.
+    /// Notes that the kernel may come to have another size of `node`.
     pub(crate) fn resize(&self, node: u64) {
         if let Some(Passing::Size(_)) = self.passing.get(node) {
             self.passing.forget(node);
         }
     }
 
-    /// What of `node` passes to and fro between machines: who does not look at it need not be told.
+    /// The part of `node` that ping-pongs between machines. A program that does not look at it need
+    /// not be given its value.
     pub(crate) fn passing(&self, node: u64) -> Option<Passing> {
         self.passing.get(node)
     }
 
-    /// Whether others work in `dir`. Trap: taking an entry back needs the directory's lock, which
-    /// whoever waits for a lease in there holds. So the kernel is given entries of such a directory
-    /// for no time at all: it asks again before it uses one, and there is nothing to be taken back.
+    /// Whether others work in `dir`. Trap: to expire an entry the kernel takes the directory's
+    /// lock, which a request that waits for a lease there holds. So entries of such a directory are
+    /// given with a time-out of 0. The kernel asks before it uses one, and nothing need be expired.
     pub(crate) fn is_contended(&self, dir: u64) -> bool {
         self.contended.get(dir).is_some()
     }
 
-    /// Whether the kernel may hold an entry of `dir` that was not taken back since it was given; of
-    /// one whose name folds to `folded`, if that is given.
+    /// Whether the kernel may hold an entry of `dir` that was not invalidated since it was given.
+    /// With `folded`, only an entry whose name folds to that.
     pub(crate) fn has_entries(&self, dir: u64, folded: Option<&Label>) -> bool {
         let any =
             |given: &Given| folded.map_or_else(|| given.has_untold(), |folded| given.has_folding_to(folded));
@@ -489,19 +492,19 @@ impl Nodes {
             .unwrap_or(false)
     }
 
-    /// Whether the kernel may hold just this entry of `dir`, taken back or not.
+    /// Whether the kernel may hold exactly this entry of `dir`, invalidated or not.
     pub(crate) fn has_entry(&self, dir: u64, label: &Label) -> bool {
         self.look(dir, |n| n.directory.as_ref().is_some_and(|directory| directory.given.has(label)))
             .unwrap_or(false)
     }
 
-    /// Whether it is a directory.
+    /// Whether `node` is a directory.
     pub(crate) fn is_directory(&self, node: u64) -> bool {
         node == ROOT || self.look(node, |n| n.directory.is_some()).unwrap_or(false)
     }
 
-    /// Entries of `dir` that the kernel may hold; those whose names fold to `folded`, if that is
-    /// given.
+    /// Entries of `dir` that the kernel may hold. With `folded`, only those whose names fold to
+    /// that.
     pub(crate) fn entries(&self, dir: u64, folded: Option<&Label>) -> Entries {
         let of = |given: &Given| folded.map_or_else(|| given.all(), |folded| given.folding_to(folded));
         self.look(dir, |n| n.directory.as_ref().map(|directory| of(&directory.given)))
@@ -509,9 +512,9 @@ impl Nodes {
             .unwrap_or_default()
     }
 
-    /// These entries of `dir` have been taken back. Those that were given a moment ago may not have
-    /// arrived before, unless nothing `is_under_way`: they are remembered, and taken back once more
-    /// when nobody waits for that.
+    /// Notes that these entries of `dir` were expired. An entry that was given a moment ago may
+    /// arrive in the kernel only afterwards, unless nothing `is_under_way`. Such an entry is
+    /// remembered, and is expired once more when no recall waits for that.
     pub(crate) fn taken_back(&self, dir: u64, entries: &Entries, is_under_way: bool) {
         let (now_ms, mut gone) = (self.now_ms(), 0);
         self.change(dir, |n| {
@@ -527,8 +530,8 @@ impl Nodes {
         self.given.fetch_sub(gone, Relaxed);
     }
 
-    /// Waits until more entries are given than there is room for: the oldest of them, by directory.
-    /// Nothing when it is over.
+    /// Waits until more entries are given than fit. Returns the oldest, by directory; nothing when
+    /// the mount has ended.
     pub(crate) fn crowded(&self) -> Option<Vec<(u64, Entries)>> {
         let mut crowd = self.crowd.lock();
         while !crowd.is_due && !crowd.closed {
@@ -549,20 +552,20 @@ impl Nodes {
         Some(self.all().into_iter().filter_map(older).collect())
     }
 
-    /// Nobody waits for [`Nodes::crowded`] any more.
+    /// Ends [`Nodes::crowded`].
     pub(crate) fn close(&self) {
         self.crowd.lock().closed = true;
         self.crowded.notify_all();
     }
 
-    /// What stat shows of directory `node` after it was removed: as it was when the kernel was
-    /// given it, with no link. Nothing for other files.
+    /// The stat of directory `node` after it was removed: its attributes as the kernel was given
+    /// them, with no link. Nothing for other files.
     pub(crate) fn removed_directory(&self, node: u64) -> Option<Stat> {
         let was = self.look(node, |n| n.directory.as_ref().and_then(|directory| directory.was))??;
         Some(Stat { attributes: Attributes { links: 0, ..was }, size: 0, occupied: 0, mtime: was.ctime })
     }
 
-    /// Every node, to invalidate all.
+    /// Every node, for an invalidation of all.
     pub(crate) fn all(&self) -> Vec<u64> {
         let ids = |(first, chunk): (&u64, &Chunk)| {
             let first = first * CHUNK;
@@ -587,7 +590,7 @@ impl Nodes {
     }
 
     fn back(&self, file: &FileId) -> &RwLock<FxHashMap<FileId, u64>> {
-        // The map inside uses the hash's high bits and its low ones; these are from the middle.
+        // The map inside uses the hash's high and low bits; these are from the middle.
         &self.ids[(hash(file) >> 32) as usize % SHARDS]
     }
 }
@@ -774,8 +777,8 @@ pub(crate) mod tests {
         assert_eq!(nodes.forget(5, 1), None, "it was let go");
     }
 
-    /// A directory with this inode number, as the kernel is given it; and whether it could move an
-    /// entry.
+    /// Gives the directory with this inode number, and returns its node. `can_splice`: the kernel
+    /// could move its entry.
     fn place(nodes: &Nodes, (dir, name): (u64, &str), ino: u64, can_splice: bool) -> u64 {
         let mut stat = stat(ino, 0);
         stat.attributes.kind = FileKind::Directory;
@@ -795,13 +798,13 @@ pub(crate) mod tests {
             "within a directory the kernel can always move it"
         );
         assert_eq!(place(&nodes, (to, "x"), 7, true), 7, "and so it can here");
-        // It may not have been able to after all.
+        // The kernel may have failed to move it after all.
         let further = place(&nodes, (to, "x"), 7, false);
         assert_eq!((further, place(&nodes, (to, "x"), 7, false)), (FIRST_FURTHER, FIRST_FURTHER));
         assert_eq!((nodes.file(7), nodes.file(further)), (nodes.file(further), nodes.file(7)));
         let file = FileId::root().child(7);
         assert_eq!(nodes.of(&file)[..], [7, further]);
-        // The kernel moves its own entry, and that is where it is from then on.
+        // The kernel moves its own entry, and from then on the directory is there.
         let label = |name: &str| Label::new(name.as_bytes()).unwrap();
         nodes.moved((to, &label("x")), (from, &label("z")), false);
         assert_eq!(place(&nodes, (from, "z"), 7, false), further);
@@ -811,7 +814,8 @@ pub(crate) mod tests {
         assert_eq!(place(&nodes, (to, "x"), 7, false), 7, "what it has forgotten it has nowhere");
     }
 
-    /// Found by its number first, and then by its name, as `open_by_handle_at` does it.
+    /// The directory is found by its number first, and then by its name, as `open_by_handle_at`
+    /// does.
     #[test]
     fn a_directory_that_the_kernel_has_by_a_handle_is_put_where_it_is_found() {
         let nodes = Nodes::new(FileId::root());
@@ -827,7 +831,7 @@ pub(crate) mod tests {
         let nodes = Nodes::new(FileId::root());
         let (above, below) = (place(&nodes, (ROOT, "a"), 2, false), place(&nodes, (2, "b"), 3, false));
         assert_eq!((above, below), (2, 3));
-        // Another machine has turned them round; whoever is in `b` comes to `a` from there.
+        // Another machine has swapped the two. A program in `b` comes to `a` from there.
         assert_eq!(place(&nodes, (below, "a"), 2, true), FIRST_FURTHER);
     }
 }

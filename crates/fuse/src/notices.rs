@@ -1,8 +1,8 @@
-//! Invalidations on their way from the machine to the kernel.
+//! Sends the client's invalidations to the kernel.
 //!
-//! Trap: a notification may block, on a lock that a request holds which is waiting for us. So they
-//! are sent by threads of their own, never by one that serves requests, and whoever has one to tell
-//! waits for it a bounded time only.
+//! Trap: a notification may block on a lock that is held by a request which waits for us. So
+//! notifications have threads of their own, and threads that serve requests never send any. A
+//! recall waits for its notifications a bounded time only.
 
 use client::{Entries, Invalidation};
 use file_service::{CacheHolder, Seal};
@@ -19,82 +19,85 @@ use std::time::{Duration, Instant};
 use crate::flight::Whose;
 use crate::front::{Dirty, Drop, Front, Settled, Written};
 
-/// Beyond this many, all entries and attributes are dropped instead: recalls of that many fields at
-/// once concern most of what the kernel has anyway.
+/// Notifications in the queue, at most. Beyond this all entries and attributes are dropped instead.
+/// Recalls of so many fields at once concern most of what the kernel has anyway.
 const QUEUE_MAX: usize = 4096;
 
 /// How long a recall waits for pages and attributes. A request that holds a page locked may itself
-/// be waiting for what is recalled here.
+/// wait for the field that is recalled here.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// How long it waits for entries until requests that hold their directory's lock give way: longer
-/// than most hold it, and short beside what those wait for.
+/// How long a recall waits for entries before requests that hold their directory's lock give way.
+/// It is longer than most requests hold the lock, and short beside the time for which the others
+/// wait.
 const GIVE_WAY: Duration = Duration::from_millis(20);
 
-/// How long it waits in all until every entry is dropped that the kernel has.
+/// How long a recall waits for entries in all, before every entry in the kernel is dropped.
 const LAST_RESORT: Duration = Duration::from_secs(3);
 
-/// Until then those that keep the directory locked now are asked to give way, so often.
+/// How often, until then, requests that keep the directory locked are asked to give way.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How long answers on their way are waited for, between two notifications. Short: some wait for
-/// the very lease that is recalled, and meanwhile no other notification is sent, whose recall would
-/// go on without it.
+/// How long a sender waits, between two notifications, for answers on their way. It is short, since
+/// some of these answers wait for the very lease that is recalled. Meanwhile the sender sends no
+/// other notification, and the recall that waits for that one would go on without it.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// How long it may take a program to run again once it is answered, on a machine that is very busy.
-/// Longer than a recall waits: as with one that blocks, the notification is sent even so.
+/// How long a program may take to run again once it is answered, on a very busy machine. It is
+/// longer than a recall waits: as with a notification that blocks, this one is sent even so.
 const RUNS_AGAIN: Duration = Duration::from_secs(1);
 
-/// How often a notification is tried until then.
+/// The pause between two tries of a notification until then.
 const TRY_EVERY: Duration = Duration::from_micros(100);
 
-/// How often one notification is repeated because answers were on their way meanwhile.
+/// How often one notification is sent, at most, because answers were on their way meanwhile.
 const ROUNDS_MAX: usize = 3;
 
-/// What can be told to the kernel. Of a node that it does not have, not yet or not any more, it
-/// says `NotFound`.
+/// The kernel's notifications. The kernel returns `NotFound` for a node that it does not have yet,
+/// or no longer.
 pub(crate) trait Kernel: Send + Sync + 'static {
     fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()>;
     fn invalidate_attributes(&self, node: u64) -> io::Result<()>;
     fn invalidate_pages(&self, node: u64) -> io::Result<()>;
-    /// Of pages from an offset on so many bytes, what is dirty of them is written back first.
+    /// Has dirty data in `length` bytes from `offset` on written back, and then drops these pages.
     fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()>;
     fn drop_all_entries(&self) -> io::Result<()>;
 }
 
-/// Threads that send. Each may block, on a page or directory whose request waits for a lease, and
-/// what it blocks on holds up no other's notification.
+/// Threads that send. Each may block on a page or directory whose request waits for a lease. It
+/// then holds up no other thread's notification.
 pub(crate) const SENDERS: usize = 8;
 
-/// The queue.
+/// The queue of notifications for the kernel.
 pub(crate) struct Notices {
     front: Arc<Front>,
     kernel: Box<dyn Kernel>,
     state: Mutex<State>,
-    /// Something was queued, or it is over.
+    /// A notification was queued, or the mount has ended.
     queued: Condvar,
-    /// Something was sent, or it is over.
+    /// A notification was sent, or the mount has ended.
     sent: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Each with whether it is taken back once more, and nobody waits for it.
+    /// Invalidations, and whether each is sent once more with no recall waiting for it.
     queue: VecDeque<(Invalidation, bool, Batch)>,
-    /// What front doors wait for: it goes before what is recalled, since that may wait for it.
+    /// Drops that requests wait for. They go before recalls, since a recall may wait for such a
+    /// request.
     drops: VecDeque<(u64, Drop, Written)>,
-    /// The queue overflowed: everything is to go, and with it what these count.
+    /// The queue overflowed. Everything in the kernel is dropped, and that counts for these
+    /// batches.
     everything: Vec<Batch>,
     closed: bool,
 }
 
-/// How many notifications are still to be sent of those that were queued together.
+/// The number of notifications that are still to be sent, of those queued together.
 type Batch = Arc<AtomicUsize>;
 
 impl CacheHolder for Notices {
-    /// Trap: what the kernel was never given needs no notification. What is being answered counts
-    /// as given.
+    /// Trap: a notification is needed only for entries, attributes and pages that the kernel was
+    /// given. An answer on its way counts as given.
     fn has(&self, what: &Invalidation) -> bool {
         let nodes = &self.front.nodes;
         match what {
@@ -105,7 +108,7 @@ impl CacheHolder for Notices {
             Invalidation::Attributes(file) | Invalidation::Pages(file) => {
                 !nodes.of(file).is_empty() || !self.front.flight.idle(Whose::Anyone)
             }
-            // Whoever is to change a name of it is under way itself.
+            // One request counts: that which changes a name of the directory is under way itself.
             Invalidation::Entries(dir) => nodes
                 .of(dir)
                 .into_iter()
@@ -116,8 +119,8 @@ impl CacheHolder for Notices {
 
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
         let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
-        // What a program appends in one call comes whole, or another machine appends in the middle
-        // of it.
+        // A recall waits until all that a program appends in one call has come. Otherwise another
+        // machine could append in the middle of it.
         let appended = had.iter().filter_map(|what| match what {
             Invalidation::Pages(file) => Some(self.front.nodes.of(file)),
             _ => None,
@@ -127,8 +130,9 @@ impl CacheHolder for Notices {
         let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
         self.queue_and_wait(&had);
         // Trap: a notification makes the kernel disregard attributes that are just being answered
-        // (`attr_version`), and a read then ends where the file ended before. So there is none more
-        // than it takes: what had no request under way since before it was taken back is gone.
+        // (`attr_version`), and a read then ends where the file ended before. So only needed
+        // notifications are sent. A copy is gone for good if no request has been under way since
+        // before its invalidation.
         Box::new(move || {
             let brought_back = had
                 .into_iter()
@@ -169,8 +173,8 @@ impl Notices {
         notices
     }
 
-    /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet,
-    /// or has it under several numbers.
+    /// The requests whose answers may bring `what` back. These are all requests if the kernel does
+    /// not have the file yet, or has it under several numbers.
     fn whose(&self, what: &Invalidation) -> Whose {
         match self.nodes_of(what)[..] {
             [node] => Whose::Node(node),
@@ -188,8 +192,8 @@ impl Notices {
         }
     }
 
-    /// If no request is under way that may bring `what` back: how many have begun so far. If that
-    /// is still so many later, nothing has brought it back.
+    /// The number of requests begun so far, if none is under way that may bring `what` back. If the
+    /// number is the same later, no request has brought it back.
     fn quiet_since(&self, what: &Invalidation) -> Option<u64> {
         self.front.flight.quiet_since(self.whose(what))
     }
@@ -200,17 +204,18 @@ impl Notices {
         let (left, others) = (self.queue(entries.clone()), self.queue(others));
         if !self.are_sent(&left, began + GIVE_WAY) {
             let dirs = self.go_without_entries(&entries);
-            // Others that come meanwhile lock a directory in their turn.
+            // Further requests may lock a directory meanwhile.
             let mut next = Instant::now();
             while next < began + LAST_RESORT && !self.are_sent(&left, next) {
                 dirs.iter().for_each(|dir| self.front.give_way(dir));
                 next = Instant::now() + AGAIN;
             }
             if !self.are_sent(&left, began + LAST_RESORT) {
-                // Nothing else helps against a request that neither is answered nor gives way: one
-                // of a thread that did so in the same system call, or whose system call cannot be
-                // seen or does not try again (a bind, an NFS server), or that the server may be
-                // carrying out already. Mounts within the mount do not survive it.
+                // Nothing else helps against a request that is neither answered nor gives way. Its
+                // thread may have given way in the same system call already. Its system call may be
+                // invisible, or one that does not try again (a bind, an NFS server). Or the server
+                // may be carrying out the request already. Mounts within the mount do not survive
+                // this.
                 tracing::warn!(
                     ?entries,
                     "a directory stays locked in the kernel, so all entries of all directories are dropped"
@@ -223,8 +228,8 @@ impl Notices {
         }
     }
 
-    /// Waits until all of these are sent, but not longer than that. Whether they are, or it is
-    /// over.
+    /// Waits until all of these are sent, but no longer than until `deadline`. Whether they are
+    /// sent, or the mount has ended.
     fn are_sent(&self, left: &Batch, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         while left.load(SeqCst) > 0 && !state.closed {
@@ -235,9 +240,9 @@ impl Notices {
         true
     }
 
-    /// Requests that keep these directories locked are to give way, and then all entries of those
-    /// go: whoever comes again and waits, longer this time, holds up nothing that is taken back
-    /// later. The directories.
+    /// Queues all entries of these directories for expiry, and returns the directories. Requests
+    /// that keep them locked give way next. Such a request comes again and may wait longer; it then
+    /// holds up no later invalidation, since no entry is left there.
     fn go_without_entries(&self, entries: &[Invalidation]) -> Vec<FileId> {
         let mut dirs: Vec<FileId> = Vec::new();
         for what in entries {
@@ -251,7 +256,7 @@ impl Notices {
         dirs
     }
 
-    /// Counts how many of these are still to be sent.
+    /// Queues these invalidations, and returns the count of those that are still to be sent.
     fn queue(&self, what: Vec<Invalidation>) -> Batch {
         self.queue_as(what, false)
     }
@@ -282,7 +287,7 @@ impl Notices {
         left
     }
 
-    /// Sends what is queued until closed. For [`SENDERS`] threads.
+    /// Sends queued notifications until closed. [`SENDERS`] threads run it.
     pub(crate) fn run(&self) {
         loop {
             let mut state = self.state.lock();
@@ -320,8 +325,8 @@ impl Notices {
         }
     }
 
-    /// The kernel is to ask for this name before it uses it again, and for a while keeps none of
-    /// the directory. Blocks while the directory is locked.
+    /// Expires this name, so that the kernel asks before its next use. For a while the kernel keeps
+    /// no entries of the directory. Blocks while the directory is locked.
     pub(crate) fn expire_name(&self, dir: &FileId, label: &Label) {
         for node in self.front.nodes.of(dir) {
             self.front.nodes.contend(node);
@@ -331,7 +336,7 @@ impl Notices {
         }
     }
 
-    /// Nothing will be sent any more.
+    /// Ends all sending.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.front.nodes.close();
@@ -339,15 +344,15 @@ impl Notices {
         self.sent.notify_all();
     }
 
-    /// Sends one, again while answers are on their way that may bring back what it drops: they were
-    /// decided under the lease that is being recalled. Trap: reads are still answered while their
-    /// pages are being invalidated; repeat until none was.
+    /// Sends one notification, and repeats it while answers on their way may bring the copy back.
+    /// They were decided under the lease that is being recalled. Trap: reads are still answered
+    /// while their pages are being invalidated; repeat until none was.
     fn send(&self, what: &Invalidation, again: bool) {
         let deadline = Instant::now() + SETTLE;
         for round in 0..ROUNDS_MAX {
             let (nodes, before) = (self.nodes_of(what), self.quiet_since(what));
             let whose = self.whose(what);
-            // What is given meanwhile is given for no time:
+            // A file that is given meanwhile gets a time-out of 0:
             // [`Nodes::miss`](crate::nodes::Nodes::miss).
             if nodes.is_empty() {
                 return;
@@ -370,20 +375,21 @@ impl Notices {
         }
     }
 
-    /// Entries of `dir` are looked up again before they are used; all, or those whose names fold to
-    /// `folded`. One by one: an entry that has expired is merely looked up, and whatever hangs on
-    /// it, a mount or somebody's working directory, stays there if it is still the same file. What
-    /// was taken back before, and had just been given, only `again`: nobody is to wait for that.
+    /// Expires entries of `dir`: all, or those whose names fold to `folded`. The kernel looks an
+    /// expired entry up before its next use. Entries are expired one by one, so that a mount or a
+    /// working directory on an entry stays there if it is still the same file. An entry that was
+    /// just given when it was expired before is expired once more only with `again`: no recall
+    /// waits for that.
     fn expire(&self, dir: u64, folded: Option<&Label>, again: bool, is_quiet: &dyn Fn() -> bool) {
         // Trap: if there is no such entry, the directory's attributes are not refreshed either.
-        // First, since it cannot block.
+        // This notification goes first, since it cannot block.
         log("attributes", self.kernel.invalidate_attributes(dir));
         let mut entries = self.front.nodes.entries(dir, folded);
         entries.retain(|(_, when)| again || !when.was_told);
         self.expire_these(dir, &entries, is_quiet);
     }
 
-    /// Whether a further round need not wait for whoever keeps `dir` locked.
+    /// Whether a further round need not wait for requests that keep `dir` locked.
     fn is_free(&self, round: usize, dir: &FileId) -> bool {
         round > 0 && self.front.waits.locking(dir).is_empty()
     }
@@ -395,16 +401,17 @@ impl Notices {
         self.front.nodes.taken_back(dir, entries, !is_quiet());
     }
 
-    /// Takes back the oldest entries whenever the kernel has been given too many, until closed.
+    /// Expires the oldest entries whenever the kernel has been given too many, until closed.
     pub(crate) fn run_short(&self) {
         while let Some(old) = self.front.nodes.crowded() {
             old.iter().for_each(|(dir, entries)| self.expire_these(*dir, entries, &|| false));
         }
     }
 
-    /// Trap: a file that was just looked up the kernel has only once who asked has run again. Until
-    /// then a notification finds nothing, and the attributes that the lookup brought would stand
-    /// for as long as they were given. So it is repeated while the node counts as given.
+    /// Sends a notification for pages or attributes of `node`. Trap: the kernel has a file that was
+    /// just looked up only once the asking program has run again. Until then a notification finds
+    /// nothing, and the attributes that the lookup brought would stand for their whole time-out. So
+    /// it is repeated while the node counts as given.
     fn notify_given(&self, node: u64, what: &Invalidation) -> io::Result<()> {
         let deadline = Instant::now() + RUNS_AGAIN;
         loop {
@@ -464,7 +471,7 @@ mod tests {
     use crate::groups::Asker;
     use crate::nodes::ROOT;
 
-    /// Answers a lookup with `file`, after it has done `meanwhile`.
+    /// Answers a lookup with `file`, after it has called `meanwhile`.
     #[derive(Default)]
     struct Door {
         file: Option<(Entry, Stat)>,
@@ -496,8 +503,8 @@ mod tests {
         fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
     }
 
-    /// Writes down what it is told, and does `meanwhile` the first time. For so many times it does
-    /// not have what it is told of.
+    /// Notes each notification, and calls `meanwhile` at the first. It returns `NotFound` for the
+    /// first `has_not` notifications.
     #[derive(Default)]
     struct Recorder {
         told: Mutex<Vec<String>>,
@@ -537,7 +544,7 @@ mod tests {
         }
     }
 
-    /// A file, and what stat shows of it: node 5.
+    /// A file and its stat, as node 5.
     fn five() -> (FileId, Stat) {
         let at = Timestamp::default();
         let attributes = Attributes {
@@ -555,7 +562,7 @@ mod tests {
         (FileId::root().child(9), Stat { attributes, size: 0, occupied: 0, mtime: at })
     }
 
-    /// Notices that are being sent to a recorder, and a file that the kernel has as node 5.
+    /// Notices that are sent to a recorder, and a file that the kernel has as node 5.
     fn sending() -> (Arc<Notices>, Arc<Recorder>, FileId) {
         let recorder: Arc<Recorder> = Arc::default();
         let notices = Notices::new(Front::new(Arc::new(Door::default())), Box::new(recorder.clone()));
@@ -564,14 +571,14 @@ mod tests {
         (notices, recorder, file)
     }
 
-    /// Sends what is queued and what `tell` queues, and what the kernel was told when all of it was
-    /// sent.
+    /// Sends all notifications: those queued, and those that `tell` queues. Returns what the
+    /// recorder was told.
     fn told(notices: &Notices, recorder: &Arc<Recorder>, tell: impl FnOnce()) -> Vec<String> {
         std::thread::scope(|scope| {
             scope.spawn(|| notices.run());
             tell();
-            // `revoke` waits a bounded time only. The one sender here sends this last, and nothing
-            // for it.
+            // `revoke` waits a bounded time only. The one sender here sends this last, and it is a
+            // notification of no node.
             let last = notices.queue(vec![Invalidation::Attributes(FileId::root().child(7))]);
             let mut state = notices.state.lock();
             while last.load(SeqCst) > 0 {
@@ -606,13 +613,13 @@ mod tests {
         recorder.has_not.store(3, SeqCst);
         let pages = [Invalidation::Pages(file)];
         assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages))), ["pages 5"; 4]);
-        // Nor is it forgotten when everything is to go: two nodes, of which the first is told three
-        // times.
+        // An invalidation of everything repeats as well: two nodes, of which the first is told
+        // three times.
         let (notices, recorder, _) = sending();
         recorder.has_not.store(2, SeqCst);
         let everything = told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Everything])));
         assert_eq!(everything.len(), 4, "{everything:?}");
-        // Not for what it has forgotten.
+        // A node that the kernel has forgotten is not repeated.
         let (notices, recorder, _) = sending();
         recorder.has_not.store(1000, SeqCst);
         let front = Arc::clone(&notices.front);
@@ -638,7 +645,7 @@ mod tests {
         assert_eq!(look(), Duration::from_secs(30));
         let taking_back = Arc::clone(&notices);
         *door.meanwhile.lock() = Some(Box::new(move || {
-            // As a request has been under way since before.
+            // As if a request had been under way since before.
             taking_back.front.flight.begin(ROOT);
             taking_back.revoke_soon(vec![Invalidation::Pages(file)]);
             taking_back.front.flight.end(ROOT);
@@ -741,7 +748,7 @@ mod tests {
         assert!(!notices.has(&entries[0]), "they are told once");
     }
 
-    /// A door whose every call waits, until it is to give way.
+    /// A file service whose every call waits until it gives way.
     #[derive(Default)]
     struct Waiting(Mutex<Vec<(client::Ticket, file_service::Responder)>>);
 
@@ -772,8 +779,8 @@ mod tests {
         fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
     }
 
-    /// A kernel in which an entry is taken back under its directory's lock, and a request holds
-    /// that until it is answered.
+    /// A kernel that expires an entry under its directory's lock. A request holds that lock until
+    /// it is answered.
     #[derive(Default)]
     struct Locking {
         recorder: Arc<Recorder>,
@@ -816,8 +823,9 @@ mod tests {
         }
     }
 
-    /// A directory that is locked by thread `tid`, which makes something there and waits; what
-    /// becomes of that, and what the kernel is told, while an entry of it is taken back.
+    /// Thread `tid` makes a name in a directory, keeps it locked and waits. Meanwhile an entry of
+    /// the directory is invalidated. Returns the error of the request, and what the kernel was
+    /// told.
     fn taken_back_from_locked(tid: u32) -> (Option<crate::errno::Errno>, Vec<String>) {
         let kernel: Arc<Locking> = Arc::default();
         let notices = Notices::new(Front::new(Arc::new(Waiting::default())), Box::new(Arc::clone(&kernel)));
@@ -844,7 +852,7 @@ mod tests {
 
     #[test]
     fn whoever_keeps_a_directory_locked_gives_way() {
-        // Somebody who is in a system call that goes by a path.
+        // A thread in a system call that goes by a path.
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();

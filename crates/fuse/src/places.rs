@@ -1,12 +1,14 @@
-//! Where the kernel has directories, and under which numbers.
+//! The places at which the kernel has directories, and their node numbers.
 //!
-//! Trap: Linux has a directory at one place only. Of one that another machine has moved it finds
-//! the old entry when it looks up the new name, and moves that (`d_splice_alias`). From one
-//! directory to another that takes locks which it can but try: `ESTALE` if anybody is renaming, and
-//! always for who renames himself, since he holds one of them. What it does not know to be the same
-//! directory it does not try to move. So where it could not, the directory gets a further node, of
-//! the same file; the one that it had stays good for whoever is in there or has it open. Where the
-//! kernel can move its entry it does, since shells and mounts go along with that.
+//! Trap: Linux has a directory at one place only. When it looks up the new name of a directory that
+//! another machine has moved, it finds its old entry and moves that (`d_splice_alias`). A move from
+//! one directory to another takes locks which it only tries. It fails with `ESTALE` if any thread
+//! is renaming. It always fails if the asker renames, since that thread holds one of these locks.
+//!
+//! Linux does not try to move a directory that it does not know to be the same. So where it could
+//! not move its entry, the directory gets a further node, of the same file. The old node stays good
+//! for programs that are in there or have it open. Where the kernel can move its entry it does,
+//! since shells and mounts go along with that.
 
 use ident::FileId;
 use lease::Label;
@@ -16,14 +18,14 @@ use smallvec::SmallVec;
 
 use crate::nodes::hash;
 
-/// Further nodes have numbers from here on: no inode number is as large.
+/// Numbers of further nodes begin here. No inode number is as large.
 pub(crate) const FIRST_FURTHER: u64 = 1 << 63;
 
-/// Directories above one that are looked through for a loop.
+/// Directories above one another that are searched for a loop, at most.
 const DEPTH_MAX: usize = 4096;
 
-/// An entry: the node of its directory, and a hash of the label. Of two that are taken for one a
-/// further node is the worst that comes.
+/// An entry: the node of its directory, and a hash of the label. If two entries are mistaken for
+/// one, a further node is the worst result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     dir: u64,
@@ -36,31 +38,32 @@ impl Place {
     }
 }
 
-/// See the module.
+/// The places of one mount's directories.
 #[derive(Debug, Default)]
 pub(crate) struct Places(pub(crate) RwLock<Table>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// Which node the kernel was last given at a place.
+    /// The node that the kernel was last given at a place.
     at: FxHashMap<Place, u64>,
-    /// Where it has a node, as far as that is known.
+    /// The place of each node, as far as it is known.
     of: FxHashMap<u64, At>,
-    /// Nodes beside the one that has a directory's own number.
+    /// Nodes other than the one with a directory's own number.
     further: FxHashMap<FileId, SmallVec<[u64; 2]>>,
-    /// How many of those there ever were.
+    /// The number of further nodes made so far.
     made: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct At {
     place: Place,
-    /// It was given there once more since the kernel had to move its entry, so that has worked out.
+    /// It was given there once more after the kernel had to move its entry, so the move has
+    /// succeeded.
     is_sure: bool,
 }
 
 impl Places {
-    /// The nodes of `file` beside the first.
+    /// The further nodes of `file`.
     pub(crate) fn further(&self, file: &FileId) -> SmallVec<[u64; 2]> {
         let table = self.0.read();
         // Nearly always there is none.
@@ -78,8 +81,8 @@ impl Table {
         self.at.get(&place) == Some(&node) && self.of.get(&node).is_some_and(|at| at.is_sure)
     }
 
-    /// As which node `file` is given at `place`: see [`crate::nodes::Nodes::give_at`]. `first` is
-    /// the one with its own number, `ino`, if the kernel has that.
+    /// The node as which `file` is given at `place`: see [`crate::nodes::Nodes::give_at`]. `first`
+    /// is the node with its own number, `ino`, if the kernel has that.
     pub(crate) fn choose(
         &mut self,
         place: Place,
@@ -100,12 +103,13 @@ impl Table {
         {
             return Some(self.put(node, place, true));
         }
-        // Within one directory it can always be moved.
+        // Within one directory the kernel can always move it.
         let stays = |node: &&u64| self.of.get(node).is_some_and(|at| at.place.dir == place.dir && at.is_sure);
         if let Some(node) = nodes.iter().find(stays).copied() {
             return Some(self.put(node, place, true));
         }
-        // What it has by a file handle alone is at no place, and is put where it is found.
+        // A node that the kernel has by a file handle alone has no place. It is put where it is
+        // found.
         if let Some(node) = nodes.iter().find(|node| !self.of.contains_key(node)).copied() {
             return Some(self.put(node, place, true));
         }
@@ -135,8 +139,8 @@ impl Table {
         node
     }
 
-    /// Whether the kernel has `node` above `dir`, or as that: what would become a loop it does not
-    /// move.
+    /// Whether the kernel has `node` above `dir`, or `node` is `dir`. The kernel makes no move that
+    /// would close a loop.
     fn is_above(&self, node: u64, mut dir: u64) -> bool {
         for _ in 0..DEPTH_MAX {
             if dir == node {
@@ -148,7 +152,7 @@ impl Table {
         true
     }
 
-    /// The kernel has moved its own entries.
+    /// Notes that the kernel has moved its own entries.
     pub(crate) fn moved(&mut self, from: Place, to: Place, exchange: bool) {
         let (moved, other) = (self.at.remove(&from), self.at.remove(&to));
         moved.into_iter().for_each(|node| _ = self.put(node, to, true));
@@ -157,7 +161,7 @@ impl Table {
         }
     }
 
-    /// The kernel has forgotten `node`, which was `file`.
+    /// Notes that the kernel has forgotten `node`, which was `file`.
     pub(crate) fn forget(&mut self, node: u64, file: &FileId) {
         if let Some(at) = self.of.remove(&node)
             && self.at.get(&at.place) == Some(&node)

@@ -1,8 +1,8 @@
-//! What the kernel shows of threads.
+//! Reads what the kernel shows of threads.
 //!
-//! Requests name threads by the numbers of the pid namespace in which we mount. Trap: /proc may be
-//! of another one, where the same number is another thread. So its numbers are believed only if it
-//! is of ours; else we have a procfs of our own, if we may.
+//! Requests name threads by their numbers in the pid namespace in which we mount. Trap: /proc may
+//! belong to another namespace, where the same number is another thread. So its numbers count only
+//! if it belongs to ours. Otherwise we mount a procfs of our own, if we may.
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::LazyLock;
 
-/// Which namespace a process is in never changes.
+/// The procfs of our pid namespace, if there is one. A process never changes its namespace.
 static PROC: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
     let found = mounted().filter(is_ours).or_else(|| own().ok().filter(is_ours));
     if found.is_none() {
@@ -27,15 +27,15 @@ fn mounted() -> Option<OwnedFd> {
     openat(CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// One that is mounted nowhere.
+/// A new procfs that is mounted nowhere.
 fn own() -> io::Result<OwnedFd> {
     let made = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&made)?;
     Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
-/// A process has a number in each namespace from that of the procfs inwards (proc_pid_status(5),
-/// NSpid).
+/// Whether this procfs is of our pid namespace. A process has a number in each namespace from that
+/// of the procfs inwards (proc_pid_status(5), NSpid).
 fn is_ours(proc: &OwnedFd) -> bool {
     read_in(proc, "self/status").is_ok_and(|status| numbers(&status) == 1)
 }
@@ -55,23 +55,23 @@ fn open_in(proc: impl AsFd, path: &str) -> io::Result<File> {
     Ok(File::from(openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
 }
 
-/// Opens a file of it.
+/// Opens a file of the procfs.
 pub(crate) fn open(path: &str) -> io::Result<File> {
     open_in(PROC.as_ref().ok_or(io::ErrorKind::Unsupported)?, path)
 }
 
-/// Reads a file of it.
+/// Reads a file of the procfs.
 pub(crate) fn read(path: &str) -> io::Result<String> {
     read_in(PROC.as_ref().ok_or(io::ErrorKind::Unsupported)?, path)
 }
 
-/// What a link of it says.
+/// Reads a link of the procfs.
 pub(crate) fn link(path: &str) -> io::Result<Vec<u8>> {
     let proc = PROC.as_ref().ok_or(io::ErrorKind::Unsupported)?;
     Ok(rustix::fs::readlinkat(proc, path, Vec::new())?.into_bytes())
 }
 
-/// The names in a directory of it.
+/// The names in a directory of the procfs.
 pub(crate) fn names(path: &str) -> io::Result<Vec<String>> {
     let proc = PROC.as_ref().ok_or(io::ErrorKind::Unsupported)?;
     let dir = openat(proc, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -79,7 +79,7 @@ pub(crate) fn names(path: &str) -> io::Result<Vec<String>> {
     Ok(names.filter(|name| !name.starts_with('.')).collect())
 }
 
-/// Whether a thread of this number can be seen.
+/// Whether thread `tid` can be seen there.
 pub(crate) fn shows(tid: u32) -> bool {
     tid != 0 && PROC.is_some()
 }

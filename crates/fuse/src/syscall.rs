@@ -1,5 +1,5 @@
-//! In which system call a thread waits for our answer. The protocol does not say what a request is
-//! for; /proc does.
+//! The system call in which a thread waits for our answer. The protocol does not say what a request
+//! is for; /proc does.
 
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::proc;
 
-/// A thread that has sent its request may not sleep yet: it is looked at once more, so often at
-/// once, and so often after a pause.
+/// How often a thread is looked at again: at once, and then after a pause each. A thread that has
+/// sent its request may not sleep yet.
 const TRIES: (u32, u32) = (20, 100);
 const PAUSE: Duration = Duration::from_micros(50);
-/// More than there is in such a line: nine numbers, or the word `running`.
+/// More than such a line has: nine numbers, or the word `running`.
 const LINE_BYTES: usize = 256;
 
 /// A system call under way.
@@ -22,8 +22,8 @@ pub(crate) struct SystemCall {
     pub(crate) arguments: [u64; 3],
 }
 
-/// What thread `tid` waits in; nothing where that cannot be seen, or it is in none (a page of its
-/// own that it needs).
+/// The system call in which thread `tid` waits. Nothing where /proc does not show it, or the thread
+/// is in none (it needs a page of its own).
 pub(crate) fn of(tid: u32) -> Option<SystemCall> {
     let path = format!("{tid}/syscall");
     let mut line = [0; LINE_BYTES];
@@ -51,17 +51,17 @@ fn parse(line: &str) -> Option<SystemCall> {
 }
 
 /// Whether `tid` may be about to show its program a directory's times. Calls that make, open, move
-/// and remove names do not, whatever they come by on their way.
+/// and remove names do not, whatever directories are on their paths.
 pub(crate) fn may_see_times(tid: u32) -> bool {
     of(tid).is_none_or(|call| !BLIND.contains(&call.number))
 }
 
-/// The system call of `tid`, if that looks its path up again when it is told ESTALE.
+/// The system call of `tid`, if that looks its path up again after ESTALE.
 pub(crate) fn retries(tid: u32) -> Option<SystemCall> {
     of(tid).filter(|call| BLIND.contains(&call.number))
 }
 
-/// Whether `tid` may hold a lock for renaming: it renames, or nobody can see what it does.
+/// Whether `tid` may hold a lock for renaming: it renames, or /proc does not show what it does.
 pub(crate) fn may_rename(tid: u32) -> bool {
     of(tid).is_none_or(|call| RENAMING.contains(&call.number))
 }
@@ -75,9 +75,9 @@ const RENAMING: &[i64] = &[
     libc::SYS_renameat,
 ];
 
-/// Whether `tid` opens a file to read or to write, and not for both: its program is shown no size
-/// by that. Trap: what a mapping is written to beyond the size that the kernel has is lost, so who
-/// may map it so must be told the true one.
+/// Whether `tid` opens a file to read or to write, and not for both: that shows its program no
+/// size. Trap: a write to a mapping beyond the kernel's size of the file is lost. So a program that
+/// may map the file to write to it must be given the true size.
 pub(crate) fn opens_one_way(tid: u32) -> bool {
     of(tid).is_some_and(|call| {
         let flags = match (call.number, call.arguments) {
@@ -90,14 +90,14 @@ pub(crate) fn opens_one_way(tid: u32) -> bool {
     })
 }
 
-/// How many bytes the call writes in which `tid` waits. Those of several pieces are asked of its
-/// memory, if so many pieces `matter`.
+/// The number of bytes that the call writes in which `tid` waits. For a call of several pieces
+/// their lengths are read from its memory, if so many pieces `matter`.
 pub(crate) fn bytes_written(tid: u32, matter: impl Fn(u64) -> bool) -> Option<u64> {
     let SystemCall { number, arguments: [_, at, count] } = of(tid)?;
     match number {
         libc::SYS_write | libc::SYS_pwrite64 => Some(count),
         libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 if count <= PIECES_MAX && matter(count) => {
-            // `struct iovec`: where, and how many bytes.
+            // `struct iovec`: address and length.
             let mut pieces = vec![0; 16 * count as usize];
             let memory = proc::open(&format!("{tid}/mem")).ok()?;
             memory.read_exact_at(&mut pieces, at).ok()?;
@@ -108,10 +108,10 @@ pub(crate) fn bytes_written(tid: u32, matter: impl Fn(u64) -> bool) -> Option<u6
     }
 }
 
-/// Whether `tid` is in no call that writes any more, or in none at all.
+/// Whether `tid` is in no call that writes any more.
 pub(crate) fn has_left(tid: u32) -> bool {
     let Ok(line) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else { return true };
-    // One that runs cannot be seen.
+    // The call of a running thread cannot be seen.
     !line.starts_with("running") && parse(&line).is_none_or(|call| !WRITING.contains(&call.number))
 }
 
@@ -121,8 +121,8 @@ const PIECES_MAX: u64 = 1024;
 const WRITING: [i64; 5] =
     [libc::SYS_write, libc::SYS_pwrite64, libc::SYS_writev, libc::SYS_pwritev, libc::SYS_pwritev2];
 
-/// Whether `tid` reads the file `node` by a handle, so that what it gets stays in no page: from any
-/// other call, and from none, it may be for a mapping.
+/// Whether `tid` reads the file `node` by a handle, so that the content stays in no page. In any
+/// other call, and in none, the read may be for a mapping.
 pub(crate) fn reads(tid: u32, node: u64) -> bool {
     let reading = of(tid).filter(|call| READING.contains(&call.number));
     let Some(SystemCall { arguments: [handle, ..], .. }) = reading else { return false };
@@ -133,7 +133,7 @@ pub(crate) fn reads(tid: u32, node: u64) -> bool {
 const READING: [i64; 5] =
     [libc::SYS_read, libc::SYS_pread64, libc::SYS_readv, libc::SYS_preadv, libc::SYS_preadv2];
 
-/// Calls that go by a path, or by two, and show nothing but whether that went well.
+/// Calls that go by one or two paths, and show only whether they succeeded.
 const BLIND: &[i64] = &[
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -212,7 +212,7 @@ mod tests {
             Read::read(&mut &reader, &mut [0; 1]).unwrap()
         });
         let tid = told.recv().unwrap();
-        // It is about to wait there.
+        // The thread is about to wait there.
         while of(tid).is_none_or(|call| call.number != libc::SYS_read) {
             std::thread::yield_now();
         }

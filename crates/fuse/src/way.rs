@@ -1,15 +1,15 @@
 //! Requests that hold a directory's lock in the kernel while they wait, and which of them give way.
 //!
-//! Trap: an entry is taken back under its directory's lock. Whoever makes, moves, removes or looks
-//! up a name holds that until it is answered, and may be waiting for a machine that waits for just
-//! this entry. So it gives way: a change of which nothing is done is answered ESTALE. The kernel
-//! lets go of the lock, walks the path once more, asks for every name on it anew, and tries again;
-//! the program notices nothing. A second ESTALE within one system call it would be shown, so no
-//! thread gives way twice in one.
+//! Trap: the kernel expires an entry under its directory's lock. A request that makes, moves,
+//! removes or looks up a name holds that lock until it is answered. It may wait for a machine that
+//! waits for just this entry. So it gives way: a change of which nothing is done is answered
+//! ESTALE. The kernel then releases the lock, walks the path once more, asks for every name on it
+//! anew, and tries again. The program does not notice. A second ESTALE within one system call would
+//! be shown to the program. So no thread gives way twice in one system call.
 //!
-//! A lookup never does: of an entry that is there ESTALE makes the kernel drop it, and with it what
-//! is mounted there. It asks for no lease then, but only what is so, for which nobody has to let go
-//! of anything. A listing ends a page early: its program asks for the next one.
+//! A lookup is never answered so: ESTALE makes the kernel drop an existing entry, and with it any
+//! mount there. It asks for the current state without a lease instead, for which no machine has to
+//! release anything. A listing ends a page early, and its program asks for the next one.
 
 use client::Call;
 use ident::FileId;
@@ -21,23 +21,23 @@ use std::time::{Duration, Instant};
 
 use crate::syscall::SystemCall;
 
-/// So long after a thread gave way its system call may still be the same.
+/// How long the system call of a thread that gave way may still be the same.
 const SAME_CALL: Duration = Duration::from_secs(60);
-/// Such threads that are remembered. Beyond that none gives way.
+/// The most such threads that are remembered. Beyond that none gives way.
 const GAVE_MAX: usize = 4096;
 
-/// What a call that waits keeps locked in the kernel.
+/// The directories that a waiting call keeps locked in the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
     dirs: SmallVec<[FileId; 2]>,
-    /// And a directory that it finds by name.
+    /// It also locks a directory that it finds by name.
     another: bool,
-    /// It changes something, and may be tried again from its beginning.
+    /// It is a change, and may be tried again from its beginning.
     pub(crate) changes: bool,
 }
 
 impl Locks {
-    /// Of `call`. A lookup may hold the lock, or not.
+    /// The locks of `call`. A lookup may hold the lock, or not.
     pub(crate) fn of(call: &Call) -> Locks {
         let (dirs, another) = match call {
             Call::Lookup { dir, .. } | Call::List { dir, .. } => return Locks::reading(dir),
@@ -49,7 +49,7 @@ impl Locks {
         Locks { dirs, another, changes: true }
     }
 
-    /// Of a lookup or listing in `dir`, and whatever that asks for.
+    /// The locks of a lookup or listing in `dir`, whatever calls it makes.
     pub(crate) fn reading(dir: &FileId) -> Locks {
         Locks { dirs: smallvec![dir.clone()], another: false, changes: false }
     }
@@ -60,12 +60,13 @@ impl Locks {
     }
 }
 
-/// Threads that gave way lately, and in which system call; and how many they are.
+/// Threads that gave way lately, each with its system call, and their number.
 #[derive(Debug, Default)]
 pub(crate) struct Gave(Mutex<FxHashMap<u32, (Instant, SystemCall)>>, AtomicUsize);
 
 impl Gave {
-    /// Whether thread `tid`, which is in system call `call`, may give way: if so, it is taken to.
+    /// Whether thread `tid`, in system call `call`, may give way. If so, it counts as having done
+    /// so.
     pub(crate) fn may(&self, tid: u32, call: SystemCall, now: Instant) -> bool {
         let mut gave = self.0.lock();
         let is_late = |at: Instant| now.duration_since(at) >= SAME_CALL;
@@ -83,8 +84,8 @@ impl Gave {
         has_room
     }
 
-    /// A change that thread `tid` asked for is answered, and its system call over with that: the
-    /// next one may look just the same.
+    /// A change by thread `tid` is answered, and so its system call has ended. The next one may
+    /// look just the same.
     pub(crate) fn ended(&self, tid: u32) {
         // Nearly always there is none.
         if self.1.load(Relaxed) > 0 {

@@ -1,5 +1,5 @@
-//! The same without rings, as older kernels have it: requests are read of the device, and answers
-//! written to it.
+//! The same tests without rings, as on older kernels: requests are read of the device, and answers
+//! are written to it.
 
 #![allow(clippy::duplicate_mod, reason = "both bring their own file system")]
 

@@ -1,4 +1,4 @@
-//! fcntl and flock on a mounted file system, and programs that do not wait any longer.
+//! fcntl and flock on a mounted file system, and programs that no longer wait.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -38,7 +38,7 @@ impl Mounted {
         self.mount.dir().join(name)
     }
 
-    /// A file, open to read and write, and which it is.
+    /// A file, open to read and write, and its identifier.
     fn file(&self) -> (File, FileId) {
         fs::write(self.at("a"), b"hello").unwrap();
         let file = self.open();
@@ -102,7 +102,7 @@ fn what_another_machine_has_locked_is_in_the_way_and_then_not() {
         std::thread::spawn(move || file.lock())
     };
     eventually("it waits", || m.memory.locking(|locking| locking.waiting()) == 1);
-    // Longer than it takes to be looked at.
+    // Longer than the time after which the thread is looked at.
     std::thread::sleep(Duration::from_millis(350));
     assert!(!waits.is_finished());
     m.elsewhere(&id, LockSpace::Flock, None);
@@ -126,7 +126,7 @@ fn any_close_costs_a_process_its_fcntl_locks_and_the_last_one_an_open_file_its_o
     assert_eq!(m.here().len(), 1, "it is open still");
     drop(same);
     eventually("the last descriptor is closed", || m.here().is_empty());
-    // Where nothing was locked, closing asks nobody.
+    // If nothing was locked, closing makes no call.
     let before = m.memory.count("lock");
     for _ in 0..10 {
         drop(m.open());
@@ -145,7 +145,8 @@ fn ends_soon(mut child: Child) {
     eventually("it ends", || child.try_wait().unwrap().is_some());
 }
 
-/// Trap: over io_uring the kernel has so many slots for requests, and one that waits keeps its own.
+/// Trap: over io_uring the kernel has a limited number of slots for requests, and a waiting request
+/// keeps its slot.
 #[test]
 fn however_many_wait_others_do_not() {
     let Some(m) = Mounted::new() else { return };
@@ -189,7 +190,7 @@ fn who_waits_for_a_lock_can_be_interrupted() {
     eventually("it is closed", || m.here().is_empty());
 }
 
-/// Nobody waits longer for a machine that does not answer than it takes to be killed.
+/// A program that waits for a machine without an answer can always be killed.
 #[test]
 fn who_waits_for_anything_can_be_killed_and_not_interrupted() {
     let Some(m) = Mounted::new() else { return };

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A mount in a directory of its own. Declared in this order, it is unmounted before the directory
+/// A mount in a directory of its own. In this order of fields it is unmounted before the directory
 /// goes.
 struct Mounted {
     mount: Mount,
@@ -52,7 +52,7 @@ fn names(dir: &Path) -> Vec<String> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Waits for what happens in the background.
+/// Waits until `holds` is true of something in the background.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !holds() {
@@ -99,7 +99,7 @@ fn renames_replace_or_exchange_or_refuse() {
     rename(RenameFlags::empty()).unwrap();
     assert_eq!(fs::read(m.at("b")).unwrap(), b"b");
     assert!(!m.at("a").exists());
-    // An overlay's upper directory.
+    // As in an overlay's upper directory.
     fs::write(m.at("a"), b"a").unwrap();
     rename(RenameFlags::WHITEOUT).unwrap();
     assert_eq!(fs::read(m.at("b")).unwrap(), b"a");
@@ -120,7 +120,7 @@ fn a_listing_survives_deletions_while_it_is_read() {
     let mut seen = Vec::new();
     for (at, entry) in fs::read_dir(&dir).unwrap().enumerate() {
         let entry = entry.unwrap();
-        // Its number is that of stat, whichever way it was listed.
+        // The number is that of stat, whichever way the entry was listed.
         assert_eq!(std::os::unix::fs::DirEntryExt::ino(&entry), fs::metadata(entry.path()).unwrap().ino());
         let n: usize = entry.file_name().to_str().unwrap()[5..].parse().unwrap();
         seen.push(n);
@@ -132,8 +132,8 @@ fn a_listing_survives_deletions_while_it_is_read() {
     assert_eq!(names(&dir).len(), 2500);
 }
 
-/// What is renamed gets a place behind all others: a listing ends all the same, at what was there
-/// when it began.
+/// A renamed entry gets a position behind all others. A listing ends all the same, at the last
+/// entry that was there when it began.
 #[test]
 fn a_listing_ends_though_each_entry_is_renamed_while_it_is_read() {
     let Some(m) = Mounted::new() else { return };
@@ -150,7 +150,7 @@ fn a_listing_ends_though_each_entry_is_renamed_while_it_is_read() {
         seen.push(name.parse::<usize>().unwrap());
     }
     assert_eq!(seen, (0..3000).collect::<Vec<_>>());
-    // One that begins anew by the same handle sees what is new.
+    // A listing that begins anew by the same handle sees new entries.
     let mut handle = rustix::fs::Dir::read_from(File::open(&dir).unwrap()).unwrap();
     let count = |handle: &mut rustix::fs::Dir| handle.by_ref().collect::<Result<Vec<_>, _>>().unwrap().len();
     assert_eq!(count(&mut handle), 3002);
@@ -176,7 +176,7 @@ fn appends_go_to_the_end_whatever_the_kernel_thinks() {
     let append = || OpenOptions::new().create(true).append(true).open(m.at("log")).unwrap();
     let mut log = append();
     log.write_all(b"one ").unwrap();
-    // Another machine appends; the kernel does not know.
+    // Another machine appends, unknown to the kernel.
     m.memory.elsewhere(|tree| {
         let file = tree.find(&FileId::root(), &label("log")).unwrap().file;
         tree.write(&file, 0, b"two ", true).unwrap();
@@ -198,7 +198,7 @@ fn appends_go_to_the_end_whatever_the_kernel_thinks() {
     assert_eq!(fs::metadata(m.at("log")).unwrap().len(), 13 + 4 * 500 * "line of 1\n".len() as u64);
 }
 
-/// Trap: through pages that it has not read the kernel writes one at a time, and between two
+/// Trap: the kernel writes through pages that it has not read one at a time, and between two
 /// requests another machine appends.
 #[test]
 fn an_append_is_one_request() {
@@ -269,8 +269,8 @@ fn an_unlinked_file_stays_while_it_is_open() {
     eventually("the file goes with its last handle", || count() == 1);
 }
 
-/// What was found by its name is good for the second request of a call, and for as long as somebody
-/// holds on to it.
+/// A file that was found by its name is good for the second request of a call, and as long as a
+/// program holds it.
 #[test]
 fn an_unlinked_file_stays_until_the_kernel_has_forgotten_it() {
     let Some(m) = Mounted::new() else { return };
@@ -288,7 +288,7 @@ fn an_unlinked_file_stays_until_the_kernel_has_forgotten_it() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let stat = found.metadata().unwrap();
         assert_eq!((stat.nlink(), stat.mode() & 0o777), (0, 0o600));
-        // What took its place is gone as soon as the kernel has sent its release.
+        // The replacing file is gone as soon as the kernel has sent its release.
         eventually("only that one stays", || count() == 2);
         drop(found);
         eventually("it goes once it is forgotten", || count() == 1);
@@ -329,7 +329,7 @@ fn a_directory_that_another_machine_has_moved_can_be_renamed() {
         let rename = |from: &str, to: &str| {
             rustix::fs::renameat_with(rustix::fs::CWD, at(from), rustix::fs::CWD, at(to), flags)
         };
-        // As what is moved; and as what is in the way, or is exchanged with.
+        // The directory is moved; it also is in the way, or is exchanged.
         let exchanges = flags.contains(rustix::fs::RenameFlags::EXCHANGE);
         rename("to/x", if exchanges { "further/y" } else { "further/x" }).unwrap();
         let moved = if exchanges { "further/y" } else { "further/x" };
@@ -338,7 +338,7 @@ fn a_directory_that_another_machine_has_moved_can_be_renamed() {
         if flags.is_empty() {
             rename("further/y", "to/y").unwrap();
         }
-        // Whoever is in there stays in there.
+        // A program in the directory stays there.
         fs::write(at(moved).join("new"), "").unwrap();
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&inside));
         let mut within = names(Path::new(&path));
@@ -454,8 +454,7 @@ fn holes_are_made_and_found() {
     );
 }
 
-/// Runs a program that maps a file of 1 MiB at `name`, writes to the mapping, does what `does` says
-/// and goes on.
+/// Runs a program that maps a file of 1 MiB at `name`, writes to the mapping, and then runs `does`.
 fn mapping(m: &Mounted, name: &str, does: &str) {
     let program = format!(
         "import mmap, os, sys
@@ -468,8 +467,8 @@ m[512 << 10:(512 << 10) + 9] = b'important'
     assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// The kernel tells us of pages that a program has changed when it likes; holes, blocks and times
-/// are asked for before.
+/// The kernel tells us of changed pages when it likes, and holes, blocks and times are asked for
+/// before.
 #[test]
 fn what_is_written_to_a_mapping_is_no_hole() {
     let Some(m) = Mounted::new() else { return };
@@ -478,9 +477,9 @@ fn what_is_written_to_a_mapping_is_no_hole() {
     }
     mapping(&m, "data", "assert os.lseek(fd, 0, os.SEEK_DATA) == 512 << 10");
     mapping(&m, "hole", "assert os.lseek(fd, 512 << 10, os.SEEK_HOLE) == (512 << 10) + 9");
-    // In the middle of a hole it is there.
+    // The same in the middle of a hole.
     mapping(&m, "middle", "assert os.lseek(fd, 5000, os.SEEK_HOLE) == 5000");
-    // Once more, after the kernel has dropped its pages.
+    // The same once more, after the kernel has dropped its pages.
     mapping(
         &m,
         "twice",
@@ -497,7 +496,7 @@ fn what_is_written_to_a_mapping_is_no_hole() {
         "times",
         "os.utime(path, (5, 6)); m.close(); os.close(fd); assert os.stat(path).st_mtime == 6, os.stat(path)",
     );
-    // What was there before it was opened, and the kernel had been told of.
+    // A file from before the open, of which the kernel had been told.
     File::create(m.at("known")).unwrap().set_len(1 << 20).unwrap();
     assert_eq!(fs::metadata(m.at("known")).unwrap().blocks(), 0);
     mapping(&m, "known", "assert os.stat(path).st_blocks > 0");
@@ -542,7 +541,7 @@ fn an_expired_entry_leaves_a_current_directory_alone() {
     assert_eq!(place(), m.at("home"), "and is still linked where it was");
 }
 
-/// Trap: what is listed with attributes is an entry as well.
+/// Trap: an entry that is listed with attributes counts as given.
 #[test]
 fn a_listing_of_a_directory_that_others_work_in_gives_no_entries() {
     let Some(m) = Mounted::new() else { return };
@@ -551,7 +550,7 @@ fn a_listing_of_a_directory_that_others_work_in_gives_no_entries() {
     let names: Vec<String> = (0..20).map(|n| format!("file {n}")).collect();
     names.iter().for_each(|name| fs::write(dir.join(name), b"").unwrap());
     let id = FileId::root().child(fs::metadata(&dir).unwrap().ino());
-    // Whatever the kernel has of them goes, and for a while it is given none.
+    // All of the kernel's entries there go, and for a while it is given none.
     m.memory.invalidate(&Invalidation::Entry(id.clone(), label("file 0")));
     m.memory.invalidate(&Invalidation::Entries(id));
     let listed = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
@@ -601,7 +600,7 @@ fn an_answer_under_way_does_not_outlive_its_invalidation() {
     let Some(m) = Mounted::new() else { return };
     m.memory.delay("lookup", Duration::from_millis(30));
     std::thread::scope(|scope| {
-        // Decided at once: missing. Response 30 ms later.
+        // The answer is decided at once: missing. It comes 30 ms later.
         let looking = scope.spawn(|| m.at("late").exists());
         eventually("the lookup has begun", || m.memory.count("lookup") == 1);
         m.memory
@@ -626,7 +625,7 @@ fn an_answer_under_way_does_not_outlive_its_invalidation() {
 fn a_create_that_another_machine_won_opens_what_is_there() {
     let Some(m) = Mounted::new() else { return };
     assert!(!m.at("f").exists());
-    // Behind the kernel's back, which holds a negative entry.
+    // The kernel does not know, and holds a negative entry.
     m.memory
         .elsewhere(|tree| {
             tree.create(
@@ -647,7 +646,7 @@ fn a_create_that_another_machine_won_opens_what_is_there() {
     assert!(m.at("f").exists());
 }
 
-/// As `nobody`, with group 4242 beside.
+/// Runs a script as `nobody`, with group 4242 in addition.
 fn as_nobody(script: &str, dir: &Path) -> std::process::Output {
     let privileges = ["--reuid=65534", "--regid=65534", "--groups=4242"];
     std::process::Command::new("setpriv")
@@ -719,13 +718,13 @@ fn unmounts_when_dropped_and_in_use() {
     m.mount.wait().unwrap();
     drop(m.mount);
 
-    // Somebody else unmounts it.
+    // Another process unmounts it.
     let again = Mount::start(Memory::new(), &dir, &memory::options()).unwrap();
     rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
     again.wait().unwrap();
 }
 
-/// A test of this module, which may be one of another test: see `memory::options`.
+/// The path of a test of this module, which may be included in another test: see `memory::options`.
 fn named(name: &str) -> String {
     module_path!().split_once("::").map_or(name.to_owned(), |(_, module)| format!("{module}::{name}"))
 }
@@ -737,7 +736,7 @@ fn child(name: &str, dir: &Path) -> std::process::Command {
     command
 }
 
-/// Mounts, says so, and waits to be killed.
+/// Mounts, reports that, and waits to be killed.
 #[test]
 #[ignore = "run by other tests, in a process of its own"]
 fn mounts_and_waits() {
@@ -772,7 +771,7 @@ fn mounts_over_what_a_killed_process_has_left() {
     assert_eq!(names(&dir), Vec::<String>::new(), "both mounts are gone");
 }
 
-/// fusermount3 mounts for users; /dev/fuse is theirs to open on most systems, and made so here, for
+/// fusermount3 mounts for users. On most systems they may open /dev/fuse; here that is arranged for
 /// this process only.
 #[test]
 fn a_user_mounts_with_fusermount() {
@@ -785,7 +784,7 @@ fn a_user_mounts_with_fusermount() {
     let dir = base.join("theirs");
     fs::create_dir(&dir).unwrap();
     std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
-    // Where `nobody` can run it.
+    // A place where `nobody` can run it.
     let program = base.join("test");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let script = "mknod dev c 10 229 && chmod 666 dev && mount --bind dev /dev/fuse && \

@@ -1,14 +1,16 @@
 //! The code of an identifier, bit by bit (Farsite §4.1.3, which takes Elias' γ' for its lengths).
 //!
-//! For each integer n with 2^k <= n < 2^(k+1): a 1 bit ("one more integer"), k ones, a zero, and
-//! the k low bits of n; after the last integer a 0 bit. Compared with §4.1.3 the unary part comes
-//! as ones instead of zeros, so that a greater integer has the greater code, and the end is
-//! explicit, so that the codes of different identifiers are prefix-free: zero bits can pad them to
-//! whole bytes, and other bytes can follow, without changing the order or making two of them equal.
+//! Each integer n with 2^k <= n < 2^(k+1) has a 1 bit ("one more integer"), k ones, a zero, and the
+//! k low bits of n. A 0 bit follows the last integer.
+//!
+//! Compared with §4.1.3 two things differ. The unary part consists of ones instead of zeros, so
+//! that a greater integer has the greater code. The end is explicit, so that the codes of different
+//! identifiers are prefix-free. Zero bits can therefore pad a code to whole bytes, and other bytes
+//! can follow it. Neither changes the order or makes two codes equal.
 
 use crate::{BITS_MAX, INTEGER_MAX};
 
-/// Why some bytes are not an identifier.
+/// The reason why bytes are not an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes end before the code does.
@@ -23,17 +25,17 @@ pub enum Malformed {
     /// A bit is set between the end of the code and the end of its last byte.
     #[error("identifier is padded with other than zeros")]
     Padding,
-    /// Something follows where nothing should.
+    /// More bytes follow where the identifier should be all.
     #[error("identifier is followed by {0} more bytes")]
     Trailing(usize),
 }
 
-/// Bits of the code of one integer, with the 1 bit before it.
+/// Returns the bits that the code of integer `n` takes, with the 1 bit before it.
 pub fn integer_bits(n: u64) -> usize {
     2 * n.ilog2() as usize + 2
 }
 
-/// What stands at one place of a code.
+/// A token of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
     /// An integer.
@@ -42,7 +44,7 @@ pub enum Token {
     End,
 }
 
-/// The 64 bits from bit `at` on; zeros beyond the end of `bytes`.
+/// Returns the 64 bits from bit `at` on; zeros stand beyond the end of `bytes`.
 fn window(bytes: &[u8], at: usize) -> u64 {
     let rest = bytes.get(at / 8..).unwrap_or_default();
     let mut window = [0; 16];
@@ -51,7 +53,7 @@ fn window(bytes: &[u8], at: usize) -> u64 {
     ((u128::from_be_bytes(window) << (at % 8)) >> 64) as u64
 }
 
-/// Reads the token at bit `at`, and the bit after it.
+/// Reads the token at bit `at`, and returns it with the position of the bit after it.
 pub fn read(bytes: &[u8], at: usize) -> Result<(Token, usize), Malformed> {
     let head = window(bytes, at);
     let (token, end) = if head >> 63 == 0 {
@@ -67,8 +69,8 @@ pub fn read(bytes: &[u8], at: usize) -> Result<(Token, usize), Malformed> {
     if end > bytes.len() * 8 { Err(Malformed::Truncated) } else { Ok((token, end)) }
 }
 
-/// The length in bits of the code at the front of `bytes`, which must be padded with zero bits to
-/// whole bytes.
+/// Returns the length in bits of the code at the front of `bytes`. The code must be padded with
+/// zero bits to whole bytes.
 pub fn measure(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut at = 0;
     loop {
@@ -88,11 +90,12 @@ pub fn measure(bytes: &[u8]) -> Result<usize, Malformed> {
     Ok(at)
 }
 
-/// Writes integer `n` and the end at bit `at` of `bytes`, which holds zeros from there on, and
-/// gives the bit after the end. `n` is 1 to [`INTEGER_MAX`], and there is room.
+/// Writes integer `n` and the end at bit `at` of `bytes`, and returns the position after the end.
+/// `n` is 1 to [`INTEGER_MAX`]. `bytes` holds zeros from `at` on, and has room.
 pub fn write(bytes: &mut [u8], at: usize, n: u64) -> usize {
     let k = n.ilog2();
-    // A 1 bit and k ones, a zero, the k low bits, and the zero that ends: at most 127 bits.
+    // A 1 bit and k ones, a zero, the k low bits, and the zero that ends the code: at most 127
+    // bits.
     let ones = ((1u128 << (k + 1)) - 1) << (k + 2);
     let low = u128::from(n ^ (1 << k)) << 1;
     let width = integer_bits(n) + 1;

@@ -11,34 +11,36 @@ use std::sync::Arc;
 /// The largest integer of an identifier.
 pub const INTEGER_MAX: u64 = (1 << 63) - 1;
 
-/// The longest identifier, in bits: what decoding accepts. Longer than [`FileId::for_child`] makes
-/// any, so that the overflow rule can change without changing what is readable.
+/// The longest identifier, in bits, that decoding accepts. It is more than [`FileId::for_child`]
+/// ever makes, so that the overflow rule can change and old identifiers stay readable.
 pub const BITS_MAX: usize = 1024;
 
 /// The longest identifier, in bits, that [`FileId::for_child`] makes from the parent's.
 pub const CHILD_BITS_MAX: usize = 256;
 
-/// The root's integer under which [`FileId::for_child`] puts files of directories whose identifiers
-/// are long already. Other children of the root begin at 2.
+/// The root's integer for overflow. [`FileId::for_child`] puts files there if their directory's
+/// identifier is already long. Other children of the root begin at 2.
 pub const OVERFLOW: u64 = 1;
 
-/// Bytes of a code that need no allocation.
+/// Bytes of a code that fit without an allocation.
 const INLINE_BYTES: usize = 15;
 
-/// A file's identifier: a sequence of integers, usually that of the directory it was created in and
-/// one more, which is never used again. It never changes (Farsite §4.1.1).
+/// A file's identifier: a sequence of integers. It never changes, and is never used again (Farsite
+/// §4.1.1). Usually it is the identifier of the directory where the file was created, and one more
+/// integer.
 ///
-/// The order is that of the sequences, parents before their children; the bytes sort the same way.
-/// Up to 120 bits need no allocation, and such identifiers are compared and hashed as two words.
+/// Identifiers sort as their sequences do, parents before their children; the bytes sort the same
+/// way. Up to 120 bits need no allocation, and such identifiers are compared and hashed as two
+/// words.
 #[derive(Clone)]
 pub struct FileId(Code);
 
 #[derive(Clone)]
 enum Code {
-    /// `bytes` are zero after the code. `bits` can't be zero, which leaves that value to tell
-    /// `Long` by: 16 bytes in all.
+    /// A code of at most 120 bits; `bytes` are zero after it. `bits` is never zero, and that value
+    /// marks `Long`, so a [`FileId`] takes 16 bytes.
     Short { bits: NonZeroU8, bytes: [u8; INLINE_BYTES] },
-    /// Only what is too long for `Short`, so that equal identifiers are of one variant.
+    /// A code that is too long for `Short`, and no other. So equal identifiers are of one variant.
     Long(Arc<Long>),
 }
 
@@ -48,16 +50,16 @@ struct Long {
 }
 
 impl FileId {
-    /// The root: the empty sequence.
+    /// Returns the root: the empty sequence.
     pub const fn root() -> FileId {
         FileId(Code::Short { bits: NonZeroU8::MIN, bytes: [0; INLINE_BYTES] })
     }
 
-    /// `self` and the integer `n` after it.
+    /// Returns `self` with the integer `n` after it.
     ///
     /// # Panics
-    /// When `n` is not in `1..=INTEGER_MAX`, or the code gets longer than [`BITS_MAX`]: use
-    /// [`FileId::for_child`] for what is not known to fit.
+    /// When `n` is not in `1..=INTEGER_MAX`, or the code gets longer than [`BITS_MAX`]. Use
+    /// [`FileId::for_child`] where the result may not fit.
     pub fn child(&self, n: u64) -> FileId {
         assert!((1..=INTEGER_MAX).contains(&n), "{n} is not an integer of an identifier");
         let bits = self.bit_len() + code::integer_bits(n);
@@ -68,13 +70,13 @@ impl FileId {
         FileId::from_code(&bytes[..end.div_ceil(8)], end)
     }
 
-    /// The identifier of a new file with inode number `ino` in `parent`: `parent` with the integer
-    /// `n` that the directory's counter gave, or ⟨1.ino⟩ when that would be longer than
-    /// [`CHILD_BITS_MAX`].
+    /// Returns the identifier of a new file with inode number `ino` in `parent`. It is `parent`
+    /// with the integer `n` from the directory's counter. If that would be longer than
+    /// [`CHILD_BITS_MAX`], it is ⟨1.ino⟩.
     ///
-    /// Total, because the arguments may be a message's claim: an `n` out of range (or [`OVERFLOW`]
-    /// in the root) leads to ⟨1.ino⟩ as well, and an `ino` out of range to the nearest in it.
-    /// Whether they were ever given out is for the caller to check.
+    /// The function is total, because the arguments may be the claim of a message. An `n` out of
+    /// range (or [`OVERFLOW`] in the root) gives ⟨1.ino⟩ as well. An `ino` out of range is clamped.
+    /// The caller checks whether the numbers were ever given out.
     pub fn for_child(parent: &FileId, n: u64, ino: u64) -> FileId {
         let usable = if *parent == FileId::root() { OVERFLOW + 1..=INTEGER_MAX } else { 1..=INTEGER_MAX };
         if usable.contains(&n) && parent.bit_len() + code::integer_bits(n) <= CHILD_BITS_MAX {
@@ -84,12 +86,12 @@ impl FileId {
         }
     }
 
-    /// The integers.
+    /// Returns the integers in order.
     pub fn parts(&self) -> Parts<'_> {
         Parts { bytes: self.as_bytes(), at: 0 }
     }
 
-    /// The sequence without its last integer; nothing for the root.
+    /// Returns the sequence without its last integer; None for the root.
     pub fn parent(&self) -> Option<FileId> {
         let mut last = None;
         let mut at = 0;
@@ -97,7 +99,7 @@ impl FileId {
             last = Some(at);
             at = end;
         }
-        // The last integer begins with a 1 bit; the parent has its end there instead.
+        // The last integer begins with a 1 bit, and the parent's code ends there instead.
         let end = last?;
         let mut bytes: SmallVec<[u8; CHILD_BITS_MAX / 8]> =
             SmallVec::from_slice(&self.as_bytes()[..=end / 8]);
@@ -105,7 +107,7 @@ impl FileId {
         Some(FileId::from_code(&bytes, end + 1))
     }
 
-    /// The length of the code in bits, before padding.
+    /// Returns the length of the code in bits, before padding.
     pub fn bit_len(&self) -> usize {
         match &self.0 {
             Code::Short { bits, .. } => bits.get().into(),
@@ -113,8 +115,8 @@ impl FileId {
         }
     }
 
-    /// The code, padded with zero bits to bytes. Sorts as the identifiers do; none is the beginning
-    /// of another.
+    /// Returns the code, padded with zero bits to bytes. Codes sort as the identifiers do, and none
+    /// is the beginning of another.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Code::Short { bits, bytes } => &bytes[..usize::from(bits.get()).div_ceil(8)],
@@ -122,7 +124,7 @@ impl FileId {
         }
     }
 
-    /// The identifier whose [`FileId::as_bytes`] this is exactly.
+    /// Returns the identifier whose [`FileId::as_bytes`] is exactly `bytes`.
     pub fn from_bytes(bytes: &[u8]) -> Result<FileId, Malformed> {
         match FileId::split_from(bytes)? {
             (id, []) => Ok(id),
@@ -130,18 +132,18 @@ impl FileId {
         }
     }
 
-    /// The identifier at the front of a key, and what follows it.
+    /// Splits a key into the identifier at its front and the bytes that follow.
     pub fn split_from(bytes: &[u8]) -> Result<(FileId, &[u8]), Malformed> {
         let bits = code::measure(bytes)?;
         let (code, rest) = bytes.split_at(bits.div_ceil(8));
         Ok((FileId::from_code(code, bits), rest))
     }
 
-    /// Whether `other` is `self` or has it as a beginning: whether it is in the subtree of
-    /// identifiers below `self`.
+    /// Returns whether `self` is a prefix of `other` or equal to it: whether `other` is in the
+    /// subtree of identifiers at `self`.
     pub fn is_prefix_of(&self, other: &FileId) -> bool {
         let (mine, theirs) = (self.as_bytes(), other.as_bytes());
-        // All bits but the end.
+        // All bits but the end bit.
         let bits = self.bit_len() - 1;
         let (whole, left) = (bits / 8, bits % 8);
         theirs.len() >= mine.len()
@@ -149,12 +151,12 @@ impl FileId {
             && (left == 0 || (mine[whole] ^ theirs[whole]) >> (8 - left) == 0)
     }
 
-    /// The keys (start, and end if there is one; the end is not in it) of everything whose
-    /// identifier has `self` as a beginning, and nothing else: identifiers' bytes, and those with
-    /// anything after them.
+    /// Returns the range of keys of everything whose identifier has `self` as a prefix. It holds
+    /// the bytes of those identifiers, also with other bytes after them, and nothing else. The
+    /// result is the start, and the exclusive end if there is one.
     pub fn region_range(&self) -> (Vec<u8>, Option<Vec<u8>>) {
-        // They all begin with the bits of `self` before its end; the end of the range is those bits
-        // counted up by one.
+        // All these keys begin with the bits of `self` before its end. The end of the range is
+        // those bits, incremented by one.
         let start = self.as_bytes().to_vec();
         let bits = self.bit_len() - 1;
         let mut end = start[..bits.div_ceil(8)].to_vec();
@@ -172,8 +174,8 @@ impl FileId {
         (start, None)
     }
 
-    /// `bytes` hold the code of `bits` bits, at least 1 and at most `BITS_MAX`, and zeros to the
-    /// end of the last byte.
+    /// Makes an identifier of `bytes`, which hold a code of `bits` bits and zeros to the end of the
+    /// last byte. `bits` is at least 1 and at most `BITS_MAX`.
     fn from_code(bytes: &[u8], bits: usize) -> FileId {
         if bytes.len() <= INLINE_BYTES {
             let mut short = [0; INLINE_BYTES];
@@ -185,7 +187,7 @@ impl FileId {
         }
     }
 
-    /// The short ones as two numbers that sort as the bytes do.
+    /// Returns a short code as two numbers that sort as the bytes do.
     fn words(bytes: &[u8; INLINE_BYTES]) -> (u64, u64) {
         let mut all = [0; 16];
         all[..INLINE_BYTES].copy_from_slice(bytes);
@@ -197,7 +199,7 @@ impl FileId {
 impl PartialEq for FileId {
     fn eq(&self, other: &FileId) -> bool {
         match (&self.0, &other.0) {
-            // The code says where it ends: equal bytes are of equal length.
+            // A code contains its own end, so equal bytes are of equal length.
             (Code::Short { bytes: a, .. }, Code::Short { bytes: b, .. }) => {
                 FileId::words(a) == FileId::words(b)
             }
@@ -231,8 +233,8 @@ impl Hash for FileId {
         match &self.0 {
             Code::Short { bytes, .. } => {
                 let (high, low) = FileId::words(bytes);
-                // A code begins at the highest bit, and fast hashers mix upwards only: what
-                // distinguishes must stand low.
+                // A code begins at the highest bit, and fast hashers mix upwards only. So the bytes
+                // are swapped, and the bits that differ stand low.
                 state.write_u64(high.swap_bytes());
                 state.write_u64(low.swap_bytes());
             }
@@ -271,7 +273,7 @@ impl Iterator for Parts<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        // The bytes are an identifier's, so there is no error.
+        // The bytes are those of an identifier, so no error occurs.
         match code::read(self.bytes, self.at) {
             Ok((Token::Integer(n), end)) => {
                 self.at = end;

@@ -1,22 +1,23 @@
-//! Which server manages which file (Farsite §4.1.4).
+//! The file map: the server that manages each file (Farsite §4.1.4).
 
 use crate::FileId;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// Maps prefixes of identifiers to servers; the longest that fits counts, and the root's always
-/// fits.
+/// A map from prefixes of identifiers to servers. The longest prefix that fits counts, and the
+/// root's always fits.
 ///
-/// The scheme of Lampson, Srinivasan and Varghese: each prefix is a range of keys, and ranges nest,
-/// so their two ends cut the keys into at most twice as many stretches, each with one answer that
-/// is worked out beforehand. A look-up is one binary search, the space is linear, and a change,
-/// which is rare, works all stretches out again.
+/// The scheme is that of Lampson, Srinivasan and Varghese. Each prefix is a range of keys, and
+/// ranges nest. So their two ends cut the keys into at most twice as many stretches, and the answer
+/// for each stretch is computed beforehand. A look-up is one binary search, and the space is
+/// linear. A change is rare, and computes all stretches again.
 #[derive(Clone, Debug)]
 pub struct FileMap<S> {
     root: S,
-    /// Prefixes other than the root, with what is delegated to whom.
+    /// Prefixes other than the root, and the server of each.
     delegated: BTreeMap<FileId, S>,
-    /// Where an answer begins to hold, in key order. Before the first it is the root's.
+    /// The stretches in key order, each from its start on. Before the first, the root's server
+    /// counts.
     stretches: Vec<Stretch<S>>,
 }
 
@@ -27,13 +28,13 @@ struct Stretch<S> {
 }
 
 impl<S: Clone> FileMap<S> {
-    /// Everything is with `server`.
+    /// Makes a map in which `server` manages everything.
     pub fn new(server: S) -> FileMap<S> {
         FileMap { root: server, delegated: BTreeMap::new(), stretches: Vec::new() }
     }
 
-    /// `server` manages everything below `prefix`, but what is delegated further down. Gives who
-    /// was mapped to exactly this prefix before.
+    /// Maps `prefix` to `server`, but for longer prefixes that are mapped themselves. Returns the
+    /// server that exactly this prefix had before.
     pub fn insert(&mut self, prefix: FileId, server: S) -> Option<S> {
         let before = if prefix == FileId::root() {
             Some(std::mem::replace(&mut self.root, server))
@@ -44,15 +45,15 @@ impl<S: Clone> FileMap<S> {
         before
     }
 
-    /// What was delegated below `prefix` is again with whoever manages its surroundings. The root
-    /// stays mapped.
+    /// Removes the mapping of `prefix`, so that the server of the next shorter prefix manages it.
+    /// The root stays mapped. Returns the server that was removed.
     pub fn remove(&mut self, prefix: &FileId) -> Option<S> {
         let before = self.delegated.remove(prefix);
         self.work_out();
         before
     }
 
-    /// Who manages `file`.
+    /// Returns the server that manages `file`.
     pub fn lookup(&self, file: &FileId) -> &S {
         let after = self.stretches.partition_point(|stretch| stretch.start.as_slice() <= file.as_bytes());
         match after.checked_sub(1).and_then(|at| self.stretches.get(at)) {
@@ -61,8 +62,8 @@ impl<S: Clone> FileMap<S> {
         }
     }
 
-    /// All prefixes and their servers, in key order: the root first, parents before what they
-    /// contain.
+    /// Returns all prefixes and their servers in key order: the root first, parents before what
+    /// they contain.
     pub fn regions(&self) -> impl Iterator<Item = (FileId, &S)> {
         std::iter::once((FileId::root(), &self.root))
             .chain(self.delegated.iter().map(|(id, server)| (id.clone(), server)))
@@ -70,8 +71,8 @@ impl<S: Clone> FileMap<S> {
 
     fn work_out(&mut self) {
         self.stretches.clear();
-        // The ranges that the next prefix may be inside of, outermost first: their ends, and whose
-        // they are.
+        // The ranges that may contain the next prefix, outermost first: their ends and their
+        // servers.
         let mut open: Vec<(Vec<u8>, &S)> = Vec::new();
         let close = |stretches: &mut Vec<Stretch<S>>, open: &mut Vec<(Vec<u8>, &S)>, upto: Option<&[u8]>| {
             while let Some((end, _)) = open.pop_if(|(end, _)| upto.is_none_or(|upto| end.as_slice() <= upto))
@@ -81,7 +82,7 @@ impl<S: Clone> FileMap<S> {
             }
         };
         for (prefix, server) in &self.delegated {
-            // Only the root's range has no end, and the root is not among these.
+            // Only the root's range has no end, and the root is not among the delegated prefixes.
             let (start, Some(end)) = prefix.region_range() else { continue };
             close(&mut self.stretches, &mut open, Some(&start));
             push(&mut self.stretches, &start, server);
@@ -91,7 +92,7 @@ impl<S: Clone> FileMap<S> {
     }
 }
 
-/// A stretch from `start` on; instead of the last one, if that would be empty.
+/// Appends a stretch from `start` on. It replaces the last one, if that would be empty.
 fn push<S: Clone>(stretches: &mut Vec<Stretch<S>>, start: &[u8], server: &S) {
     stretches.pop_if(|last| last.start.as_slice() == start);
     stretches.push(Stretch { start: SmallVec::from_slice(start), server: server.clone() });

@@ -1,4 +1,4 @@
-//! Identifiers in messages and rows: their bytes, checked when read.
+//! Identifiers in messages and rows: their bytes, checked on reading.
 
 use crate::{BITS_MAX, FileId};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -31,7 +31,7 @@ impl<'de> Visitor<'de> for Bytes {
         FileId::from_bytes(bytes).map_err(E::custom)
     }
 
-    /// Formats without bytes of their own (JSON) write a list of numbers.
+    /// Reads a list of numbers, which formats without bytes of their own (JSON) write.
     fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<FileId, A::Error> {
         let mut bytes: SmallVec<[u8; 32]> = SmallVec::new();
         while let Some(byte) = numbers.next_element()? {

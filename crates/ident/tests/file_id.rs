@@ -1,4 +1,4 @@
-//! Identifiers against sequences of integers, which they stand for.
+//! Identifiers are checked against the sequences of integers that they stand for.
 
 use ident::{BITS_MAX, CHILD_BITS_MAX, FileId, INTEGER_MAX, Malformed, OVERFLOW};
 use proptest::prelude::*;
@@ -8,8 +8,8 @@ fn id(parts: &[u64]) -> FileId {
     parts.iter().fold(FileId::root(), |id, &n| id.child(n))
 }
 
-/// Mostly small integers, so that two sequences often have a beginning in common; some at the
-/// powers of two; some huge.
+/// Mostly small integers, so that two sequences often have a common beginning. Some are at powers
+/// of two, and some are huge.
 fn part() -> impl Strategy<Value = u64> {
     prop_oneof![
         6 => 1..6u64,
@@ -22,7 +22,7 @@ fn sequence() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(part(), 0..8)
 }
 
-/// `front` and as much of `more` after it as an identifier has room for.
+/// Returns `front` and as much of `more` after it as an identifier has room for.
 fn joined(front: &[u64], more: &[u64]) -> Vec<u64> {
     let mut parts = front.to_vec();
     let mut bits = code(front).len();
@@ -42,7 +42,7 @@ fn hash(id: &FileId) -> u64 {
     hasher.finish()
 }
 
-/// The code by its definition, one bit at a time.
+/// Returns the code by its definition, one bit at a time.
 fn code(parts: &[u64]) -> Vec<bool> {
     let mut bits = Vec::new();
     for &n in parts {
@@ -62,7 +62,7 @@ fn padded(bits: &[bool]) -> Vec<u8> {
         .collect()
 }
 
-/// Identifiers below `a`, and others, are in or out of its region.
+/// Checks that identifiers at or below `a` are in its region, and that others are not.
 fn check_region(a: &[u64], b: &[u64], tail: &[u8]) {
     let (start, end) = id(a).region_range();
     for other in [b.to_vec(), joined(a, b)] {
@@ -183,7 +183,7 @@ fn decoding_stops_at_the_bound() {
 
 #[test]
 fn a_region_of_the_longest_identifiers_is_one_range_too() {
-    // Together they have one bit more than an identifier may have: random identifiers did.
+    // Together they have one bit more than an identifier may have. Random identifiers once did.
     let (a, b) = (vec![INTEGER_MAX; 4], vec![INTEGER_MAX, INTEGER_MAX, INTEGER_MAX, 1 << 62]);
     let just = [&[1 << 6, 1][..], &b].concat();
     assert_eq!(id(&a).bit_len() + id(&just).bit_len() - 1, BITS_MAX + 1);
@@ -194,8 +194,7 @@ fn a_region_of_the_longest_identifiers_is_one_range_too() {
 
 #[test]
 fn codes_have_the_lengths_of_gamma_prime() {
-    // Elias: 2·floor(log2 n) + 1; and one bit that says that an integer follows, and one at the
-    // end.
+    // Elias: 2·floor(log2 n) + 1. One bit more says that an integer follows, and one is the end.
     for (n, gamma) in
         [(1, 1), (2, 3), (3, 3), (4, 5), (7, 5), (8, 7), (64, 13), (1000, 19), (INTEGER_MAX, 125)]
     {
@@ -210,7 +209,7 @@ fn codes_have_the_lengths_of_gamma_prime() {
 #[test]
 fn small_identifiers_take_sixteen_bytes_and_no_allocation() {
     assert_eq!(size_of::<FileId>(), 16);
-    // Where the bytes are shows whether they are inline.
+    // The address of the bytes shows whether they are inline.
     let inline =
         |id: &FileId| std::ptr::from_ref(id).cast::<u8>().addr().abs_diff(id.as_bytes().as_ptr().addr()) < 16;
     let fits = id(&vec![1; 59]);
@@ -218,7 +217,7 @@ fn small_identifiers_take_sixteen_bytes_and_no_allocation() {
     let just = fits.parent().unwrap().child(2);
     assert_eq!((just.bit_len(), inline(&just)), (121, false));
     assert!(inline(&just.parent().unwrap()), "short again");
-    // Ten levels of directories with up to 15 files each; or six with up to 500.
+    // Ten levels of directories with up to 15 files each fit, and so do six with up to 500.
     assert!(inline(&id(&[15; 10])) && inline(&id(&[500; 6])));
 }
 

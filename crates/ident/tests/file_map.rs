@@ -1,4 +1,4 @@
-//! The file map against the plain meaning of the longest match.
+//! The file map is checked against the definition of the longest match.
 
 use ident::{FileId, FileMap};
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! What the black-box engine does per second on one core, and what a decision costs as the clients
-//! become many.
+//! The throughput of the black-box engine on one core, and the cost of a decision as the number of
+//! clients grows.
 //!
 //!     cargo bench -p lease --bench blackbox
 
@@ -11,12 +11,12 @@ use std::hint::black_box;
 const FARSITE: Policy = Policy::FARSITE;
 const SIZES: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
 
-/// Sessions are numbered for a whole server: those of one field are anywhere.
+/// Sessions are numbered for a whole server, so those of one field are scattered.
 fn session(x: u64) -> SessionId {
     SessionId(x * 7919 + 1)
 }
 
-/// All the clients have the file open: all are stuck TRUE and see that somebody else is.
+/// All clients have the file open: all are stuck TRUE and see that others have it open.
 fn open_by(clients: u64) -> BlackBox<Or> {
     let mut field = BlackBox::new();
     for x in (0..clients).map(session) {
@@ -29,8 +29,7 @@ fn open_by(clients: u64) -> BlackBox<Or> {
     field
 }
 
-/// The next of so many clients, by a stride that takes them all without a pattern that a cache
-/// would like.
+/// The next of so many clients. The stride visits all of them, in no pattern that suits a cache.
 struct Turns {
     clients: u64,
     at: u64,
@@ -43,7 +42,7 @@ impl Turns {
     }
 }
 
-/// Ten clients, one after the other: an open is a grant of each kind, a close two releases.
+/// Ten clients, one after the other. An open is a grant of each kind, and a close is two releases.
 fn ten_clients(c: &mut Criterion) {
     let mut group = c.benchmark_group("10 clients");
     let mut field = open_by(10);
@@ -63,7 +62,7 @@ fn ten_clients(c: &mut Criterion) {
             field.return_self_write(x, true).expect("held");
         });
     });
-    // Nobody is a shield: nine that see the tenth are told to stop.
+    // No client is a shield. `OtherRead` is recalled from the nine that see the tenth.
     let mut field = BlackBox::<Or>::new();
     for x in (0..10).map(session) {
         field.ask_other_read(x, FARSITE, 0);
@@ -77,7 +76,7 @@ fn ten_clients(c: &mut Criterion) {
     group.finish();
 }
 
-/// One request on a field of so many clients: decided, and its effect.
+/// One request on a field of so many clients: the decision and its effect.
 fn many_clients(c: &mut Criterion) {
     let mut group = c.benchmark_group("one request of many clients");
     for clients in SIZES {

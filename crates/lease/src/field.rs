@@ -1,11 +1,12 @@
-//! What is leased: one field of one file (Farsite §5.1).
+//! The unit of leases: one field of one file (Farsite §5.1).
 
 use crate::{Label, Mode};
 use ident::FileId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A client's session at one server. Never reused; a machine that restarts gets a new one.
+/// A client's session at one server. Its number is never reused; a machine that restarts gets a new
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
@@ -15,17 +16,18 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// What a lease lets its holder do with the field.
+/// The rights that a lease gives its holder on the field.
 ///
-/// On the multi-writer field any number of clients may push a directory's times forward at once, so
-/// `Touch` goes with `Touch`, and with nothing else. `Write` is `Read` and `Touch` without company.
+/// On the multi-writer field ([`Field::Times`]) any number of clients may move a directory's times
+/// forward at once. So `Touch` agrees with `Touch`, and with no other kind. `Write` is `Read` and
+/// `Touch` for one holder alone.
 ///
 /// On a black-box field ([`Field::is_black_box`]) `Read` is `OtherRead`, `Touch` is `SelfWrite`,
-/// and `Write` is both (BlackBox §4.5). Who may hold what beside whom depends on the clients'
-/// values there, see [`crate::blackbox`]; [`Kind::agrees_with`] does not say.
+/// and `Write` is both (BlackBox §4.5). There the clients' values decide which leases agree, see
+/// [`crate::blackbox`]. [`Kind::agrees_with`] does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// Knows the value; of a black box, what the others' values come to.
+    /// Knows the value; of a black box, the aggregate of the others' values.
     Read,
     /// May move the value forward without knowing it ([`Field::Times`]), or change its own value
     /// without seeing the others' (black boxes).
@@ -35,24 +37,24 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether holding `self` is enough for what needs `need`.
+    /// Returns whether a lease of kind `self` is enough for a need of kind `need`.
     pub fn covers(self, need: Kind) -> bool {
         self == Kind::Write || self == need
     }
 
-    /// Whether two clients may hold `self` and `other` on the same field at the same time, if that
-    /// is not a black box.
+    /// Returns whether two clients may hold `self` and `other` on the same field at the same time.
+    /// It does not apply to black boxes.
     pub fn agrees_with(self, other: Kind) -> bool {
         matches!((self, other), (Kind::Read, Kind::Read) | (Kind::Touch, Kind::Touch))
     }
 
-    /// What holding both amounts to. `Read` and `Touch` on one field agree with nobody else's
-    /// lease, so together they are `Write`.
+    /// Returns the kind that both together amount to. `Read` and `Touch` on one field agree with no
+    /// other client's lease, so together they are `Write`.
     pub fn and(self, other: Kind) -> Kind {
         if self == other { self } else { Kind::Write }
     }
 
-    /// What is left of it when it is let go down to `keep`: never more than it was.
+    /// Returns the rest of the lease when it is released down to `keep`: never more than it was.
     pub fn within(self, keep: Option<Kind>) -> Option<Kind> {
         match (self, keep?) {
             (kind, Kind::Write) => Some(kind),
@@ -61,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// What is left of it without `other`.
+    /// Returns the rest of the lease without `other`.
     pub(crate) fn without(self, other: Kind) -> Option<Kind> {
         match (self, other) {
             (Kind::Write, Kind::Read) => Some(Kind::Touch),
@@ -70,8 +72,8 @@ impl Kind {
         }
     }
 
-    /// What another holder of `self` may keep when this much is asked for: all of it exactly if the
-    /// two agree.
+    /// Returns what another holder of `self` may keep when `asked` is requested: all of it exactly
+    /// if the two agree.
     pub(crate) fn beside(self, asked: Kind) -> Option<Kind> {
         self.within((asked != Kind::Write).then_some(asked))
     }
@@ -89,7 +91,7 @@ impl fmt::Display for Kind {
 
 /// One separately leased piece of a file's metadata.
 ///
-/// The order is the key order in which requests queue (no deadlock among requests).
+/// Requests queue in the order of fields, so there is no deadlock among requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Field {
     /// Mode, owner, group, flags, link count, change time, birth time, access time, inode number.
@@ -100,34 +102,34 @@ pub enum Field {
     Content,
     /// A directory's modification and change times: the multi-writer field.
     Times,
-    /// Whether, and by which name, the file is deleted at its last close (BlackBox §3.3).
+    /// Whether the file is deleted at its last close, and by which name (BlackBox §3.3).
     Disposition,
-    /// Where the file is linked: one (directory, label) for a directory, a set for anything else.
+    /// The links of the file: one (directory, label) for a directory, a set for anything else.
     Parent,
-    /// Whether somebody has the file open: the black box over OR of "this client has a handle"
+    /// Whether any client has the file open: the black box over OR of "this client has a handle"
     /// (BlackBox §4.3).
     Handles,
-    /// Whether somebody has the file open in this mode: a black box over OR likewise (BlackBox
+    /// Whether any client has the file open in this mode: likewise a black box over OR (BlackBox
     /// §4.4).
     Mode(Mode),
     /// The chain of identifiers up to the root; directories only, between servers only (Farsite
-    /// §4.3). A client never holds it: an operation that wants it is shipped.
+    /// §4.3). A client never holds it, and an operation that wants it is shipped.
     Path,
-    /// What one label is bound to; the label is a *fold* (see `namespace::fold`).
+    /// The binding of one label; the label is a *fold* (see `namespace::fold`).
     Child(Label),
     /// All labels but those that the lease excludes: the infinite child lease (Farsite §5.1).
     Children,
     /// One extended attribute.
     Xattr(Label),
-    /// All extended attributes but those that the lease excludes: the same construction.
+    /// All extended attributes but those that the lease excludes, likewise.
     Xattrs,
-    /// Which ranges of the file are locked, by fcntl and by flock (docs/internals/leases.md, "Locks
-    /// of ranges"). Last, so that rows written before it existed read as they did.
+    /// The locked ranges of the file, by fcntl and by flock (docs/internals/leases.md, "Locks of
+    /// ranges"). It is last, so that rows written before it existed read as they did.
     Locks,
 }
 
 impl Field {
-    /// Whether leases of this kind exist on the field.
+    /// Returns whether leases of this kind exist on the field.
     pub fn admits(&self, kind: Kind) -> bool {
         kind != Kind::Touch || *self == Field::Times || self.is_black_box()
     }
@@ -143,14 +145,14 @@ impl Field {
         Field::Mode(Mode::ExcludeDelete),
     ];
 
-    /// Whether each client has a value of its own of it, and sees what the others' come to
-    /// (BlackBox §4.2).
+    /// Returns whether each client has a value of its own of this field, and sees the aggregate of
+    /// the others' values (BlackBox §4.2).
     pub fn is_black_box(&self) -> bool {
         matches!(self, Field::Handles | Field::Mode(_))
     }
 
-    /// Whether leases on the two can be about the same thing: the same field, or one label
-    /// (attribute) and all of them.
+    /// Returns whether leases on the two fields can concern the same thing: the same field, or one
+    /// label (attribute) and all of them.
     pub fn overlaps(&self, other: &Field) -> bool {
         self == other
             || matches!(
@@ -184,26 +186,26 @@ impl fmt::Display for Field {
     }
 }
 
-/// A lease as messages name it: the kind on the field of the file. Before the grant it is a want.
+/// A lease as messages name it: a kind on a field of a file. Before the grant it is a want.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The file.
     pub file: FileId,
     /// Its field.
     pub field: Field,
-    /// What the holder may do.
+    /// The holder's rights.
     pub kind: Kind,
 }
 
 impl Lease {
-    /// `kind` on `field` of `file`.
+    /// Makes the lease of `kind` on `field` of `file`.
     pub fn new(file: FileId, field: Field, kind: Kind) -> Lease {
         Lease { file, field, kind }
     }
 }
 
-/// A lease let go, wholly or down to `keep`. For one label (or attribute) of an infinite lease,
-/// `field` is that `Child` (`Xattr`) field: the holder keeps the infinite lease and now excludes
+/// A released lease, wholly or down to `keep`. For one label (or attribute) of an infinite lease,
+/// `field` is that `Child` (`Xattr`) field. The holder then keeps the infinite lease, and excludes
 /// the label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Released {
@@ -211,6 +213,6 @@ pub struct Released {
     pub file: FileId,
     /// Its field.
     pub field: Field,
-    /// What is still held afterwards.
+    /// The kind that is still held afterwards.
     pub keep: Option<Kind>,
 }

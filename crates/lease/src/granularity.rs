@@ -1,4 +1,4 @@
-//! How much a lease is about: what the paper compares its finer leases with.
+//! The granularity of leases: coarser ones to compare with, as the paper does.
 
 use crate::blackbox::SubLease;
 use crate::held::slots;
@@ -6,12 +6,12 @@ use crate::{Field, Holdings, InTheWay, Kind, Lease, SessionId, Violation};
 use ident::FileId;
 use std::collections::BTreeMap;
 
-/// What leases are about, and so what is in whose way. All but [`Granularity::Fields`] are
-/// controls: coarser leases, to measure what the finer ones save (Farsite §8.3.3, §8.3.4). Whatever
-/// a coarser one allows, the finer ones allow too.
+/// The extent of a lease, which decides what conflicts. All but [`Granularity::Fields`] are
+/// controls: coarser leases, to measure what the finer ones save (Farsite §8.3.3, §8.3.4).
+/// Everything that a coarser granularity allows, the finer ones allow too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Granularity {
-    /// One field of one file (Farsite §5.1), and of a black box what each client needs of it
+    /// One field of one file (Farsite §5.1), and of a black box the part that each client needs
     /// (§5.2).
     #[default]
     Fields,
@@ -24,8 +24,8 @@ pub enum Granularity {
 }
 
 impl Granularity {
-    /// [`Holdings::in_the_way`] with leases of this granularity. With [`Granularity::Files`] the
-    /// needs must be [`Granularity::rounded`].
+    /// Returns [`Holdings::in_the_way`] with leases of this granularity. With
+    /// [`Granularity::Files`] the needs must be [`Granularity::rounded`].
     pub fn in_the_way(
         self,
         holdings: &Holdings,
@@ -46,9 +46,9 @@ impl Granularity {
         in_the_way.collect()
     }
 
-    /// The needs as leases of this granularity: all fields of each file, to write if anything of it
-    /// is to be changed, else to read. Labels and attributes that are needed by name are named
-    /// beside that, so that their values are told.
+    /// Rounds the needs to leases of this granularity: all fields of each file. They are to write
+    /// if the operation changes anything of the file, else to read. Labels and attributes that are
+    /// needed by name are also listed by name, so that the grant includes their values.
     pub fn rounded(self, needs: Vec<Lease>) -> Vec<Lease> {
         if self != Granularity::Files {
             return needs;
@@ -71,8 +71,7 @@ impl Granularity {
         rounded
     }
 
-    /// Whether `holdings` are such as leases of this granularity come to, beside what
-    /// [`Holdings::check`] says.
+    /// Checks that `holdings` agree under this granularity. It does not repeat [`Holdings::check`].
     pub fn check(self, holdings: &Holdings) -> Result<(), Violation> {
         let concerned = |field: &Field| match self {
             Granularity::Fields => false,

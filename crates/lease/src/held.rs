@@ -1,4 +1,4 @@
-//! What one session holds on one file.
+//! The leases of one session on one file.
 
 use crate::{Field, Kind, Label};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,31 +7,31 @@ use std::fmt;
 
 /// Everything that one session holds on one file, the same at the server and at the client.
 ///
-/// For labels (and attributes) it is a function from each label to what is held of it: one value
-/// for all of them, which is the infinite child lease of Farsite §5.1, and finitely many
-/// exceptions. A label that is excluded is an exception of which nothing is held; without an
-/// infinite lease, each label that is leased is one. A label's own lease that says what the
-/// infinite one says anyway is no exception: it is absorbed.
+/// For labels (and attributes) it is a function from each label to the lease on it. One value
+/// counts for all labels, which is the infinite child lease of Farsite §5.1; finitely many labels
+/// are exceptions. An excluded label is an exception of which nothing is held. Without an infinite
+/// lease, each leased label is an exception. A label's own lease that equals the infinite one is no
+/// exception: it is absorbed.
 ///
-/// Two bits for each field, and the exceptions on the heap if there are any: who holds everything,
-/// or no label by name, needs 16 bytes.
+/// It takes two bits for each field, and the heap for exceptions, if there are any. A session that
+/// holds everything, or no label by name, needs 16 bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Held {
     /// Two bits for each of `slots`.
     kinds: u32,
-    /// Not there when there are none.
+    /// None when there are no exceptions.
     exceptions: Option<Box<Exceptions>>,
 }
 
-/// None of them is equal to what is held of all the others.
+/// Exceptions to the infinite leases: no entry equals the value for all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Exceptions {
     labels: BTreeMap<Label, Option<Kind>>,
     xattrs: BTreeMap<Label, Option<Kind>>,
 }
 
-/// The fields that have a place of their own in `Held::kinds` before the black boxes, which have
-/// one each; locks come behind those.
+/// The first fields that have a slot in `Held::kinds`. The black boxes follow with one slot each,
+/// and then locks.
 const PLAIN: [Field; 7] = [
     Field::Attributes,
     Field::Content,
@@ -42,12 +42,12 @@ const PLAIN: [Field; 7] = [
     Field::Xattrs,
 ];
 
-/// All fields with a place of their own, in the order of the places.
+/// Returns all fields with a slot of their own, in the order of the slots.
 pub(crate) fn slots() -> impl Iterator<Item = Field> {
     PLAIN.into_iter().chain(Field::BLACK_BOXES).chain([Field::Locks])
 }
 
-/// How many those are.
+/// Number of slots.
 const SLOTS: usize = PLAIN.len() + Field::BLACK_BOXES.len() + 1;
 
 /// All of `slots` in `Write`.
@@ -57,7 +57,7 @@ const EVERYTHING: u32 = (1 << (2 * SLOTS)) - 1;
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Slot(u8);
 
-/// A slot whose value holds for all names that are no exceptions.
+/// A slot whose value counts for all names that are no exceptions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     Labels,
@@ -73,7 +73,7 @@ impl Family {
     }
 }
 
-/// Where a field's lease is kept.
+/// The place of a field's lease.
 enum Place<'a> {
     Plain(Slot),
     All(Family),
@@ -102,8 +102,8 @@ impl Place<'_> {
     }
 }
 
-/// As `Held::kinds` has them. `Write` is both of the others' bits, so adding leases is "or" and
-/// letting go is "and".
+/// Returns the bits of a kind in `Held::kinds`. `Write` has the bits of both others, so adding
+/// leases is "or" and releasing is "and".
 fn bits(kind: Option<Kind>) -> u32 {
     match kind {
         None => 0,
@@ -122,24 +122,25 @@ fn let_go(held: Option<Kind>, keep: Option<Kind>) -> Option<Kind> {
 }
 
 impl Held {
-    /// Everything in `Write`, as the creator of a file holds it: all fields but the path, and both
-    /// infinite leases without exclusions.
+    /// Returns everything in `Write`, as the creator of a file holds it: all fields but the path,
+    /// and both infinite leases without exclusions.
     pub const fn whole() -> Held {
         Held { kinds: EVERYTHING, exceptions: None }
     }
 
-    /// Whether it is everything.
+    /// Returns whether everything is held.
     pub fn is_whole(&self) -> bool {
         self.kinds == EVERYTHING && self.exceptions.is_none()
     }
 
-    /// Whether it is nothing.
+    /// Returns whether nothing is held.
     pub fn is_empty(&self) -> bool {
         self.kinds == 0 && self.exceptions.is_none()
     }
 
-    /// What is held of `field`. Of one label: by its own lease, or by the infinite one unless that
-    /// excludes it. Of `Children` (`Xattrs`): the kind of the infinite lease, whatever it excludes.
+    /// Returns the kind held on `field`. For one label it is the label's own lease, or the infinite
+    /// one unless that excludes the label. For `Children` (`Xattrs`) it is the kind of the infinite
+    /// lease, with or without exclusions.
     pub fn kind(&self, field: &Field) -> Option<Kind> {
         match Place::of(field) {
             Place::Plain(slot) => self.slot(slot),
@@ -149,8 +150,8 @@ impl Held {
         }
     }
 
-    /// Whether what is held is enough for `kind` on `field`. For `Children` (`Xattrs`): on every
-    /// single label, none excluded.
+    /// Returns whether the leases are enough for `kind` on `field`. For `Children` (`Xattrs`) they
+    /// must cover every single label, none excluded.
     pub fn covers(&self, field: &Field, kind: Kind) -> bool {
         let enough = |held: Option<Kind>| held.is_some_and(|held| held.covers(kind));
         match Place::of(field) {
@@ -161,8 +162,8 @@ impl Held {
         }
     }
 
-    /// Holds `kind` on `field` as well. On `Children` (`Xattrs`), without exclusions. Nothing can
-    /// be held on `Path`.
+    /// Adds `kind` on `field`; on `Children` (`Xattrs`), without exclusions. Nothing can be held on
+    /// `Path`.
     pub fn add(&mut self, field: Field, kind: Kind) {
         match Place::of(&field) {
             Place::Plain(slot) => self.set_slot(slot, add(self.slot(slot), kind)),
@@ -172,8 +173,9 @@ impl Held {
         }
     }
 
-    /// Holds the infinite lease `field`, which is `Children` or `Xattrs`, on all labels but
-    /// `excluded`; of those it holds what it held before. On any other field, nothing is excluded.
+    /// Adds the infinite lease `field`, which is `Children` or `Xattrs`, on all labels but
+    /// `excluded`. The leases on excluded labels stay as they were. Any other field has no
+    /// exclusions.
     pub fn add_infinite(&mut self, field: Field, kind: Kind, excluded: impl IntoIterator<Item = Label>) {
         let Place::All(family) = Place::of(&field) else {
             return self.add(field, kind);
@@ -194,9 +196,9 @@ impl Held {
         self.set_all(family, add(before, kind));
     }
 
-    /// Lets go of `field` down to `keep`. Of one label while the infinite lease is held: that
-    /// excludes it then. Of `Children` (`Xattrs`): of the infinite lease; what is held of labels by
-    /// leases of their own stays. A `keep` that does not exist on the field keeps nothing.
+    /// Releases `field` down to `keep`. For one label under an infinite lease, the infinite lease
+    /// then excludes the label. For `Children` (`Xattrs`) it releases the infinite lease; labels
+    /// keep leases of their own. A `keep` that does not exist on the field keeps nothing.
     pub fn release(&mut self, field: &Field, keep: Option<Kind>) {
         let keep = keep.filter(|keep| field.admits(*keep));
         match Place::of(field) {
@@ -207,8 +209,8 @@ impl Held {
         }
     }
 
-    /// Every lease: fields, infinite leases, then labels and attributes with leases of their own.
-    /// Together with what is excluded it says everything.
+    /// Returns every lease: fields, infinite leases, then labels and attributes with leases of
+    /// their own. Together with the exclusions it is the whole state.
     pub fn iter(&self) -> impl Iterator<Item = (Field, Kind)> + '_ {
         let slots = slots().filter_map(|field| self.kind(&field).map(|kind| (field, kind)));
         let named = |family, field: fn(Label) -> Field| {
@@ -218,26 +220,26 @@ impl Held {
         slots.chain(named(Family::Labels, Field::Child)).chain(named(Family::Xattrs, Field::Xattr))
     }
 
-    /// The labels of which more is held than the infinite child lease gives. All others that are
-    /// named are [`Held::excluded`].
+    /// Returns the labels on which more is held than the infinite child lease gives. All other
+    /// named labels are [`Held::excluded`].
     pub fn named(&self) -> impl Iterator<Item = &Label> {
         let all = self.slot(Family::Labels.slot());
         let exceptions = self.exceptions(Family::Labels).into_iter().flatten();
         exceptions.filter(move |(_, held)| let_go(**held, all) != **held).map(|(label, _)| label)
     }
 
-    /// The labels that the infinite child lease does not cover.
+    /// Returns the labels that the infinite child lease does not cover.
     pub fn excluded(&self) -> impl Iterator<Item = &Label> {
         self.excluded_from(Family::Labels)
     }
 
-    /// The attributes that the infinite attribute lease does not cover.
+    /// Returns the attributes that the infinite attribute lease does not cover.
     pub fn excluded_xattrs(&self) -> impl Iterator<Item = &Label> {
         self.excluded_from(Family::Xattrs)
     }
 
-    /// What another session's leases are to a request for `kind` on `field`: each lease in the way,
-    /// and what it may stay as.
+    /// Calls `in_the_way` with each lease that conflicts with another session's request for `kind`
+    /// on `field`, and with what the holder may keep.
     pub(crate) fn against(&self, field: &Field, kind: Kind, mut in_the_way: impl FnMut(Field, Option<Kind>)) {
         let mut check = |field: &dyn Fn() -> Field, held: Option<Kind>| {
             let keep = held.and_then(|held| held.beside(kind));
@@ -253,7 +255,8 @@ impl Held {
         }
     }
 
-    /// Fields on which the two may disagree: those of both, and the labels that either names.
+    /// Returns the fields on which the two may disagree: all with slots, and the labels that either
+    /// names.
     pub(crate) fn fields_with(&self, other: &Held) -> BTreeSet<Field> {
         let mut fields = BTreeSet::from_iter(slots());
         for family in [Family::Labels, Family::Xattrs] {
@@ -361,7 +364,7 @@ impl fmt::Debug for Held {
     }
 }
 
-/// As rows have it: what is most common is shortest.
+/// The stored form, in which the most common values are shortest.
 #[derive(Serialize)]
 #[serde(rename = "Held")]
 enum Written<'a> {

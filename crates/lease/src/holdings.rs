@@ -1,4 +1,4 @@
-//! The explicit table of who holds what, one row for each file.
+//! The explicit table of leases and their holders, one row for each file.
 
 use crate::blackbox::{self, Answer, BlackBox, Departure, Or, Own, Policy, Recall, Row, SubLease};
 use crate::{Field, Held, Kind, Label, Open, SessionId};
@@ -6,110 +6,110 @@ use serde::{Deserialize, Deserializer, Serialize};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who holds what of one file. Usually that is one session, which needs no allocation.
+/// The leases of all sessions on one file. Usually that is one session, which needs no allocation.
 ///
-/// The table does what it is told: whether a lease may be granted is what [`Holdings::in_the_way`]
-/// says. [`Holdings::check`] finds out afterwards.
+/// The table grants without a check: [`Holdings::in_the_way`] says beforehand whether a lease may
+/// be granted. [`Holdings::check`] finds violations afterwards.
 ///
-/// Of the black-box fields it is known beside who holds which of their two leases whose own value
-/// is stuck TRUE: whoever returned `SelfWrite` with that value. All others are stuck at FALSE or
-/// hold `SelfWrite`.
+/// For the black-box fields it also lists the sessions that are stuck TRUE: they returned
+/// `SelfWrite` with that value. All others are stuck at FALSE or hold `SelfWrite`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Holdings {
-    /// By session, ascending; none holds nothing.
+    /// By session, ascending; no entry is empty.
     holders: SmallVec<[(SessionId, Held); 1]>,
-    /// Who has the file open and cannot change that, ascending, and in which ways; nobody holds
-    /// `SelfWrite` of what it is stuck at.
+    /// Sessions that have the file open and cannot change that, ascending, and in which ways. None
+    /// holds `SelfWrite` of a box that it is stuck at.
     stuck: SmallVec<[(SessionId, Open); 1]>,
 }
 
-/// What must be let go before a lease can be granted.
+/// A lease that must be released before another can be granted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InTheWay {
-    /// Who holds it.
+    /// The holder.
     pub session: SessionId,
-    /// On which field; of an infinite lease asked for one label only, that label.
+    /// The field; for one label of an infinite lease, that label.
     pub field: Field,
-    /// What may be kept.
+    /// The kind that the holder may keep.
     pub keep: Option<Kind>,
 }
 
 /// Evidence that a rule of leases is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Two sessions hold what cannot be held at once.
+    /// Two sessions hold leases that cannot be held at once.
     #[error("{} holds {} and {} holds {} on the same {field}", first.0, first.1, second.0, second.1)]
     Disagreement {
-        /// On which field.
+        /// The field.
         field: Field,
-        /// One, and what it holds.
+        /// One session, and the kind that it holds.
         first: (SessionId, Kind),
-        /// The other.
+        /// The other session, likewise.
         second: (SessionId, Kind),
     },
-    /// What is held of a black box goes ill with the clients' values, or with what else is held of
-    /// it.
+    /// Leases on a black box that conflict with the clients' values, or with each other.
     #[error("{field}: {broken}")]
     BlackBox {
-        /// Which.
+        /// The black box.
         field: Field,
-        /// How.
+        /// The violation.
         broken: blackbox::Violation,
     },
-    /// Who holds `SelfWrite` can have any value, so nothing is known of it.
+    /// A session is noted as stuck at a box of which it holds `SelfWrite`. Its value can be
+    /// anything, so nothing is known of it.
     #[error("{session} may change its own value of {field}, and is noted to be stuck at it")]
     StuckWriter {
-        /// Of which black box.
+        /// The black box.
         field: Field,
-        /// Who.
+        /// The session.
         session: SessionId,
     },
     /// A kind of lease that does not exist on this field.
     #[error("{session} holds {kind} on {field}")]
     NoSuchLease {
-        /// Who.
+        /// The holder.
         session: SessionId,
-        /// On which field.
+        /// The field.
         field: Field,
-        /// What.
+        /// The kind.
         kind: Kind,
     },
 }
 
 impl Holdings {
-    /// What `session` holds, if anything.
+    /// Returns the leases of `session`, if it holds any.
     pub fn held(&self, session: SessionId) -> Option<&Held> {
         self.find(session).ok().and_then(|at| self.holders.get(at)).map(|(_, held)| held)
     }
 
-    /// Whether `session` holds enough for `kind` on `field`.
+    /// Returns whether `session` holds enough for `kind` on `field`.
     pub fn covers(&self, session: SessionId, field: &Field, kind: Kind) -> bool {
         self.held(session).is_some_and(|held| held.covers(field, kind))
     }
 
-    /// Whether nobody holds anything, or has the file open.
+    /// Returns whether no session holds a lease, or has the file open.
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.stuck.is_empty()
     }
 
-    /// Whether nobody but `session` holds anything, or has the file open.
+    /// Returns whether no session but `session` holds a lease, or has the file open.
     pub fn is_alone(&self, session: SessionId) -> bool {
         self.holders.iter().all(|(holder, _)| *holder == session)
             && self.stuck.iter().all(|(stuck, _)| *stuck == session)
     }
 
-    /// Who has the file open and cannot change that, in the order of sessions, and in which ways.
+    /// Returns the sessions that have the file open and cannot change that, in order, and in which
+    /// ways.
     pub fn stuck(&self) -> &[(SessionId, Open)] {
         &self.stuck
     }
 
-    /// Whether `session` has the file open in any way and cannot change that.
+    /// Returns whether `session` has the file open in any way and cannot change that.
     pub fn is_stuck(&self, session: SessionId) -> bool {
         !self.stuck_at(session).is_closed()
     }
 
-    /// What is known of the black box `field`: put together from who holds what and who is stuck,
-    /// in time that grows with the clients that hold anything of the file.
+    /// Builds the black box `field` from the holders and the stuck sessions. The time grows with
+    /// the number of clients that hold anything of the file.
     pub fn black_box(&self, field: &Field) -> BlackBox<Or> {
         let own = |session: SessionId, kind: Option<Kind>| match kind {
             Some(kind) if SubLease::SelfWrite.is_in(kind) => Own::Writing,
@@ -125,16 +125,16 @@ impl Holdings {
         BlackBox::of(holders.chain(others.map(|(session, _)| row(*session, None))))
     }
 
-    /// Sessions and what they hold, in the order of sessions.
+    /// Returns the sessions and their leases, in the order of sessions.
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Held)> {
         self.holders.iter().map(|(session, held)| (*session, held))
     }
 
-    /// Exactly what others must let go before `session` can be granted `kind` on `field`, in the
-    /// order of sessions. A writer is asked down to what goes with `kind`; the holder of an
-    /// infinite lease, asked for one label, for that label only. One who asks for all labels is in
-    /// conflict with others' infinite leases and with their single labels. Of a black box: what
-    /// procedures E and F recall (BlackBox §4.8, §4.9).
+    /// Returns exactly what others must release before `session` can be granted `kind` on `field`,
+    /// in the order of sessions. A writer may keep what agrees with `kind`. The holder of an
+    /// infinite lease releases only the one label that is asked for. A request for all labels
+    /// conflicts with others' infinite leases and with their single labels. For a black box, these
+    /// are the recalls of procedures E and F (BlackBox §4.8, §4.9).
     pub fn in_the_way(&self, session: SessionId, field: &Field, kind: Kind) -> Vec<InTheWay> {
         if field.is_black_box() {
             let mut black_box = self.black_box(field);
@@ -158,8 +158,11 @@ impl Holdings {
         all
     }
 
-    /// What everybody's values of the black box `field` come to, for the server itself: or what
-    /// must be let go before that is known.
+    /// Returns the aggregate of all clients' values of the black box `field`, for the server
+    /// itself.
+    ///
+    /// # Errors
+    /// What must be released before the aggregate is known.
     pub fn anybody(&self, field: &Field) -> Result<bool, Vec<InTheWay>> {
         match self.black_box(field).ask_everyone(Policy::FARSITE, 0) {
             Answer::Held(value) | Answer::Granted(value) => Ok(value),
@@ -167,8 +170,10 @@ impl Holdings {
         }
     }
 
-    /// `session` is over and no longer stuck: unless somebody sees that it was, who has to let go
-    /// of that first.
+    /// Ends the stuck values of `session`, which is over.
+    ///
+    /// # Errors
+    /// The views that rest on such a value, and must be released first.
     pub fn leave(&mut self, session: SessionId) -> Result<(), Vec<InTheWay>> {
         let mut seen = Vec::new();
         for field in self.stuck_at(session).fields() {
@@ -180,9 +185,9 @@ impl Holdings {
         if seen.is_empty() { Ok(()) } else { Err(seen) }
     }
 
-    /// The labels (attributes) that an infinite lease `field` for `session` has to exclude, so that
-    /// nobody need let go of anything. Nothing if excluding does not help: another infinite lease
-    /// is in the way.
+    /// Returns the labels (attributes) that an infinite lease `field` for `session` has to exclude,
+    /// so that no other session has to release anything. None if exclusions do not help, because
+    /// another infinite lease is in the way.
     pub fn excluded_for(&self, session: SessionId, field: &Field, kind: Kind) -> Option<Vec<Label>> {
         let mut labels = BTreeSet::new();
         for in_the_way in self.in_the_way(session, field, kind) {
@@ -194,8 +199,7 @@ impl Holdings {
         Some(labels.into_iter().collect())
     }
 
-    /// `session` holds `kind` on `field` from now on, if that is an infinite lease, without
-    /// `excluded`.
+    /// Grants `session` `kind` on `field`; an infinite lease goes without `excluded`.
     pub fn grant(
         &mut self,
         session: SessionId,
@@ -209,14 +213,14 @@ impl Holdings {
         }
     }
 
-    /// `session` holds everything in write from now on. Nobody else may have the file open.
+    /// Grants `session` everything in write. No other session may have the file open.
     pub fn grant_whole(&mut self, session: SessionId) {
         self.change(session, |held| *held = Held::whole());
         self.stuck.retain(|(stuck, _)| *stuck != session);
     }
 
-    /// `session` has let go of the black-box lease on `field` down to `keep`. If `SelfWrite` went
-    /// with that, its own value is `value`.
+    /// Notes that `session` returned the black-box lease on `field` down to `keep`. If `SelfWrite`
+    /// went with that, its own value is `value`.
     pub fn return_black_box(&mut self, session: SessionId, field: &Field, keep: Option<Kind>, value: bool) {
         let wrote = self.covers(session, field, Kind::Touch);
         self.release(session, field, keep);
@@ -225,27 +229,26 @@ impl Holdings {
         }
     }
 
-    /// `session` has let go of `field` down to `keep`.
+    /// Notes that `session` released `field` down to `keep`.
     pub fn release(&mut self, session: SessionId, field: &Field, keep: Option<Kind>) {
         if self.held(session).is_some() {
             self.change(session, |held| held.release(field, keep));
         }
     }
 
-    /// `session` holds nothing any more. What it is stuck at stays until it may
-    /// [`Holdings::leave`].
+    /// Ends the leases of `session`. Its stuck values stay until it may [`Holdings::leave`].
     pub fn end(&mut self, session: SessionId) {
         self.retain(|holder| holder != session);
     }
 
-    /// Only the sessions that are to stay hold anything from now on.
+    /// Ends the leases of all sessions but those that stay.
     pub fn retain(&mut self, mut stays: impl FnMut(SessionId) -> bool) {
         self.holders.retain(|(session, _)| stays(*session));
     }
 
-    /// Whether every rule of leases holds: what different sessions hold agrees, label by label and
-    /// in all that they do not name; and leases are of kinds that exist; and what is seen of black
-    /// boxes is fixed.
+    /// Checks every rule of leases. Different sessions' leases agree, label by label and on all
+    /// labels that they do not name. All leases are of kinds that exist. The views of black boxes
+    /// are fixed.
     pub fn check(&self) -> Result<(), Violation> {
         for (at, (session, held)) in self.holders.iter().enumerate() {
             if let Some((field, kind)) = held.iter().find(|(field, kind)| !field.admits(*kind)) {
@@ -294,7 +297,7 @@ impl Holdings {
         }
     }
 
-    /// In which ways `session` has the file open and cannot change that.
+    /// Returns the ways in which `session` has the file open and cannot change that.
     fn stuck_at(&self, session: SessionId) -> Open {
         let at = self.stuck.binary_search_by_key(&session, |(stuck, _)| *stuck);
         at.ok().and_then(|at| self.stuck.get(at)).map_or(Open::CLOSED, |(_, open)| *open)
@@ -316,7 +319,7 @@ impl Holdings {
         stuck.map(|(session, _)| *session).find(|session| self.covers(*session, field, Kind::Touch))
     }
 
-    /// The recalls as what may be kept, in the order of sessions.
+    /// Turns recalls into what each holder may keep, in the order of sessions.
     fn to_be_returned(&self, field: &Field, recalls: Vec<Recall>) -> Vec<InTheWay> {
         let mut kept: BTreeMap<SessionId, Option<Kind>> = BTreeMap::new();
         for Recall { session, lease } in recalls {
@@ -330,7 +333,7 @@ impl Holdings {
 
 impl<'de> Deserialize<'de> for Holdings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Holdings, D::Error> {
-        /// As it is written.
+        /// The stored form.
         #[derive(Deserialize)]
         #[serde(rename = "Holdings")]
         struct Written {

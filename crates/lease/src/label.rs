@@ -7,8 +7,7 @@ use std::fmt;
 /// The longest label, in bytes (NAME_MAX of every system that we serve).
 pub const LABEL_BYTES_MAX: usize = 255;
 
-/// A child's name in its directory, or the name of an extended attribute: bytes, not text, 1 to 255
-/// of them.
+/// A child's name in its directory, or the name of an extended attribute: 1 to 255 bytes, not text.
 ///
 /// Both are names *inside one file* and each is leased on its own, so they share one type. Up to 24
 /// bytes need no allocation.
@@ -19,7 +18,7 @@ pub struct Label(SmallVec<[u8; 24]>);
 #[derive(Serialize, Deserialize)]
 struct LabelBytes(SmallVec<[u8; 24]>);
 
-/// Why some bytes are not a label.
+/// The reason why bytes are not a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotALabel {
     /// Longer than [`LABEL_BYTES_MAX`].
@@ -48,12 +47,13 @@ impl Label {
         Ok(Label(SmallVec::from_slice(bytes)))
     }
 
-    /// Whether this may name a child. What was decoded is only known to be an attribute's name.
+    /// Returns whether this may name a child. A decoded label is only known to be an attribute's
+    /// name.
     pub fn is_child(&self) -> bool {
         !matches!(self.as_bytes(), b"." | b"..") && !self.0.contains(&b'/')
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Leases on single metadata fields: who holds what, requests, recalls, reports (Farsite §5).
+//! Leases on single metadata fields: holdings, requests, recalls, reports (Farsite §5).
 
 pub mod blackbox;
 mod field;

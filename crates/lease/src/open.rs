@@ -1,12 +1,12 @@
-//! How files are open: the seven black boxes of each (BlackBox §4.3, §4.4), and sets of their
+//! Open files: the seven black boxes of each file (BlackBox §4.3, §4.4), and sets of their
 //! Booleans.
 
 use crate::Field;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a handle lets its user do, or keeps everyone else from (BlackBox §4.4; Windows says the
-/// latter inversely, as what is shared).
+/// A right that a handle gives its user, or denies to all others (BlackBox §4.4). Windows expresses
+/// the latter inversely, as sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// Reads content.
@@ -15,11 +15,11 @@ pub enum Mode {
     AccessWrite,
     /// Sets the deletion disposition.
     AccessDelete,
-    /// Nobody else reads.
+    /// No other handle reads.
     ExcludeRead,
-    /// Nobody else writes.
+    /// No other handle writes.
     ExcludeWrite,
-    /// Nobody else sets the disposition.
+    /// No other handle sets the disposition.
     ExcludeDelete,
 }
 
@@ -47,8 +47,8 @@ impl Mode {
         Mode::ExcludeDelete,
     ];
 
-    /// The one mode of any other handle that this one cannot stand beside: `AccessX` and `ExcludeX`
-    /// (BlackBox §4.4).
+    /// Returns the one mode of other handles that conflicts with this one: `AccessX` and `ExcludeX`
+    /// conflict (BlackBox §4.4).
     pub fn against(self) -> Mode {
         match self {
             Mode::AccessRead => Mode::ExcludeRead,
@@ -61,34 +61,34 @@ impl Mode {
     }
 }
 
-/// How a file is open, to one handle or to many: at all, and in which modes. One Boolean for each
-/// of [`Field::BLACK_BOXES`].
+/// The state of a file's handles, one or many: whether it is open, and in which modes. It has one
+/// Boolean for each of [`Field::BLACK_BOXES`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Open(u8);
 
 impl Open {
-    /// Not at all.
+    /// Not open.
     pub const CLOSED: Open = Open(0);
-    /// In every way: a set of all fields.
+    /// Open in every way: a set of all fields.
     pub const EVERY: Open = Open((1 << Field::BLACK_BOXES.len()) - 1);
 
-    /// One handle, with these modes.
+    /// Returns one handle with these modes.
     pub fn with(modes: impl IntoIterator<Item = Mode>) -> Open {
         modes.into_iter().fold(Open(1), |open, mode| Open(open.0 | bit(&Field::Mode(mode))))
     }
 
-    /// A handle as POSIX has it: for reading, for writing, keeping nobody else from anything.
+    /// Returns a POSIX handle: it may read or write, and excludes nothing.
     pub const fn posix(read: bool, write: bool) -> Open {
         Open(1 | (read as u8) << 1 | (write as u8) << 2)
     }
 
-    /// Whether the Boolean of this black box is true; never of another field.
+    /// Returns the Boolean of this black box; false for other fields.
     pub fn has(self, field: &Field) -> bool {
         self.0 & bit(field) != 0
     }
 
-    /// Whether it is open in `mode`.
+    /// Returns whether the file is open in `mode`.
     pub fn has_mode(self, mode: Mode) -> bool {
         self.has(&Field::Mode(mode))
     }
@@ -98,32 +98,32 @@ impl Open {
         self.0 = if value { self.0 | bit(field) } else { self.0 & !bit(field) };
     }
 
-    /// Whether it is not open at all.
+    /// Returns whether the file is not open.
     pub fn is_closed(self) -> bool {
         self == Open::CLOSED
     }
 
-    /// The modes.
+    /// Returns the modes.
     pub fn modes(self) -> impl Iterator<Item = Mode> {
         Mode::ALL.into_iter().filter(move |mode| self.has_mode(*mode))
     }
 
-    /// The fields whose Boolean is true.
+    /// Returns the fields whose Boolean is true.
     pub fn fields(self) -> impl Iterator<Item = Field> {
         Field::BLACK_BOXES.into_iter().filter(move |field| self.has(field))
     }
 
-    /// What is true of either.
+    /// Returns the union.
     pub fn or(self, other: Open) -> Open {
         Open(self.0 | other.0)
     }
 
-    /// What is true of this, and not of `other`.
+    /// Returns the Booleans that are true here and false in `other`.
     pub fn but(self, other: Open) -> Open {
         Open(self.0 & !other.0)
     }
 
-    /// The seven Booleans as bits, in the order of [`Field::BLACK_BOXES`].
+    /// Returns the seven Booleans as bits, in the order of [`Field::BLACK_BOXES`].
     pub fn bits(self) -> u8 {
         self.0
     }
@@ -149,8 +149,8 @@ impl fmt::Debug for Open {
     }
 }
 
-/// What a client knows of how *others* have a file open: where it holds `OtherRead`, what their
-/// values come to, and nothing of any one of them.
+/// A client's knowledge of the handles of *others*: the aggregate of their values where it holds
+/// `OtherRead`, and nothing of any single client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Others {
     known: Open,
@@ -158,12 +158,12 @@ pub struct Others {
 }
 
 impl Others {
-    /// What the others' values of the black box come to, if that is known.
+    /// Returns the aggregate of the others' values of the black box, if it is known.
     pub fn get(self, field: &Field) -> Option<bool> {
         self.known.has(field).then(|| self.open.has(field))
     }
 
-    /// Learns it, or forgets it.
+    /// Sets the aggregate, or forgets it.
     pub fn set(&mut self, field: &Field, value: Option<bool>) {
         self.known.set(field, value.is_some());
         self.open.set(field, value == Some(true));

@@ -1,4 +1,4 @@
-//! Requests that wait (Farsite §7.2.1).
+//! Waiting requests (Farsite §7.2.1).
 
 use crate::{Field, Flushes, Kind, Lease, Recalls, SessionId};
 use ident::FileId;
@@ -6,61 +6,63 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Leases that one request may want. An operation rests on some twenty fields of up to five files;
-/// the rest is room for the pages of a listing. A request costs a few hundred bytes for each.
+/// The most leases that one request may want. An operation rests on some twenty fields of up to
+/// five files; the rest is room for the pages of a listing. A request costs a few hundred bytes for
+/// each lease.
 pub const WANTS_MAX: usize = 256;
 
-/// Requests of one session that may wait at a time: more than a kernel has under way on one mount.
+/// The most requests of one session that may wait at a time. A kernel has fewer under way on one
+/// mount.
 pub const REQUESTS_MAX: usize = 4096;
 
 /// A request's place in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Arrival(pub u64);
 
-/// What a request is about.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestKind {
-    /// The leases, for the client to act under: all of them at once, or none.
+    /// Leases for the client to act under: all of them at once, or none.
     Lease,
-    /// The same, for the server to act under. What the client itself holds may be in its way.
+    /// Leases for the server to act under. The client's own leases may be in the way, too.
     Ship,
-    /// The values as they are now. It waits for flushes, not for leases: nobody is before it, and
-    /// it is in nobody's way.
+    /// The values as they are now. A report waits for flushes, not for leases. No request is before
+    /// it, and it is in the way of none.
     Report,
 }
 
-/// A request, whole.
+/// A request in full.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Whose.
+    /// The asker.
     pub session: SessionId,
-    /// The session's name for it.
+    /// The session's number for the request.
     pub number: u64,
-    /// Everything that it needs at one time.
+    /// All leases that it needs at one time.
     pub wants: Vec<Lease>,
-    /// What it needs it for.
+    /// Its purpose.
     pub what: RequestKind,
 }
 
-/// All requests that wait, and what was asked of holders for them.
+/// All waiting requests, and the recalls and flushes sent to holders for them.
 ///
-/// A request holds nothing while it waits, what is in its way is recalled whoever holds it, and
-/// holders let go whatever they wait for themselves. So requests wait for one another in the order
-/// of arrival only: nothing waits in a circle, the first is never overtaken on any of its fields,
-/// and each is the first one day.
+/// A request holds nothing while it waits. Leases in its way are recalled from any holder, and
+/// holders release them even while they wait themselves. So requests wait for one another in the
+/// order of arrival only. No circle of waits exists. The first request is never overtaken on any of
+/// its fields, and each request becomes the first one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Saved", into = "Saved")]
 pub struct Queue {
     /// The latest place given.
     last: u64,
     requests: BTreeMap<Arrival, Request>,
-    /// Who wants leases on what: worked out from `requests`.
+    /// The requests that want each field, derived from `requests`.
     wanted: BTreeMap<FileId, BTreeMap<Field, BTreeMap<Arrival, Wanted>>>,
-    /// By session, likewise.
+    /// The requests of each session, likewise.
     sessions: BTreeMap<SessionId, BTreeSet<Arrival>>,
-    /// Recalls on the way.
+    /// Recalls under way.
     pub recalls: Recalls,
-    /// Flushes on the way.
+    /// Flushes under way.
     pub flushes: Flushes,
 }
 
@@ -70,7 +72,7 @@ struct Wanted {
     kind: Kind,
 }
 
-/// What is not worked out from the rest.
+/// The parts that are not derived from others.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     last: u64,
@@ -98,19 +100,20 @@ impl From<Saved> for Queue {
 }
 
 impl Queue {
-    /// Takes the request in, behind all others.
+    /// Adds the request behind all others.
     pub fn push(&mut self, request: Request) -> Arrival {
         self.last += 1;
         self.insert(Arrival(self.last), request);
         Arrival(self.last)
     }
 
-    /// The request at this place.
+    /// Returns the request at this place.
     pub fn get(&self, arrival: Arrival) -> Option<&Request> {
         self.requests.get(&arrival)
     }
 
-    /// Deciding again showed that the request needs this instead, and for what. It keeps its place.
+    /// Replaces the wants and the purpose of a request after it was decided again. It keeps its
+    /// place.
     pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: RequestKind) {
         if let Some(mut request) = self.take(arrival) {
             (request.wants, request.what) = (wants, what);
@@ -118,16 +121,16 @@ impl Queue {
         }
     }
 
-    /// The request is done, or nobody waits for it any more.
+    /// Removes a request that is done, or that no client waits for any more.
     pub fn remove(&mut self, arrival: Arrival) -> Option<Request> {
         self.flushes.forget(arrival);
         self.take(arrival)
     }
 
-    /// Whether another session that came earlier waits for what goes ill with any of this request's
-    /// wants: first come, first served. Of its own session's requests those are before it that the
-    /// server does: given what they need, the session would let go of that for them, and ask again,
-    /// for ever.
+    /// Returns whether an earlier request of another session conflicts with a want of this one:
+    /// first come, first served. An earlier request of the same session blocks it, too, if the
+    /// server does that one (`RequestKind::Ship`). Otherwise the session would be granted what that
+    /// one needs, release it for that one, and ask again for ever.
     pub fn blocked_by_earlier(&self, arrival: Arrival) -> bool {
         self.requests.get(&arrival).filter(|request| request.what != RequestKind::Report).is_some_and(
             |request| {
@@ -144,31 +147,31 @@ impl Queue {
         )
     }
 
-    /// Whether another session waits for what goes ill with `lease`: if so, `session` should not be
-    /// given it without need.
+    /// Returns whether another session waits for a lease that conflicts with `lease`. If so,
+    /// `session` should not get it without need.
     pub fn is_wanted_by_others(&self, session: SessionId, lease: &Lease) -> bool {
         self.conflicts(lease).any(|(_, it)| it.session != session)
     }
 
-    /// Who waits for leases on anything of `file`, in the order of arrival: to be tried again when
-    /// something of it was let go, and when one of them is done.
+    /// Returns the requests for leases on `file`, in the order of arrival. They are tried again
+    /// when a lease on the file is released, and when one of them is done.
     pub fn waiting_on(&self, file: &FileId) -> BTreeSet<Arrival> {
         let fields = self.wanted.get(file);
         fields.into_iter().flat_map(BTreeMap::values).flat_map(|wanted| wanted.keys().copied()).collect()
     }
 
-    /// The requests of `session`, in the order of arrival.
+    /// Returns the requests of `session`, in the order of arrival.
     pub fn of_session(&self, session: SessionId) -> impl ExactSizeIterator<Item = Arrival> + '_ {
         self.sessions.get(&session).unwrap_or(const { &BTreeSet::new() }).iter().copied()
     }
 
-    /// All requests, in the order of arrival.
+    /// Returns all requests, in the order of arrival.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Arrival, &Request)> {
         self.requests.iter().map(|(arrival, request)| (*arrival, request))
     }
 
-    /// `session` is over: its requests go, and its answers are waited for no more. Gives those to
-    /// be tried again, in the order of arrival.
+    /// Removes the requests of `session`, which is over, and forgets the answers that it owes.
+    /// Returns the requests to be tried again, in the order of arrival.
     pub fn end(&mut self, session: SessionId) -> BTreeSet<Arrival> {
         let mut files = self.recalls.end(session);
         let its: Vec<Arrival> = self.of_session(session).collect();
@@ -219,8 +222,8 @@ impl Queue {
         Some(request)
     }
 
-    /// All waiting wants that `lease` could not be held beside. On a black-box field that depends
-    /// on what those before will come to, so nothing is granted there past the first.
+    /// Returns all waiting wants that conflict with `lease`. On a black-box field the result of
+    /// earlier requests decides that, so nothing is granted there past the first.
     fn conflicts(&self, lease: &Lease) -> impl Iterator<Item = (Arrival, Wanted)> {
         let (kind, in_line) = (lease.kind, lease.field.is_black_box());
         let fields =
@@ -232,8 +235,8 @@ impl Queue {
     }
 }
 
-/// The entries whose fields overlap `field`. In the order of fields all labels stand together,
-/// right before all of them at once.
+/// Returns the entries whose fields overlap `field`. In the order of fields all labels stand
+/// together, right before the field of all labels.
 fn overlapping<'a, T>(
     fields: &'a BTreeMap<Field, T>,
     field: &Field,

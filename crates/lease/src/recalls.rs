@@ -5,28 +5,29 @@ use ident::FileId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who was told to let go of what and has not answered: so that nobody is told twice, and a new
-/// leader knows what to say once more.
+/// The recalls that were sent and not answered. No recall is sent twice, and a new leader knows
+/// which ones to send once more.
 ///
-/// A recall is answered by a release of the same field down to what may be kept, even of what is no
-/// longer held: what is owed an answer is the only thing that may be let go without being held.
+/// A release of the same field, down to what the recall lets the holder keep, answers it. That
+/// holds even if the lease is no longer held. Only a lease with an unanswered recall may be
+/// released without being held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recalls(BTreeMap<FileId, BTreeMap<(SessionId, Field), Recall>>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Recall {
-    /// What the holder may keep.
+    /// The kind that the holder may keep.
     keep: Option<Kind>,
-    /// When it was first told.
+    /// When the recall was first sent.
     since: Time,
-    /// From when on it has had the chance to answer: then, or when the latest leader began.
+    /// Since when the holder could answer: `since`, or the start of the latest leader.
     told: Time,
 }
 
 impl Recalls {
-    /// Notes that `session` has to let go of `field` down to `keep`, and gives what it is to be
-    /// told; nothing if it was told already. Who was told to let go down to something else before
-    /// is told to let go of both.
+    /// Notes that `session` has to release `field` down to `keep`, and returns the recall to send.
+    /// Returns None if that recall was sent already. If `session` has an open recall of this field
+    /// with another `keep`, the new recall combines both.
     pub fn recall(
         &mut self,
         now: Time,
@@ -53,8 +54,8 @@ impl Recalls {
         Some(Released { file: file.clone(), field: field.clone(), keep })
     }
 
-    /// `session` has let go of `field` down to `keep`. If that answers a recall: since when it had
-    /// been told.
+    /// Notes that `session` released `field` down to `keep`. If that answers a recall, returns the
+    /// time when it was first sent.
     pub fn let_go(
         &mut self,
         session: SessionId,
@@ -71,14 +72,14 @@ impl Recalls {
         since
     }
 
-    /// Whether `session` owes an answer to a recall of `field`.
+    /// Returns whether `session` owes an answer to a recall of `field`.
     pub fn is_owed(&self, session: SessionId, file: &FileId, field: &Field) -> bool {
         self.0.get(file).is_some_and(|of_file| of_file.contains_key(&(session, field.clone())))
     }
 
-    /// `session` is granted `kind` on the black box `field`, one of whose two leases may be
-    /// recalled meanwhile: this one is not, any more. (Of a shared value the answer that is owed
-    /// takes back what is granted before it comes.)
+    /// Notes that `session` is granted `kind` on the black box `field`. One of its two leases may
+    /// be under recall meanwhile; the recall no longer includes the granted one. (For a shared
+    /// value, the owed answer releases also what is granted before the answer comes.)
     pub fn granted(&mut self, session: SessionId, file: &FileId, field: &Field, kind: Kind) {
         let of_file = self.0.get_mut(file).filter(|_| field.is_black_box());
         if let Some(recall) = of_file.and_then(|of_file| of_file.get_mut(&(session, field.clone()))) {
@@ -86,13 +87,13 @@ impl Recalls {
         }
     }
 
-    /// `file` is no more.
+    /// Forgets `file`, which is deleted.
     pub fn forget(&mut self, file: &FileId) {
         self.0.remove(file);
     }
 
-    /// `session` is over. Gives the files that something of its was recalled on: who waits for them
-    /// can be tried again.
+    /// Forgets `session`, which is over. Returns the files of its recalls, so that the requests
+    /// waiting for them are tried again.
     pub fn end(&mut self, session: SessionId) -> Vec<FileId> {
         let mut files = Vec::new();
         self.0.retain(|file, of_file| {
@@ -106,15 +107,14 @@ impl Recalls {
         files
     }
 
-    /// What each session has been told and not answered, in the order of files.
+    /// Returns the unanswered recalls with their sessions, in the order of files.
     pub fn unanswered(&self) -> impl Iterator<Item = (SessionId, Released)> + '_ {
         self.open().map(|(file, (session, field), recall)| {
             (*session, Released { file: file.clone(), field: field.clone(), keep: recall.keep })
         })
     }
 
-    /// What was recalled of `file` and not answered: from whom, of which field, what may be kept,
-    /// and since when.
+    /// Returns the unanswered recalls of `file`: session, field, what may be kept, and since when.
     pub fn unanswered_of(
         &self,
         file: &FileId,
@@ -123,7 +123,7 @@ impl Recalls {
         of_file.map(|((session, field), recall)| (*session, field, recall.keep, recall.since))
     }
 
-    /// Since when each session has owed an answer.
+    /// Returns since when each session has owed an answer.
     pub fn owed_since(&self) -> BTreeMap<SessionId, Time> {
         let mut owed = BTreeMap::new();
         for (_, (session, _), recall) in self.open() {
@@ -133,13 +133,13 @@ impl Recalls {
         owed
     }
 
-    /// A leader begins, and tells everybody again: what nobody could hear before counts for
-    /// nothing.
+    /// Notes that a new leader sends all recalls again. The time before counts for nothing, since
+    /// holders may have heard no recall.
     pub fn tell_again(&mut self, now: Time) {
         self.0.values_mut().flat_map(BTreeMap::values_mut).for_each(|recall| recall.told = now);
     }
 
-    /// Who owes answers, and since when it has had the chance to give each.
+    /// Returns each session that owes an answer, and since when it could give that answer.
     pub fn owed(&self) -> impl Iterator<Item = (SessionId, Time)> + '_ {
         self.open().map(|(_, (session, _), recall)| (*session, recall.told))
     }

@@ -53,9 +53,7 @@ fn policy(text: &str) -> Result<Spread, NoPolicy> {
 /// A policy cannot be set or told.
 #[derive(Debug, thiserror::Error)]
 enum PolicyError {
-    #[error(
-        "{0}: no file system of leasehold, or one with machines that have an older program: see leasehold status"
-    )]
+    #[error("{0}: no file system of leasehold")]
     Elsewhere(PathBuf),
     #[error("{0}: only the owner may say how it is kept")]
     NotOwner(PathBuf),

@@ -109,13 +109,11 @@ fn text(status: &StatusReport) -> String {
 }
 
 fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
-    if let Some(versions) = &server.version_in_use {
-        let told = versions.to_string();
-        told.lines().for_each(|told| match told.strip_prefix("version") {
-            Some(rest) => line("version", rest.trim_start().to_owned()),
-            None => line("", told.trim_start().to_owned()),
-        });
-    }
+    let versions = server.version_in_use.to_string();
+    versions.lines().for_each(|told| match told.strip_prefix("version") {
+        Some(rest) => line("version", rest.trim_start().to_owned()),
+        None => line("", told.trim_start().to_owned()),
+    });
     line("files", server.files.to_string());
     line("space", format!("{} free of {}", size(server.space_free), size(server.space_total)));
     line("content", format!("{} shares, {}", server.shares, size(server.share_bytes)));

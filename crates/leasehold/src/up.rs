@@ -71,10 +71,8 @@ pub struct Up {
     /// Hours from one backup to the next.
     #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = arguments::hours, requires = "backup")]
     backup_every: f64,
-    /// Work as a leasehold whose newest version is N, and keep the cluster at that version: an
-    /// older program can then be installed again.
-    #[arg(long, value_name = "N", value_parser = version)]
-    hold_version: Option<Version>,
+    #[command(flatten)]
+    knows: Knows,
     /// Go on though this server's state is older than what it had acknowledged, or than what the
     /// other servers know: its disk was put back from a copy, and there is nothing better. All
     /// sessions of an only server end, and what was acknowledged since is not there.
@@ -103,6 +101,29 @@ struct Place {
     detached: bool,
 }
 
+/// Which versions it knows.
+#[derive(Debug, Args)]
+struct Knows {
+    /// Work as a leasehold whose newest version is N, and keep the cluster at that version: an
+    /// older program can then be installed again.
+    #[arg(long, value_name = "N", value_parser = version)]
+    hold_version: Option<Version>,
+    /// Know the next version, too, which has nothing new in it yet. For tests of upgrades: no
+    /// leasehold that is released can open what has gone over to it.
+    #[arg(long, hide = true)]
+    next_version: bool,
+}
+
+impl Knows {
+    fn versions(&self) -> Versions {
+        let known = if self.next_version { Versions::WITH_NEXT } else { Versions::KNOWN };
+        if self.next_version {
+            tracing::warn!(%known, "--next-version is for tests: no other leasehold can open what goes over to it");
+        }
+        self.hold_version.map_or(known, |newest| known.held_to(newest))
+    }
+}
+
 /// When leases of keys' accounts expire.
 fn expiry(text: &str) -> Result<Expiry, String> {
     match text.split_once('=') {
@@ -118,10 +139,6 @@ fn version(text: &str) -> Result<Version, String> {
     let known = Versions::KNOWN;
     let version = text.parse().map(Version).map_err(|_| "not a number".to_owned())?;
     if known.know(version) { Ok(version) } else { Err(format!("this leasehold knows {known}")) }
-}
-
-fn knows(held_to: Option<Version>) -> Versions {
-    held_to.map_or(Versions::KNOWN, Versions::held_to)
 }
 
 /// See the command's help.
@@ -151,9 +168,8 @@ pub struct Mount {
     /// leasehold up.
     #[arg(long, value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     at: Vec<String>,
-    /// Work as a leasehold whose newest version is N: see leasehold up.
-    #[arg(long, value_name = "N", value_parser = version)]
-    hold_version: Option<Version>,
+    #[command(flatten)]
+    knows: Knows,
     #[command(flatten)]
     place: Place,
 }
@@ -173,7 +189,7 @@ impl Up {
             },
             listen: listen(self.listen),
             at: self.at,
-            knows: knows(self.hold_version),
+            knows: self.knows.versions(),
             shares: ShareSettings { content: self.content, expiry: self.expire_leases },
             accepts_older: self.accept_older_state,
             ..MachineSettings::default()
@@ -214,7 +230,7 @@ impl Mount {
             }
             None => {}
         }
-        let (at, knows) = (self.at, knows(self.hold_version));
+        let (at, knows) = (self.at, self.knows.versions());
         let settings =
             MachineSettings { listen: listen(self.listen), at, knows, ..MachineSettings::default() };
         let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other };

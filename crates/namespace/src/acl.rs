@@ -1,16 +1,16 @@
 //! POSIX access control lists (POSIX.1e draft 17, as Linux has them).
 //!
 //! They are stored as the extended attributes [`ACCESS`] and [`DEFAULT`], in the kernel's own
-//! format, all little-endian: a version (u32, 2), then for each entry its tag (u16), permissions
-//! (u16) and user or group (u32, all ones where the tag needs none).
+//! format, all little-endian. A list is a version (u32, 2), then its entries. Each entry has a tag
+//! (u16), permissions (u16) and a user or group (u32, all ones where the tag needs none).
 
 use crate::{Attributes, Cred};
 use lease::Label;
 use smallvec::SmallVec;
 use std::sync::LazyLock;
 
-/// Name of the list that says who may access the file. Stored only if it says more than the mode's
-/// bits do.
+/// Name of the list that governs access to the file. It is stored only if it says more than the
+/// mode's bits do.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// Name of the list that new files in a directory begin with.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -54,7 +54,7 @@ struct Entry {
 }
 
 impl Acl {
-    /// Reads and checks. A list without any entry is how `setfacl` says "none".
+    /// Parses and checks a list. A list without entries is `setfacl`'s way to say "none".
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Acl>, NotAnAcl> {
         let (version, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(NotAnAcl)?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -68,7 +68,7 @@ impl Acl {
         if acl.is_valid() { Ok(Some(acl)) } else { Err(NotAnAcl) }
     }
 
-    /// The stored form.
+    /// Its stored form.
     pub(crate) fn emit(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + ENTRY_BYTES * self.0.len());
         bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -80,9 +80,9 @@ impl Acl {
         bytes
     }
 
-    /// Linux' `posix_acl_valid`.
+    /// Whether the list is valid: Linux' `posix_acl_valid`.
     fn is_valid(&self) -> bool {
-        // The least tag that may follow. Tags are numbered in the order in which they must stand.
+        // The least tag that may follow. Tags are numbered in their required order.
         let mut least = USER_OBJ;
         let mut named = false;
         for entry in &self.0 {
@@ -134,8 +134,7 @@ impl Acl {
         false
     }
 
-    /// The nine permission bits that stand for it: those of the group are the mask's, if it has
-    /// one.
+    /// The nine permission bits of the list. Those of the group are the mask's, if there is a mask.
     pub(crate) fn mode_bits(&self) -> u16 {
         let perm = |tag| self.find(tag).map_or(0, |entry| entry.perm);
         let group = self.find(MASK).map_or_else(|| perm(GROUP_OBJ), |entry| entry.perm);
@@ -147,7 +146,7 @@ impl Acl {
         self.0.iter().any(|entry| matches!(entry.tag, USER | GROUP | MASK))
     }
 
-    /// What chmod does to it.
+    /// Changes the list as chmod does.
     pub(crate) fn set_mode_bits(&mut self, mode: u16) {
         let class = self.group_class();
         for entry in &mut self.0 {
@@ -160,9 +159,9 @@ impl Acl {
         }
     }
 
-    /// Makes a directory's default list the access list of a file created in it with `mode`, and
-    /// returns the mode that the file gets: each takes from the other what it does not grant
-    /// (POSIX.1e 23.3.4).
+    /// Makes a directory's default list the access list of a file created in it with `mode`.
+    /// Returns the mode of the file. As POSIX.1e 23.3.4 has it, each of the two loses what the
+    /// other does not grant.
     pub(crate) fn inherit(&mut self, mode: u16) -> u16 {
         let class = self.group_class();
         let mut granted = 0;
@@ -193,7 +192,7 @@ impl Entry {
     fn parse(bytes: &[u8; ENTRY_BYTES]) -> Entry {
         let [t0, t1, p0, p1, i0, i1, i2, i3] = *bytes;
         let tag = u16::from_le_bytes([t0, t1]);
-        // What stands in the id of an unnamed entry means nothing, so it is stored in one way only.
+        // The id of an unnamed entry has no meaning, so only one form of it is stored.
         let id = if matches!(tag, USER | GROUP) { u32::from_le_bytes([i0, i1, i2, i3]) } else { NO_ID };
         Entry { tag, perm: u16::from_le_bytes([p0, p1]), id }
     }

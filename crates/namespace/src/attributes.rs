@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 pub(crate) const SET_UID: u16 = 0o4000;
 pub(crate) const SET_GID: u16 = 0o2000;
-/// Execution by the group: what makes [`SET_GID`] mean anything on a file.
+/// Execution by the group. Without it [`SET_GID`] has no meaning on a file.
 pub(crate) const GROUP_EXECUTE: u16 = 0o010;
 
 /// A point in wall-clock time, in nanoseconds' resolution, as POSIX counts it.
@@ -21,7 +21,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The next representable instant: what a touch adds at least, so that two touches differ.
+    /// The next representable instant. A touch adds at least this much, so that two touches differ.
     pub fn next(self) -> Timestamp {
         if self.nanos >= 999_999_999 {
             Timestamp { secs: self.secs.saturating_add(1), nanos: 0 }
@@ -30,14 +30,14 @@ impl Timestamp {
         }
     }
 
-    /// When something changes at `time` that changed last at this: later in any case, though the
-    /// clock of who changes it may be behind.
+    /// The time of a change at `time` after an earlier one at `self`. The result is later in any
+    /// case, even if the clock of the changing machine is behind.
     pub fn moved(self, time: Timestamp) -> Timestamp {
         time.max(self.next())
     }
 }
 
-/// What a file is; never changes.
+/// The kind of a file, which never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FileKind {
     /// A file with children.
@@ -59,7 +59,7 @@ pub enum FileKind {
 /// [`lease::Field::Attributes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// What it is.
+    /// The kind of the file.
     pub kind: FileKind,
     /// Permission bits with set-uid, set-gid and sticky: the low 12 bits.
     pub mode: u16,
@@ -73,7 +73,7 @@ pub struct Attributes {
     pub ino: u64,
     /// Device number of a device file.
     pub rdev: u32,
-    /// When attributes last changed; shown is the latest of this, [`ContentHead::ctime`] and
+    /// When attributes last changed. Stat shows the latest of this, [`ContentHead::ctime`] and
     /// [`Times::ctime`].
     pub ctime: Timestamp,
     /// When the file was made.
@@ -83,9 +83,11 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// The mode that a chown by `cred` leaves, whether or not the owner really changes (Linux since 2.2.13):
-    /// no program runs as its new owner by its old owner's wish. Set-gid without execution by the
-    /// group is no program (that once meant mandatory locking), and stays for members (Linux'
+    /// The mode after a chown by `cred`.
+    ///
+    /// The owner need not really change (Linux since 2.2.13). The old owner must not make a program
+    /// run as the new owner. A set-gid file without execution by the group is no program (the
+    /// combination once meant mandatory locking). For members of the group it keeps the bit (Linux'
     /// `setattr_should_drop_sgid`).
     pub fn mode_after_chown(&self, cred: &Cred) -> u16 {
         let no_program = self.mode & GROUP_EXECUTE == 0;
@@ -93,15 +95,15 @@ impl Attributes {
         self.mode & !(SET_UID | SET_GID) | self.mode & kept
     }
 
-    /// The mode that a write or a truncation by `cred` leaves: what is in a program then is
-    /// somebody else's.
+    /// The mode after a write or a truncation by `cred`: the writer's content must not run with the
+    /// owner's rights.
     pub fn mode_after_write(&self, cred: &Cred) -> u16 {
         let keeps = self.kind != FileKind::Regular || cred.has(Capability::Fsetid);
         if keeps { self.mode } else { self.mode_after_chown(cred) }
     }
 }
 
-/// The head of [`lease::Field::Content`]; the extents stand in rows of their own.
+/// The head of [`lease::Field::Content`]. The extents are in rows of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentHead {
     /// Length in bytes.
@@ -110,44 +112,44 @@ pub struct ContentHead {
     pub mtime: Timestamp,
     /// When anything of this field last changed.
     pub ctime: Timestamp,
-    /// Counts publications; the next one must say this plus one.
+    /// The number of publications. The next one must carry this plus one.
     pub version: u64,
     /// Bytes that extents or inline content occupy (holes do not).
     pub occupied: u64,
-    /// The key of the file's own that seals its extents; absent until it first has one.
+    /// The file's own key, which seals its extents. Absent until the first sealing.
     pub key: Option<[u8; 32]>,
 }
 
-/// [`lease::Field::Times`] of a directory: moved forward by everyone who changes an entry.
+/// [`lease::Field::Times`] of a directory. Each change of an entry moves them forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     /// When an entry last changed.
     pub mtime: Timestamp,
     /// The same, but not settable.
     pub ctime: Timestamp,
-    /// Raised by each explicit utimes. A touch need not name it: explicit times want the field in
+    /// The number of explicit utimes. A touch need not name it. Explicit times need the lease to
     /// write, so every touch decided under a lease stands before them in its client's log.
     pub generation: u64,
 }
 
 impl Times {
-    /// A touch at `time`: both times become max(`time`, stored + 1 ns).
+    /// The times after a touch at `time`: both become max(`time`, stored + 1 ns).
     pub fn touched(self, time: Timestamp) -> Times {
         Times { mtime: self.mtime.moved(time), ctime: self.ctime.moved(time), ..self }
     }
 }
 
-/// What a label is bound to.
+/// The binding of a label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The file.
     pub file: FileId,
-    /// Its kind, so that reading a directory needs no attributes.
+    /// Its kind. So a listing needs no attributes.
     pub kind: FileKind,
     /// Its inode number, for the same reason.
     pub ino: u64,
-    /// Place in the directory's order: given when linked, below 2^63, at least 1, never reused in
-    /// this directory.
+    /// Its place in the directory's order. It is assigned when the file is linked, at least 1,
+    /// smaller than 2^63, and never reused in this directory.
     pub position: u64,
 }
 
@@ -160,47 +162,47 @@ pub struct Link {
     pub label: Label,
 }
 
-/// Deletion is pending: the file loses this link, and goes with it if that is its last, when nobody
-/// has it open any more (BlackBox §3.3).
+/// A pending deletion. The file loses this link when no handle is open any more, and dies if the
+/// link is its last (BlackBox §3.3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disposition {
-    /// The link that it was opened by.
+    /// The link by which the file was opened.
     pub link: Link,
-    /// When that was decided.
+    /// When the deletion was decided.
     pub since: Timestamp,
 }
 
-/// [`lease::Field::Parent`]: a directory has exactly one, the root none, a data file as many as links.
+/// The links of a file: [`lease::Field::Parent`]. A directory has exactly one, the root none, a
+/// data file as many as it has labels.
 pub type Links = SmallVec<[Link; 1]>;
 
-/// Who asks, as the machine asserts it: all that a decision may depend on.
+/// The user, as the machine asserts it: all of the user that a decision may depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cred {
-    /// User; 0 has every capability. A root without some is refused by the kernel, which checks
-    /// first.
+    /// User. Number 0 has every capability. The kernel, which checks first, refuses a root without
+    /// some of them.
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
-    /// Supplementary groups, as far as the decision needs them (a front door adds them only after a
-    /// refusal).
+    /// Supplementary groups, as far as the decision needs them. (A front door adds them only after
+    /// a refusal.)
     pub groups: SmallVec<[u32; 2]>,
-    /// What a user who is not root may all the same; likewise.
+    /// Capabilities of a user who is not root, as far as the decision needs them.
     pub capabilities: Capabilities,
 }
 
 impl Cred {
-    /// Whether `gid` is among the asker's groups.
+    /// Whether `gid` is among the user's groups.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Whether the asker has a capability.
+    /// Whether the user has a capability.
     pub fn has(&self, capability: Capability) -> bool {
         self.uid == 0 || self.capabilities.has(capability)
     }
 
-    /// Whether a set-gid bit for `gid` is the asker's to set and to keep (Linux'
-    /// `in_group_or_capable`).
+    /// Whether the user may set and keep a set-gid bit for `gid` (Linux' `in_group_or_capable`).
     pub fn may_set_gid(&self, gid: u32) -> bool {
         self.in_group(gid) || self.has(Capability::Fsetid)
     }

@@ -1,19 +1,19 @@
-//! What a label is leased as.
+//! The fold of a label, by which it is leased.
 
 use lease::{LABEL_BYTES_MAX, Label};
 use smallvec::SmallVec;
 
 /// The label that the lease on `label` names: simple case folding (Unicode 16.0.0, statuses C and
-/// S) of valid UTF-8, the label itself otherwise. Lookups that ignore case and exact ones so lease
-/// the same thing.
+/// S) of valid UTF-8, and the label itself otherwise. So exact lookups and lookups that ignore case
+/// lease the same thing.
 ///
-/// Folding can lengthen: U+023A has 2 bytes, its fold 3. A label whose fold would be no label any
-/// more, having more than 255 bytes, is its own fold. That depends on the label alone, and makes
-/// nothing equal that is not: folding is idempotent, so a label that folding changes is not the
-/// fold of any other. It only means that such a label is found by its exact case.
+/// Folding can lengthen a label: U+023A has 2 bytes, its fold 3. If the fold would have more than
+/// 255 bytes, the label is its own fold. That depends on the label alone, and makes no two
+/// different labels equal. Folding is idempotent, so a label that folding changes is not the fold
+/// of any other. Such a label is only found by its exact case.
 ///
-/// Pinned: the table is part of the rules ([`crate::Rules`]), since a lease recorded under one fold
-/// must be found under it.
+/// Pinned: another table is another version of the cluster ([`crate::decide()`]), since a lease
+/// recorded under one fold must be found under it.
 pub fn fold(label: &Label) -> Label {
     let bytes = label.as_bytes();
     if bytes.is_ascii() {
@@ -80,11 +80,11 @@ mod tests {
         assert_eq!(folded(&fits), "\u{2c65}".repeat(85));
     }
 
-    /// The pin: another table is another version of the rules.
+    /// The pin.
     #[test]
     fn the_table_is_that_of_unicode_16() {
         assert_eq!(unicode_case_mapping::UNICODE_VERSION, (16, 0, 0));
-        // FNV-1a over every character that folds and what it folds to.
+        // FNV-1a over every character that folds, with its fold.
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let mut count = 0;
         for c in '\u{1}'..=char::MAX {

@@ -10,7 +10,6 @@ mod fold;
 mod knowledge;
 mod locks;
 mod operation;
-mod rules;
 mod share;
 mod traced;
 mod verdict;
@@ -34,7 +33,6 @@ pub use operation::{
     AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, Whiteout,
     XattrMode,
 };
-pub use rules::Rules;
 pub use share::{NoPolicy, ShareId, Spread};
 pub use traced::Traced;
 pub use verdict::{Answer, Effect, Effects, Error, Stat, Verdict};

@@ -1,28 +1,28 @@
-//! Locks of byte ranges: POSIX' (`fcntl`) and BSD's (`flock`), in tables that have one form for
-//! each thing they can say.
+//! Locks of byte ranges: POSIX' (`fcntl`) and BSD's (`flock`). Equal sets of locks have equal
+//! tables.
 //!
-//! The server's table names each lock's session. A machine is shown its own owners, and all other
-//! machines as one: that a range is locked elsewhere and how is what `fcntl(F_GETLK)` needs, and by
-//! whom is nobody's business (Farsite §6: a lease conveys knowledge, and no more of it than was
+//! The server's table names each lock's session. A machine sees its own owners, and all other
+//! machines as one. `fcntl(F_GETLK)` needs to know that a range is locked elsewhere, and how. It
+//! does not need the holder (Farsite §6: a lease conveys knowledge, and no more of it than was
 //! asked for).
 
 use serde::{Deserialize, Serialize};
 
-/// Locks of one file, at most: its record is read and written whole. What is beyond that is refused
-/// with [`crate::Error::TooManyLocks`].
+/// Locks of one file, at most. Its record is read and written whole. Further locks are refused with
+/// [`crate::Error::TooManyLocks`].
 pub const LOCKS_MAX: usize = 4096;
 
-/// The two sorts of locks, which know nothing of each other (Linux, flock(2): "flock() and fcntl()
-/// locks do not interact").
+/// The two sorts of locks, which do not interact (Linux, flock(2): "flock() and fcntl() locks do
+/// not interact").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockSpace {
-    /// By ranges; a process owns them, or an open file (F_OFD_SETLK).
+    /// Locks of ranges. A process owns them, or an open file (F_OFD_SETLK).
     Posix,
-    /// Of whole files; an open file owns them.
+    /// Locks of whole files. An open file owns them.
     Flock,
 }
 
-/// What a lock keeps others from.
+/// The kind of a lock, by what it keeps others from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockKind {
     /// From locking to write (F_RDLCK, LOCK_SH).
@@ -36,7 +36,7 @@ pub enum LockKind {
 pub struct LockRange {
     /// The first byte.
     pub first: u64,
-    /// The last, itself included.
+    /// The last byte, which is included.
     pub last: u64,
 }
 
@@ -44,7 +44,7 @@ impl LockRange {
     /// The whole file, whatever its size.
     pub const WHOLE: LockRange = LockRange { first: 0, last: u64::MAX };
 
-    /// Whether there is a byte in it.
+    /// Whether the range has a byte.
     pub fn makes_sense(self) -> bool {
         self.first <= self.last
     }
@@ -57,7 +57,7 @@ impl LockRange {
         self.first <= other.first && other.last <= self.last
     }
 
-    /// Whether the two are one range together.
+    /// Whether the two ranges together are one range.
     fn touches(self, other: LockRange) -> bool {
         let follows = |a: LockRange, b: LockRange| a.last.checked_add(1) == Some(b.first);
         self.overlaps(other) || follows(self, other) || follows(other, self)
@@ -67,7 +67,7 @@ impl LockRange {
         LockRange { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// What is left of it without `other`.
+    /// The rest of the range without `other`.
     fn but(self, other: LockRange) -> impl Iterator<Item = LockRange> {
         let before = other.first.checked_sub(1).map(|last| LockRange { last: last.min(self.last), ..self });
         let after = other.last.checked_add(1).map(|first| LockRange { first: first.max(self.first), ..self });
@@ -75,43 +75,43 @@ impl LockRange {
     }
 }
 
-/// A lock. Who holds it is said by table: see the module.
+/// A lock. The kind of table determines the type of its holder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lock<H> {
-    /// Of which sort.
+    /// The sort of lock.
     pub space: LockSpace,
-    /// Whose.
+    /// The holder.
     pub holder: H,
-    /// What is locked.
+    /// The locked range.
     pub range: LockRange,
-    /// How.
+    /// The kind of lock.
     pub kind: LockKind,
-    /// The process that asked for it, as its own machine counts processes.
+    /// The process that asked for it, numbered as on its own machine.
     pub pid: u32,
 }
 
-/// A change of what one owner has locked.
+/// A change of one owner's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockChange {
-    /// Whose: a number that means something on the machine that asks.
+    /// The owner, by a number of the asking machine.
     pub owner: u64,
     /// The process that asks.
     pub pid: u32,
-    /// Of which sort.
+    /// The sort of lock.
     pub space: LockSpace,
-    /// What is to be locked, or unlocked.
+    /// The range to lock or unlock.
     pub range: LockRange,
-    /// How it is to be locked from now on; nothing unlocks.
+    /// The new kind of lock, or `None` to unlock.
     pub kind: Option<LockKind>,
 }
 
-/// All locks of a file, by holders `H`: sorted, of one holder without overlap, and in as few pieces
-/// as they can be said in.
+/// All locks of a file, by holders `H`. The table is sorted, without overlap between locks of one
+/// holder, and has as few pieces as possible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Lock<H>>", bound(deserialize = "H: Ord + Deserialize<'de>"))]
 pub struct LockTable<H>(Vec<Lock<H>>);
 
-/// A table as its one form has it not, or one in which two holders have what only one can have.
+/// A table that is not in its one form, or that has conflicting locks of two holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("locks not in their one form, or in conflict")]
 pub struct NotATable;
@@ -143,7 +143,7 @@ impl<H: Ord> LockTable<H> {
         self.0.is_empty()
     }
 
-    /// How many pieces are locked.
+    /// The number of locked pieces.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -153,13 +153,13 @@ impl<H: Ord> LockTable<H> {
         self.0.iter()
     }
 
-    /// What `holder` has locked, in order.
+    /// The locks of `holder`, in order.
     pub fn of(&self, space: LockSpace, holder: &H) -> &[Lock<H>] {
         let (from, to) = self.place(space, holder);
         self.0.get(from..to).unwrap_or_default()
     }
 
-    /// The first lock of somebody else that keeps `holder` from locking `range` so.
+    /// The first lock of another holder that keeps `holder` from locking `range` so.
     pub fn conflict(
         &self,
         space: LockSpace,
@@ -176,8 +176,8 @@ impl<H: Ord> LockTable<H> {
         self.0.iter().filter(conflicts).min_by_key(|lock| lock.range.first)
     }
 
-    /// Whether `holder` has all of `range` locked exactly so (or nothing of it locked): then
-    /// [`LockTable::set`] changes nothing.
+    /// Whether [`LockTable::set`] would change nothing: `holder` has all of `range` locked exactly
+    /// so, or nothing of it to unlock.
     pub fn has(&self, space: LockSpace, holder: &H, range: LockRange, kind: Option<LockKind>) -> bool {
         let its = self.of(space, holder);
         match kind {
@@ -186,8 +186,8 @@ impl<H: Ord> LockTable<H> {
         }
     }
 
-    /// `holder` has `range` locked so from now on, or not at all, whatever it had locked of it
-    /// before (POSIX fcntl: locks are split, merged, raised and lowered).
+    /// Gives `holder` this lock on `range`, or none, in place of its earlier locks there (POSIX
+    /// fcntl: locks are split, merged, raised and lowered).
     pub fn set(&mut self, space: LockSpace, holder: &H, range: LockRange, kind: Option<LockKind>, pid: u32)
     where
         H: Clone,
@@ -212,20 +212,20 @@ impl<H: Ord> LockTable<H> {
         self.0.splice(from..to, pieces);
     }
 
-    /// Only the locks of these holders stay.
+    /// Keeps only the locks of these holders.
     pub fn retain(&mut self, mut stays: impl FnMut(&H) -> bool) {
         self.0.retain(|lock| stays(&lock.holder));
     }
 
-    /// Where in the table the locks of `holder` stand, or would.
+    /// The place of the locks of `holder` in the table, even if there are none.
     fn place(&self, space: LockSpace, holder: &H) -> (usize, usize) {
         let from = self.0.partition_point(|lock| (lock.space, &lock.holder) < (space, holder));
         let to = self.0.partition_point(|lock| (lock.space, &lock.holder) <= (space, holder));
         (from, to)
     }
 
-    /// Whether two holders have what only one can have. Sorted by ranges, each lock need only be
-    /// compared with what reaches into it.
+    /// Whether two holders have conflicting locks. The locks are sorted by ranges, so each is only
+    /// compared with those that reach into it.
     fn conflicts_within(&self) -> bool {
         let mut sorted: Vec<&Lock<H>> = self.0.iter().collect();
         sorted.sort_unstable_by_key(|lock| (lock.space, lock.range));
@@ -243,7 +243,7 @@ impl<H: Ord> LockTable<H> {
 }
 
 impl<S: Ord + Clone> LockTable<(S, u64)> {
-    /// What `session` may know of it.
+    /// The part of the table that `session` may know.
     pub fn seen_by(&self, session: &S) -> Locks {
         let mut locks = Locks::default();
         for Lock { space, holder: (whose, owner), range, kind, pid } in &self.0 {
@@ -258,30 +258,30 @@ impl<S: Ord + Clone> LockTable<(S, u64)> {
         locks
     }
 
-    /// Carries out what `session` has decided.
+    /// Carries out a change that `session` has decided.
     pub fn change(&mut self, session: &S, change: &LockChange) {
         let LockChange { owner, pid, space, range, kind } = *change;
         self.set(space, &(session.clone(), owner), range, kind, pid);
     }
 }
 
-/// Who holds a lock, as a machine knows it.
+/// The holder of a lock, as a machine knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Holder {
     /// An owner on this machine.
     Here(u64),
-    /// Somebody on another.
+    /// An owner on another machine.
     Elsewhere,
 }
 
-/// A lock that is in somebody's way, as `fcntl(F_GETLK)` tells of it.
+/// A conflicting lock, as `fcntl(F_GETLK)` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
-    /// What is locked.
+    /// The locked range.
     pub range: LockRange,
-    /// How.
+    /// The kind of lock.
     pub kind: LockKind,
-    /// By which process, if it is one of this machine.
+    /// The process, if it is on this machine.
     pub pid: Option<u32>,
 }
 
@@ -289,8 +289,8 @@ pub struct Conflict {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locks {
     table: LockTable<Holder>,
-    /// How many locks of others do not show, as they are one with others' beside them: all count
-    /// towards [`LOCKS_MAX`].
+    /// The number of others' locks that do not show, because they are merged with adjacent ones of
+    /// others. All of them count towards [`LOCKS_MAX`].
     merged: u32,
 }
 
@@ -300,7 +300,7 @@ impl Locks {
         self.table.is_empty()
     }
 
-    /// How many locks the file has.
+    /// The number of the file's locks.
     pub fn len(&self) -> usize {
         self.table.len() + self.merged as usize
     }
@@ -310,7 +310,7 @@ impl Locks {
         !self.table.of(space, &Holder::Here(owner)).is_empty()
     }
 
-    /// Whether everything is already as the change has it.
+    /// Whether the change would have no effect.
     pub fn has(&self, change: &LockChange) -> bool {
         self.table.has(change.space, &Holder::Here(change.owner), change.range, change.kind)
     }
@@ -334,7 +334,7 @@ impl Locks {
         Some(Conflict { range: lock.range, kind: lock.kind, pid })
     }
 
-    /// The owners on this machine that the change has to wait for, and whether there are others.
+    /// The holders that the change has to wait for: owners on this machine, and all others as one.
     pub fn in_the_way(&self, change: &LockChange) -> impl Iterator<Item = Holder> + use<'_> {
         let LockChange { owner, space, range, kind, .. } = *change;
         let conflicts = move |lock: &&Lock<Holder>| {
@@ -348,9 +348,11 @@ impl Locks {
         self.table.iter().filter(conflicts).map(|lock| lock.holder)
     }
 
-    /// What this machine has changed since `before`, as changes that each may be decided after the
-    /// others: whoever has other locks now first loses all that it had, so on the way nothing is
-    /// locked that is not locked at either end, and there are never more locks than at one of them.
+    /// The changes of this machine since `before`, in an order in which each can be decided.
+    ///
+    /// An owner with other locks than before first loses all that it had. So in between nothing is
+    /// locked that is not locked at the beginning or the end. There are never more locks than at
+    /// one of these.
     pub fn changes_since(&self, before: &Locks) -> Vec<LockChange> {
         let owner = |lock: &Lock<Holder>| match lock.holder {
             Holder::Here(owner) => Some((lock.space, owner)),

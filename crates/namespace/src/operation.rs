@@ -1,7 +1,7 @@
-//! What users ask for, in the form in which clients log it and servers replay it.
+//! Users' operations, in the form in which clients log them and servers replay them.
 //!
-//! An operation holds everything that its decision needs beside knowledge: who asks, when, and the
-//! numbers drawn from the client's reservations. So deciding it again elsewhere can only give the
+//! An operation holds everything that its decision needs apart from knowledge: the user, the time,
+//! and the numbers from the client's reservations. So a second decision elsewhere can only give the
 //! same result.
 
 use crate::{Cred, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, ShareId, Timestamp};
@@ -11,39 +11,39 @@ use lease::{Label, Open};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
-/// What a create makes.
+/// The file that a create makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewFile {
     /// Its identifier: `FileId::for_child(parent, position, ino)`.
     pub file: FileId,
     /// Its inode number, from the session's block.
     pub ino: u64,
-    /// What it is.
+    /// The kind of the file.
     pub kind: FileKind,
-    /// Wanted permission bits.
+    /// The requested permission bits.
     pub mode: u16,
     /// Bits that `mode` loses unless the directory has a default ACL, which takes the umask's place
     /// (POSIX.1e).
     pub umask: u16,
-    /// For devices.
+    /// Device number, for devices.
     pub rdev: u32,
-    /// For symbolic links.
+    /// Target, for symbolic links.
     #[serde(with = "serde_bytes")]
     pub target: Vec<u8>,
 }
 
-/// The character device 0 that a rename leaves in the old place: with it an overlay says that
-/// nothing is there.
+/// The character device 0 that a rename leaves in the old place. An overlay reads it as "nothing is
+/// there".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Whiteout {
-    /// That of its identifier in the directory which it stands in, and its position there.
+    /// The integer of its identifier in its directory, and its position there.
     pub integer: u64,
     /// Its inode number, from the session's block.
     pub ino: u64,
 }
 
 impl Whiteout {
-    /// What is made in `dir`.
+    /// The new file, in `dir`.
     pub fn new_file(self, dir: &FileId) -> NewFile {
         let (file, kind) = (FileId::for_child(dir, self.integer, self.ino), FileKind::CharDevice);
         NewFile { file, ino: self.ino, kind, mode: 0, umask: 0, rdev: 0, target: Vec::new() }
@@ -53,7 +53,7 @@ impl Whiteout {
 /// How a rename treats the target label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameMode {
-    /// POSIX: replace what is there if kinds allow (the four-file case that Farsite §4.2 leaves
+    /// POSIX: replace the target if the kinds allow it (the four-file case that Farsite §4.2 leaves
     /// out).
     Replace,
     /// Windows, and RENAME_NOREPLACE: fail on an existing target.
@@ -71,7 +71,7 @@ pub enum SetTime {
     At(Timestamp),
 }
 
-/// Which attributes to set; `None` leaves one as it is.
+/// The attributes to set. `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttributeChange {
     /// The 12 permission bits.
@@ -84,13 +84,13 @@ pub struct AttributeChange {
     pub atime: Option<SetTime>,
     /// Modification time (of content, or of a directory's entries).
     pub mtime: Option<SetTime>,
-    /// It is a chown that names neither owner nor group. That costs set-id bits, too (Linux'
+    /// The chown names neither owner nor group. That clears set-id bits, too (Linux'
     /// `chown_common`).
     pub keeps_owner: bool,
 }
 
 impl AttributeChange {
-    /// Whether it is a chown.
+    /// Whether the change is a chown.
     pub fn chowns(&self) -> bool {
         self.uid.is_some() || self.gid.is_some() || self.keeps_owner
     }
@@ -99,44 +99,46 @@ impl AttributeChange {
 /// How setting an extended attribute treats an existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {
-    /// Either way.
+    /// Set it in either case.
     Set,
-    /// XATTR_CREATE.
+    /// Fail if it exists (XATTR_CREATE).
     Create,
-    /// XATTR_REPLACE.
+    /// Fail if it does not exist (XATTR_REPLACE).
     Replace,
 }
 
-/// A stored piece of content: bytes `offset..offset + length` of the file. `B` is what ciphertext
-/// is in that is here: bytes of a row, for who only wants to know where extents are.
+/// A stored piece of content: bytes `offset..offset + length` of the file.
+///
+/// `B` is the type of ciphertext that stands in the metadata. Code that only needs to know where
+/// extents are borrows it from a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent<B = Bytes> {
-    /// Place in the file, bytes.
+    /// Place in the file, in bytes.
     pub offset: u64,
-    /// How many bytes of the file it gives: at most what the piece holds from `skip` on.
+    /// Bytes of the file in it: at most the rest of the piece from `skip` on.
     pub length: u32,
-    /// Bytes of the opened piece to skip (what overwriting left of it need not begin at its
-    /// beginning).
+    /// Bytes to skip in the opened piece. Overwriting may have left a part that does not start at
+    /// its beginning.
     pub skip: u32,
     /// The sealed piece.
     pub piece: Piece<B>,
 }
 
-/// A sealed (encrypted) run of bytes: the unit that is hashed, sealed and read whole. `B` as of an
+/// A sealed (encrypted) run of bytes: the unit of hashing, sealing and reading. `B` as of an
 /// [`Extent`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece<B = Bytes> {
-    /// Bytes of plain content in it (its ciphertext is 16 longer, the authentication tag).
+    /// Bytes of plain content in it. Its ciphertext is 16 longer (the authentication tag).
     pub length: u32,
-    /// Nonce; never used twice under one file's key.
+    /// Nonce, never used twice under one file's key.
     pub nonce: [u8; 12],
-    /// BLAKE3 of the ciphertext; every reader checks it.
+    /// BLAKE3 of the ciphertext. Every reader checks it.
     pub hash: [u8; 32],
-    /// Where the ciphertext is.
+    /// The place of the ciphertext.
     pub place: Place<B>,
 }
 
-/// Where a piece's ciphertext is. `B` as of an [`Extent`].
+/// The place of a piece's ciphertext. `B` as of an [`Extent`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place<B = Bytes> {
     /// In the metadata: a small synchronous write, pending until it is folded into a share.
@@ -160,53 +162,52 @@ impl<B> Place<B> {
     }
 }
 
-/// What a publication does to content.
+/// The change that a publication makes to content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContentChange {
-    /// The whole content, at most [`crate::INLINE_BYTES_MAX`], is what this holds; extents, if any,
-    /// go.
+    /// The content becomes these bytes, at most [`crate::INLINE_BYTES_MAX`]. Extents, if any, go.
     Inline {
-        /// Nonce and ciphertext, [`crate::INLINE_SEAL_BYTES`] longer than the content; empty, if
-        /// that is.
+        /// Nonce and ciphertext, [`crate::INLINE_SEAL_BYTES`] longer than the content. Empty if the
+        /// content is.
         #[serde(with = "serde_bytes")]
         sealed: Vec<u8>,
-        /// The file's key, the first time that it needs one.
+        /// The file's key, in the first publication that needs one.
         key: Option<[u8; 32]>,
     },
-    /// Content beyond `truncate_to` goes first (when the file was cut shorter in between); then
-    /// each range in `punch` becomes a hole; then each extent replaces whatever its range had.
-    /// Inline content, if any, goes: who publishes has carried it over.
+    /// The content changes in three steps. First content beyond `truncate_to` goes (if the file was
+    /// shorter in between). Then each range in `punch` becomes a hole. Then each extent replaces
+    /// the content of its range. Inline content, if any, goes: the publisher has carried it over.
     Extents {
-        /// Smallest size that the file had since the last publication, if it ever shrank.
+        /// The smallest size of the file since the last publication, if it ever shrank.
         truncate_to: Option<u64>,
         /// Ranges (offset, length) that are holes now.
         punch: Vec<(u64, u64)>,
         /// In order of offset, without overlap.
         put: Vec<Extent>,
-        /// The file's key, the first time that it needs one.
+        /// The file's key, in the first publication that needs one.
         key: Option<[u8; 32]>,
     },
     /// Only size and times change.
     None,
 }
 
-/// An operation. Labels of children are exact; `namespace::fold` gives what is leased.
+/// An operation. Labels of children are exact, and `namespace::fold` gives the leased label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     // Questions: they have no effects and are never logged.
-    /// What is `label` in `dir`? (needs search permission)
+    /// Looks up `label` in `dir` (needs search permission).
     Lookup { dir: FileId, label: Label, cred: Cred },
     /// `stat`.
     Stat { file: FileId },
-    /// May `cred` read, write, execute (bits 4, 2, 1)?
+    /// Checks whether `cred` may read, write, execute (bits 4, 2, 1).
     Access { file: FileId, mask: u8, cred: Cred },
-    /// May `cred`, with these permissions, have one more handle: `open` beside `own`, which is what
-    /// this client has? A question: the handle itself is a change of own values of black boxes,
-    /// which no server keeps.
+    /// Checks whether `cred`, with these permissions, may have one more handle. `open` is that
+    /// handle, and `own` are this client's handles so far. The check has no effect. The handle
+    /// itself changes own values of black boxes, which no server keeps.
     Open { file: FileId, mask: u8, open: Open, own: Open, cred: Cred },
     /// Target of a symbolic link.
     ReadLink { file: FileId },
-    /// All names and entries of `dir` are wanted.
+    /// Asks for all names and entries of `dir`.
     List { dir: FileId },
     /// Value of an extended attribute.
     GetXattr { file: FileId, name: Label, cred: Cred },
@@ -218,12 +219,12 @@ pub enum Operation {
     Create { dir: FileId, label: Label, position: u64, new: NewFile, cred: Cred, time: Timestamp },
     /// A further label for a file that is not a directory.
     Link { file: FileId, dir: FileId, label: Label, position: u64, cred: Cred, time: Timestamp },
-    /// unlink, or rmdir when `directory`. `open`: this client has handles on the file, so it stays
-    /// until they are closed.
+    /// unlink, or rmdir when `directory`. `open` says that this client has handles on the file, so
+    /// the file stays until they are closed.
     Unlink { dir: FileId, label: Label, directory: bool, open: bool, cred: Cred, time: Timestamp },
-    /// Rename. `position` is the moved entry's new place in `to_dir`, unless something is replaced
-    /// there (or exchanged): a label that is there throughout stays where it is, so that no listing
-    /// misses it. `open` as in `Unlink`, of a replaced file.
+    /// Rename. `position` is the moved entry's new place in `to_dir`, unless an entry is replaced
+    /// there or exchanged. A label that is bound throughout keeps its position, so that no listing
+    /// misses it. `open` is as in `Unlink`, for a replaced file.
     Rename {
         from_dir: FileId,
         from: Label,
@@ -238,7 +239,7 @@ pub enum Operation {
     },
     /// chmod, chown, utimens.
     SetAttributes { file: FileId, change: AttributeChange, cred: Cred, time: Timestamp },
-    /// setxattr; ACLs are the attributes `system.posix_acl_access` and `system.posix_acl_default`.
+    /// setxattr. ACLs are the attributes `system.posix_acl_access` and `system.posix_acl_default`.
     SetXattr {
         file: FileId,
         name: Label,
@@ -250,8 +251,8 @@ pub enum Operation {
     },
     /// removexattr.
     RemoveXattr { file: FileId, name: Label, cred: Cred, time: Timestamp },
-    /// New content, under the content's write lease. Whether the user might write was decided when
-    /// the file was opened (POSIX checks then, and only then), so what counts here is the lease.
+    /// New content, under the content's write lease. The user's right to write was decided when the
+    /// file was opened (POSIX checks then, and only then), so only the lease counts here.
     Publish {
         file: FileId,
         version: u64,
@@ -260,24 +261,26 @@ pub enum Operation {
         ctime: Timestamp,
         change: ContentChange,
     },
-    /// The file was read at `time`. What has read it may, so only the lease counts, and one to read
-    /// attributes is enough: many move an access time, none is recalled for it.
+    /// The file was read at `time`. A program that has read the file may set the time, so only the
+    /// lease counts, and a lease to read attributes is enough. Many clients move an access time,
+    /// and no lease is recalled for it.
     Accessed { file: FileId, time: Timestamp },
-    /// From now on `link` goes with the last handle of `file` that anybody has, or none does after
-    /// all (Windows' deletion disposition, BlackBox §3.3). `own` is what this client has open, the
-    /// right to delete among it.
+    /// Sets the deletion disposition (Windows, BlackBox §3.3). From now on `link` goes with the
+    /// last handle on `file` of any client, or with none if it is `None`. `own` are this client's
+    /// handles, with the right to delete among them.
     SetDisposition { file: FileId, link: Option<Link>, own: Open, cred: Cred, time: Timestamp },
-    /// The last handle of a file was closed that has no links, or whose disposition is set. Who set
-    /// it had the permission.
+    /// Ends a file at the close of its last handle, if it has no links or its disposition is set.
+    /// The setter of the disposition had the permission.
     Dispose { file: FileId, time: Timestamp },
-    /// Locks a range of bytes or unlocks it. Needs a handle and no other permission.
+    /// Locks or unlocks a range of bytes. Needs a handle and no other permission.
     Lock { file: FileId, change: LockChange },
-    /// A question: what keeps `owner` from locking `range` so? (fcntl's F_GETLK)
+    /// Asks for the lock that keeps `owner` from locking `range` so (fcntl's F_GETLK), without
+    /// effect.
     GetLock { file: FileId, owner: u64, space: LockSpace, range: LockRange, kind: LockKind },
 }
 
 impl Operation {
-    /// What people call it.
+    /// Its name for people.
     pub fn name(&self) -> &'static str {
         match self {
             Operation::Lookup { .. } => "lookup",
@@ -304,7 +307,7 @@ impl Operation {
         }
     }
 
-    /// Whether it may have effects, and so is logged and replayed.
+    /// Whether it may have effects. If so it is logged and replayed.
     pub fn is_update(&self) -> bool {
         !matches!(
             self,
@@ -320,7 +323,7 @@ impl Operation {
         )
     }
 
-    /// Who asks; nobody where only leases count.
+    /// The asking user, or `None` where only leases count.
     pub fn cred(&self) -> Option<&Cred> {
         match self {
             Operation::Lookup { cred, .. }
@@ -347,7 +350,7 @@ impl Operation {
         }
     }
 
-    /// The files that it names, but for one that it makes.
+    /// The files that it names, except one that it makes.
     pub fn files(&self) -> SmallVec<[&FileId; 2]> {
         match self {
             Operation::Lookup { dir, .. }

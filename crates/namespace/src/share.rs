@@ -1,21 +1,25 @@
-//! The names of shares, and what they say: how a share is spread over hosts.
+//! The names of shares, which also say how a share is spread over hosts.
 //!
-//! Whoever knows a share's name and the hosts knows what is to be where, without asking anybody.
+//! The name of a share and the list of hosts determine the place of each copy or fragment, without
+//! any request.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// At most so many copies, data fragments, or parity fragments: each is said in four bits.
+/// The maximum number of copies, data fragments, or parity fragments. Each count takes four bits of
+/// a name.
 const COUNT_MAX: u8 = 15;
-/// What the names have behind their random bytes that say more than that: no other name has it, but
-/// for one in 2^48.
+/// The mark of a name that says how its share is spread. It follows the random bytes. By chance one
+/// other name in 2^48 has it.
 const MARK: &[u8; 6] = b"spread";
 const SPREAD: usize = 14;
 const FRAGMENT: usize = 15;
 
-/// Name of a share: 128 random bits. Where the policy is another than usual it is 64 of these, a
-/// mark, a byte that says how the share is spread, and one that says which fragment this is.
+/// Name of a share: 128 random bits.
+///
+/// A name with an unusual policy has 64 random bits, a mark, a byte for the spread, and a byte for
+/// the fragment's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShareId(pub [u8; 16]);
 
@@ -27,8 +31,8 @@ impl fmt::Display for ShareId {
 }
 
 impl ShareId {
-    /// A name with the same random bits that says so: for who has stored nothing under it yet. One
-    /// that says nothing is spread as usual.
+    /// A name with the same random bits for this spread. The name must be new, without a stored
+    /// share. A name without a mark is spread as usual.
     pub fn spread_as(mut self, spread: Spread) -> ShareId {
         if spread != Spread::Usual {
             self.0[SPREAD - MARK.len()..SPREAD].copy_from_slice(MARK);
@@ -38,12 +42,12 @@ impl ShareId {
         self
     }
 
-    /// How it is spread.
+    /// The spread of the share.
     pub fn spread(&self) -> Spread {
         if self.0[..SPREAD].ends_with(MARK) { Spread::of_byte(self.0[SPREAD]) } else { Spread::Usual }
     }
 
-    /// The names under which hosts keep it: its own, or those of its fragments.
+    /// The names under which hosts keep the share: its own, or those of its fragments.
     pub fn kept_as(&self) -> impl Iterator<Item = ShareId> + use<> {
         let share = *self;
         let fragments = match self.spread() {
@@ -60,12 +64,12 @@ impl ShareId {
         self
     }
 
-    /// Which fragment of a share it names, if it names one.
+    /// The number of the fragment that the name stands for, if it stands for one.
     pub fn number(&self) -> Option<u8> {
         matches!(self.spread(), Spread::Code { .. }).then(|| self.0[FRAGMENT].checked_sub(1)).flatten()
     }
 
-    /// The share that it is, or is a fragment of.
+    /// The whole share of this name.
     pub fn whole(mut self) -> ShareId {
         if self.number().is_some() {
             self.0[FRAGMENT] = 0;
@@ -74,24 +78,24 @@ impl ShareId {
     }
 }
 
-/// How content is spread over hosts: what `leasehold policy` sets.
+/// The spread of content over hosts, as set by `leasehold policy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spread {
-    /// As many copies as is usual.
+    /// The usual number of copies.
     #[default]
     Usual,
-    /// So many copies, each by a host of its own.
+    /// This number of copies, each on a host of its own.
     Copies(u8),
-    /// Fragments, each by a host of its own: any `data` of them give the whole.
+    /// Fragments, each on a host of its own. Any `data` of them give the whole.
     Code {
-        /// Fragments that the content is cut into.
+        /// Fragments of the content itself.
         data: u8,
-        /// Further ones, made of these.
+        /// Additional fragments, computed from these.
         parity: u8,
     },
 }
 
-/// A policy that there is not.
+/// The error of a text that is no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPolicy;
 
@@ -107,13 +111,13 @@ impl fmt::Display for NoPolicy {
 impl std::error::Error for NoPolicy {}
 
 impl Spread {
-    /// What a file's policy says, if it has one ([`crate::POLICY_LABEL`]).
+    /// The spread of a file's policy, if it has one ([`crate::POLICY_LABEL`]).
     pub fn of_policy(policy: Option<&[u8]>) -> Spread {
         let text = policy.and_then(|policy| std::str::from_utf8(policy).ok());
         text.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
-    /// Every byte says one.
+    /// The spread of this byte. Every byte stands for one.
     fn of_byte(byte: u8) -> Spread {
         match (byte >> 4, byte & COUNT_MAX) {
             (0, 0) => Spread::Usual,

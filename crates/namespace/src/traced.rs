@@ -1,4 +1,4 @@
-//! What a decision rested on.
+//! The record of what a decision rested on.
 
 use crate::{Attributes, ContentHead, Disposition, Entry, Knowledge, Known, Links, Locks, Times, fold};
 use ident::FileId;
@@ -6,8 +6,10 @@ use lease::{Field, Kind, Label, Lease};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Knowledge that records what it is asked. A server decides on its state in this wrapper: when the
-/// verdict is [`crate::Verdict::Done`], what was recorded is the proof, and so what to grant.
+/// Knowledge that records each query.
+///
+/// A server decides on its state in this wrapper. With [`crate::Verdict::Done`] the record is the
+/// proof, and so the leases to grant.
 pub struct Traced<'a, K: ?Sized> {
     knowledge: &'a K,
     asked: RefCell<Vec<Lease>>,
@@ -19,7 +21,7 @@ impl<'a, K: Knowledge + ?Sized> Traced<'a, K> {
         Traced { knowledge, asked: RefCell::default() }
     }
 
-    /// Every lease that was asked for, in order and without repeats.
+    /// All leases that were asked for, in order and without repeats.
     pub fn into_leases(self) -> Vec<Lease> {
         self.asked.into_inner()
     }

@@ -1,4 +1,4 @@
-//! What deciding an operation gives.
+//! The verdict on an operation.
 
 use crate::{
     Attributes, Conflict, ContentChange, ContentHead, Disposition, Entry, Link, LockChange, Times, Timestamp,
@@ -8,8 +8,8 @@ use lease::{Label, Lease};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// Why an operation is refused: answers of the file system, not faults. A front door turns them
-/// into errno or NTSTATUS:
+/// The reason for a refusal: an answer of the file system, not a fault. A front door turns it into
+/// errno or NTSTATUS:
 ///
 /// | answer | errno | NTSTATUS |
 /// | --- | --- | --- |
@@ -37,8 +37,7 @@ use smallvec::SmallVec;
 /// | `Deadlock` | EDEADLK | POSSIBLE_DEADLOCK |
 /// | `Interrupted` | EINTR | CANCELLED |
 ///
-/// `Stale` for a [`crate::Operation::Publish`] says that the file is gone, and so that nothing was
-/// lost.
+/// `Stale` for a [`crate::Operation::Publish`] says that the file is gone, so nothing was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum Error {
     /// No such label (ENOENT).
@@ -59,10 +58,11 @@ pub enum Error {
     /// Ownership or privilege is missing (EPERM).
     #[error("operation not permitted")]
     NotPermitted,
-    /// Permission bits or ACL say no (EACCES).
+    /// Permission bits or an ACL deny it (EACCES).
     #[error("permission denied")]
     AccessDenied,
-    /// Makes no sense: a directory into itself, a bad ACL, a read link of something else (EINVAL).
+    /// The operation makes no sense: a directory into itself, a bad ACL, a read link of another
+    /// kind of file (EINVAL).
     #[error("invalid argument")]
     Invalid,
     /// Too many links (EMLINK).
@@ -71,11 +71,12 @@ pub enum Error {
     /// The file itself is gone (ESTALE).
     #[error("stale file")]
     Stale,
-    /// Another handle on the file does not go with the modes wanted (EBUSY, as Linux' SMB client
-    /// has it; BlackBox §4.4).
+    /// Another handle on the file conflicts with the wanted modes (EBUSY, as in Linux' SMB client;
+    /// BlackBox §4.4).
     #[error("open elsewhere, and not shared")]
     SharingViolation,
-    /// The file goes with its last handle, and gets no more (ENOENT, likewise; BlackBox §3.3).
+    /// The file goes with its last handle, and gets no more handles (ENOENT, as in Linux' SMB
+    /// client; BlackBox §3.3).
     #[error("about to be deleted")]
     DeletePending,
     /// No such extended attribute (ENODATA).
@@ -87,10 +88,10 @@ pub enum Error {
     /// Not supported for this kind of file or name (EOPNOTSUPP).
     #[error("not supported")]
     NotSupported,
-    /// No space is left to set aside (ENOSPC).
+    /// No space is left to reserve (ENOSPC).
     #[error("no space left")]
     NoSpace,
-    /// The file's content cannot be had, or fails its hash (EIO).
+    /// The file's content is unavailable, or fails its hash (EIO).
     #[error("content is missing or damaged")]
     Damaged,
     /// This machine lost the lease that the call rested on, or the file system is shutting down
@@ -100,24 +101,24 @@ pub enum Error {
     /// This machine may only read (EROFS).
     #[error("read-only file system")]
     ReadOnly,
-    /// Somebody else's lock is in the way (EAGAIN).
+    /// Another owner's lock conflicts (EAGAIN).
     #[error("locked by somebody else")]
     WouldBlock,
-    /// The file has as many locks as a file can have (ENOLCK).
+    /// The file has the maximum number of locks (ENOLCK).
     #[error("too many locks")]
     TooManyLocks,
-    /// Whoever holds the lock waits, in the end, for who asks for it (EDEADLK).
+    /// The lock's holder waits, directly or through others, for the caller (EDEADLK).
     #[error("would wait for itself")]
     Deadlock,
-    /// Whoever called does not wait any longer (EINTR).
+    /// The caller does not wait any longer (EINTR).
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What a decision returns to its asker.
+/// The answer to a successful operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Done; nothing to tell.
+    /// Done, without a value.
     Nothing,
     /// The entry found, made or moved.
     Entry(Entry),
@@ -127,11 +128,11 @@ pub enum Answer {
     Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Names of extended attributes.
     Names(Vec<Label>),
-    /// The lock that is in the way, if one is.
+    /// The conflicting lock, if there is one.
     Lock(Option<Conflict>),
 }
 
-/// What `stat` shows, beside what is constant.
+/// The varying part of what `stat` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
     /// The attributes; `ctime` is the latest that applies.
@@ -144,11 +145,11 @@ pub struct Stat {
     pub mtime: Timestamp,
 }
 
-/// One change to one field. Applying the effects of a decision in order is all that executing it
-/// means, on either side.
+/// One change to one field. To execute a decision, either side applies its effects in order, and
+/// does nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    /// A file comes into being (its other fields are empty; effects that follow fill them).
+    /// A file comes into being. Its other fields are empty, and later effects fill them.
     Birth {
         file: FileId,
         attributes: Attributes,
@@ -157,9 +158,9 @@ pub enum Effect {
         target: Vec<u8>,
         times: Times,
     },
-    /// `label` in `dir` is bound to `entry` from now on, whatever it was bound to.
+    /// `label` in `dir` is bound to `entry` from now on, whatever its binding was.
     Bind { dir: FileId, label: Label, entry: Entry },
-    /// `label` in `dir` is bound to nothing.
+    /// `label` in `dir` is unbound.
     Unbind { dir: FileId, label: Label },
     /// `file` is linked there too.
     AddLink { file: FileId, link: Link },
@@ -173,51 +174,52 @@ pub enum Effect {
     Times { dir: FileId, times: Times },
     /// The extended attribute becomes this, or goes.
     Xattr { file: FileId, name: Label, value: Option<Vec<u8>> },
-    /// The content's head becomes this and its extents change so. With [`ContentChange::Extents`]
-    /// `head.occupied` is still the old one: a head does not tell what there was, so whoever
-    /// carries this out adds the lengths of extents that rows gain, and subtracts those that they
-    /// lose and the length of inline content that goes. With the other changes it is right as it
-    /// stands.
+    /// The content gets this head, and its extents change as `change` says.
+    ///
+    /// With [`ContentChange::Extents`], `head.occupied` is still the old value, because a head does
+    /// not show the old extents. The executor of the effect adds the lengths of extents that rows
+    /// gain. It subtracts those that they lose, and the length of inline content that goes. With
+    /// the other changes `head.occupied` is right as it stands.
     Content { file: FileId, head: ContentHead, change: ContentChange },
-    /// Deletion is pending from now on, or not any more.
+    /// Deletion is pending from now on, or no longer.
     Disposition { file: FileId, disposition: Option<Disposition> },
-    /// The last link went, and somebody may have it open: it stays, without a name, until nobody
-    /// has.
+    /// The last link went, and a client may have the file open. The file stays without a name until
+    /// no handle is open.
     Orphan { file: FileId },
-    /// The file is no more: all its rows go, and its shares' leases with them.
+    /// The file is dead. All its rows go, and its shares' leases with them.
     Death { file: FileId },
-    /// What an owner on the machine that decided this has locked changes so.
+    /// An owner on the deciding machine changes its locks.
     Lock { file: FileId, change: LockChange },
 }
 
 /// The effects of one operation, in order.
 pub type Effects = SmallVec<[Effect; 4]>;
 
-/// What [`crate::decide()`] says.
+/// The result of [`crate::decide()`].
 #[allow(
     clippy::large_enum_variant,
     reason = "success is the hot path, and a verdict is taken apart where it is returned"
 )]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It succeeds so.
+    /// The operation succeeds.
     Done {
-        /// For the asker.
+        /// For the caller.
         answer: Answer,
         /// For the state.
         effects: Effects,
     },
-    /// It fails, and these read leases prove it.
+    /// The operation fails, and these read leases prove it.
     Refused {
-        /// Why.
+        /// The reason.
         error: Error,
-        /// One counterexample: knowing these fields is enough to know the refusal.
+        /// One counterexample: knowledge of these fields is enough to know the refusal.
         evidence: Vec<Lease>,
     },
-    /// These leases are wanted to say more (at least the first that is missing; a server, which
-    /// knows all, finds the rest).
+    /// The decision needs these leases. They are at least the first that is missing. A server,
+    /// which knows everything, finds the rest.
     Unknown {
-        /// In the order in which they were missed.
+        /// In the order of the queries.
         wants: Vec<Lease>,
     },
 }

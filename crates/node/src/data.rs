@@ -22,7 +22,7 @@
 
 use crate::ballast;
 use crate::placed::Placed;
-use crate::small::{self, COPIES, read_file, remove_file, replace_file, replace_plain};
+use crate::small::{COPIES, read_file, remove_file, replace_file, replace_plain};
 use os::fill_random;
 use os::private;
 use parking_lot::Mutex;
@@ -37,9 +37,7 @@ use std::path::{Path, PathBuf};
 use wire::{MachineId, Start};
 
 /// The layout that this program reads and writes.
-pub const FORMAT: u32 = 2;
-/// Before small files had copies and checksums.
-const FORMAT_BARE: u32 = 1;
+pub const FORMAT: u32 = 1;
 /// What machines have of small files, and in which order one that is let in gets them.
 const SMALL: [&str; 6] =
     ["machine.key", "machine.crt", "authority.crt", "authority.key", "cluster.json", "machine.json"];
@@ -154,25 +152,18 @@ pub struct Identity {
     /// How often it started: its incarnation.
     pub starts: u64,
     /// It has made a cluster, or joined one: keys and certificates are there.
-    #[serde(default)]
     pub made: bool,
     /// The member of the server group whose state is in `server/`.
-    #[serde(default)]
     pub serves: Option<u64>,
     /// `shares/` has a share server's database.
-    #[serde(default)]
     pub shares: bool,
     /// Its shares are not there as well, but in an object store.
-    #[serde(default)]
     pub elsewhere: bool,
     /// What its latest starts have drawn, this one the last: copies of a directory count alike.
-    #[serde(default)]
     pub drawn: [u64; REMEMBERED],
     /// The state in `server/` was proven to be older than what it had acknowledged.
-    #[serde(default)]
     pub older: bool,
     /// Which files those in `server/` were at the last start.
-    #[serde(default)]
     pub placed: Option<Placed>,
 }
 
@@ -278,17 +269,13 @@ pub(crate) struct Cluster {
     /// Where its servers listen.
     pub addresses: Vec<String>,
     /// Its number in the server group, if it is a server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<u64>,
     /// It was a server, has lost what that had, and is to be one again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
     /// Where its server listens, if nobody says otherwise: the others look for it there when all
     /// have been down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listens: Option<SocketAddr>,
     /// What this machine is called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
@@ -384,15 +371,7 @@ impl DataDir {
             Identity { machine: directory::FOUNDER.0, ..Identity::default() }.keep(path)?;
             keep_format(path)?;
         }
-        match format_in(path)? {
-            FORMAT => {}
-            FORMAT_BARE => {
-                SMALL.iter().try_for_each(|name| small::take_over(path, name))?;
-                crate::salvage::take_over(path)?;
-                keep_format(path)?;
-            }
-            found => return Err(DataError::Newer { dir: path.to_path_buf(), found }),
-        }
+        check_format(path)?;
         Identity::of(path)?.is_whole(path)?;
         let drawn = draw().map_err(io("draw random numbers for", path))?;
         let identity = Identity::change(path, |identity| {
@@ -448,10 +427,8 @@ impl DataDir {
             return Err(DataError::Foreign { dir: path.to_path_buf() });
         }
         let lock = lock(path, purpose)?;
-        match format_in(path)? {
-            FORMAT_BARE | FORMAT => Ok(lock),
-            found => Err(DataError::Newer { dir: path.to_path_buf(), found }),
-        }
+        check_format(path)?;
+        Ok(lock)
     }
 
     /// Where it is.
@@ -559,7 +536,7 @@ fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
 /// Reads all small files of the data directory `dir`, which puts right what is damaged and has a
 /// sound copy.
 pub(crate) fn read_small(dir: &Path) -> Result<(), DataError> {
-    format_in(dir)?;
+    check_format(dir)?;
     SMALL.iter().try_for_each(|name| read_file(dir, name).map(drop))
 }
 
@@ -571,21 +548,20 @@ fn keep_format(path: &Path) -> Result<(), DataError> {
     replace_plain(path, "format", text.as_bytes())
 }
 
-/// The format of the directory `path`. No bit that flips makes another version of ours of it, and
-/// no later version leaves the copy as it was.
-fn format_in(path: &Path) -> Result<u32, DataError> {
+/// An error if the directory `path` has another format. A copy that has this one puts right what a
+/// disk has done to the other: a later format leaves no copy as it was.
+fn check_format(path: &Path) -> Result<(), DataError> {
     let read = |file: &Path| {
         let bytes = fs::read(file).map_err(io("read", file))?;
         let text = String::from_utf8_lossy(&bytes);
-        let found = text.trim().parse().ok().filter(|found| *found > 0);
+        let found = text.trim().parse().ok().filter(|found| *found >= FORMAT);
         let why = || format!("'{}' is not a version", text.trim().escape_debug());
         found.ok_or_else(|| DataError::Damaged { file: file.to_owned(), why: why() })
     };
-    let (found, copy) = (read(&path.join("format")), read(&path.join(COPIES).join("format")));
-    match (found, copy) {
-        (Ok(found), _) if found <= FORMAT => Ok(found),
-        (_, Ok(copy)) if copy <= FORMAT => keep_format(path).map(|()| copy),
-        (found, _) => found,
+    match (read(&path.join("format")), read(&path.join(COPIES).join("format"))) {
+        (Ok(FORMAT), _) => Ok(()),
+        (_, Ok(FORMAT)) => keep_format(path),
+        (found, _) => Err(DataError::Newer { dir: path.to_path_buf(), found: found? }),
     }
 }
 

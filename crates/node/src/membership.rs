@@ -229,7 +229,15 @@ impl Membership {
     }
 
     /// Starts the server `member`, which listened there before.
+    ///
+    /// # Errors
+    /// If anything of it does not start. Then nothing is left that holds the shares' lock, so the
+    /// next attempt fails for its own reason.
     fn serve(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
+        self.start_server(member, listened).inspect_err(|_| self.engine.copies().set_here(None))
+    }
+
+    fn start_server(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
         let identity = Identity::of(&self.dir)?;
         if !identity.made {
             Authority::found(&self.dir)?.credentials(&self.dir, self.machine)?;
@@ -284,17 +292,13 @@ impl Membership {
             mark: Some(self.dir.join(MARK)),
             moved: moved && !self.settings.accepts_older,
         };
-        server.serve(&self.engine, self.settings.group, place, wires).inspect_err(|_| {
-            // It would go on having the shares.
-            self.engine.copies().set_here(None);
-        })?;
+        server.serve(&self.engine, self.settings.group, place, wires)?;
         let elsewhere = share_host.shares().server().disk().is_none();
         let known = Identity::change(&self.dir, |known| {
             (known.made, known.serves) = (true, Some(member));
             (known.shares, known.elsewhere) = (true, elsewhere);
         });
         if let Err(error) = known {
-            self.engine.copies().set_here(None);
             server.group().shutdown();
             return Err(error.into());
         }

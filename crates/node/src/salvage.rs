@@ -12,8 +12,7 @@
 use crate::change::{SalvagedChange, digest};
 use crate::data::DataError;
 use crate::salvaged::{Salvaged, SalvagedContent, SalvagedItem, path};
-use crate::shares_server::utc_secs;
-use crate::small::{self, read_file, replace_file};
+use crate::small::{read_file, replace_file};
 use crate::unsent::{self, Unsent, Whose, Writing};
 use bytes::Bytes;
 use client::{Lost, LostWhat, Salvage};
@@ -118,7 +117,7 @@ impl SalvageStore {
             }
             let kept = self.of(number).join(&content.name);
             let hash = hash(&kept).map_err(io("read", &kept))?;
-            if content.hash.is_some_and(|known| known != hash) {
+            if content.hash != hash {
                 return Err(DataError::Damaged { file: kept, why: "it is not what was kept".to_owned() });
             }
             let mut from = File::open(&kept).map_err(io("open", &kept))?;
@@ -334,7 +333,7 @@ fn write_content(
             return Err(DataError::Damaged { file, why });
         }
     }
-    let hash = Some(hash(file).map_err(io("read", file))?);
+    let hash = hash(file).map_err(io("read", file))?;
     Ok(SalvagedContent { name, size, ranges: kept, missing, hash })
 }
 
@@ -353,10 +352,6 @@ fn hash(file: &Path) -> std::io::Result<String> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// Takes over descriptions that an earlier version has written in the data directory `data`.
-pub(crate) fn take_over(data: &Path) -> Result<(), DataError> {
-    let dir = data.join("salvage");
-    numbers(&dir)?.iter().try_for_each(|number| small::take_over(&dir.join(number.to_string()), "about.json"))
 }
 
 /// What is kept whole: without its description it was being written when the machine ended.
@@ -442,7 +437,10 @@ mod tests {
         let publish = Operation::Publish { file, version: 1, size: 3, mtime: time, ctime: time, change };
         let what = LostWhat::Operation { operation: Box::new(accessed.clone()), error: Error::CutOff };
         let of_a = Lost { what, ..lost(&["a"], 0, &[]) };
-        let entry = |operation: &Operation| LogEntry::Update { rules: 1, operation: operation.clone() };
+        let entry = |operation: &Operation| LogEntry::Update {
+            version: wire::Version::NEWEST,
+            operation: operation.clone(),
+        };
         let whose = Whose { machine: wire::MachineId(2), incarnation: 1, session: lease::SessionId(5) };
         let left = Left { whose, first: 4, entries: vec![entry(&accessed), entry(&publish)] };
         let items = vec![of_a, lost(&["b"], 3, &[(0, b"abc")])];

@@ -268,10 +268,7 @@ impl Server {
         session: Option<SessionId>,
         connection: u64,
     ) {
-        if self.group().version() > Version::OLDEST {
-            self.group().propose(Input::Speaks { machine, version });
-        }
-        self.group().propose(Input::Open { machine, incarnation, session, connection });
+        self.group().propose(Input::Open { machine, incarnation, session, connection, version });
     }
 
     /// Whether it raises the cluster's version when it can.
@@ -396,7 +393,8 @@ impl Server {
             }
         }
         if let Some(version) = raised {
-            // With the answers to their next greetings machines are told the rules.
+            // With the answers to their next greetings machines are told by which version they
+            // decide.
             tracing::info!(%version, "the cluster's version is raised");
             routes.hang_up();
         }

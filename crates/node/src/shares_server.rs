@@ -270,10 +270,9 @@ impl Shares {
     }
 }
 
-/// Of which session the account of that name is. Those without a session are an earlier version's.
+/// Of which session the account of that name is.
 pub(crate) fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
-    let numbers = name.strip_prefix("machine-")?;
-    let (machine, session) = numbers.split_once('-').unwrap_or((numbers, "0"));
+    let (machine, session) = name.strip_prefix("machine-")?.split_once('-')?;
     Some((MachineId(machine.parse().ok()?), SessionId(session.parse().ok()?)))
 }
 

@@ -55,15 +55,6 @@ pub(crate) fn remove_file(dir: &Path, name: &str) -> Result<(), DataError> {
     sync_dir(dir)
 }
 
-/// Takes over a file that an earlier version has written, which had no checksum.
-pub(crate) fn take_over(dir: &Path, name: &str) -> Result<(), DataError> {
-    let file = dir.join(name);
-    match Found::at(&file)? {
-        Found::Changed(bytes) => replace_file(dir, name, &bytes),
-        Found::Sound(_) | Found::Nothing => Ok(()),
-    }
-}
-
 #[derive(PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -143,15 +134,5 @@ mod tests {
         assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"new");
         fs::remove_file(dir.path().join("name")).unwrap();
         assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"new");
-    }
-
-    #[test]
-    fn what_an_earlier_version_wrote_is_taken_over_once() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("name"), b"plain").unwrap();
-        for _ in 0..2 {
-            take_over(dir.path(), "name").unwrap();
-            assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"plain");
-        }
     }
 }

@@ -118,9 +118,6 @@ impl Server {
     }
 
     fn weigh(&self, rooms: &BTreeMap<MachineId, Space>) {
-        if !self.group().version().has_weights() {
-            return;
-        }
         for member in self.group().standing().members {
             let keeping = member.host.keeping;
             let Some(weight) =

@@ -48,7 +48,6 @@ pub struct StatusReport {
     /// What servers on this machine had that turned out damaged, kept for people to look at.
     pub quarantined: Vec<String>,
     /// Where others are likely to reach this machine's server.
-    #[serde(default)]
     pub listens: Vec<String>,
     /// The connection to the server, of a machine without one.
     pub link: Option<LinkReport>,
@@ -115,7 +114,7 @@ pub struct LinkReport {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerReport {
     /// Which versions are in use.
-    pub version_in_use: Option<VersionReport>,
+    pub version_in_use: VersionReport,
     /// Files in the file system.
     pub files: u64,
     /// Sessions of clients at this server, and how many of them have lapsed.
@@ -143,7 +142,6 @@ pub struct ServerReport {
     /// Bits found flipped in them, and put right, since the start.
     pub store_mended: u64,
     /// The disk is full: rows wait in memory, and in the log, until there is room.
-    #[serde(default)]
     pub disk_full: bool,
     /// The passes through all that is here.
     pub scrub: ScrubReport,
@@ -260,7 +258,7 @@ impl ServerReport {
             Some(format!("{} has not answered a recall for {:.1} s", machine.name, ms as f64 / 1e3))
         });
         ServerReport {
-            version_in_use: Some(server.versions()),
+            version_in_use: server.versions(),
             files: status.files,
             sessions: status.sessions,
             sessions_lapsed: status.lapsed,

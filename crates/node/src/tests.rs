@@ -9,6 +9,7 @@ use crate::machine::{Listen, Machine, MachineError, MachineSettings};
 use crate::net::join;
 use raft::GroupSettings;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -284,25 +285,58 @@ fn all_shares(dir: &Path) -> Vec<PathBuf> {
 
 /// A cluster of three servers in one process, the first of which founded it.
 fn three() -> (Vec<TempDir>, Vec<Machine>) {
-    let listens = || MachineSettings { listen: Listen::At("127.0.0.1:0".parse().unwrap()), ..small() };
     let mut dirs = vec![tempfile::tempdir().unwrap()];
-    let mut machines = vec![Machine::start(dirs[0].path(), "a test", listens()).unwrap()];
+    let mut machines = vec![Machine::start(dirs[0].path(), "a test", listening(ANY_PORT)).unwrap()];
     for name in ["second", "third"] {
-        let invitation = Invitation {
-            path: "/".into(),
-            read_only: false,
-            squash: None,
-            good_for_s: 60,
-            addresses: vec![machines[0].listens().unwrap().to_string()],
-        };
-        let token = crate::control::invite(dirs[0].path(), invitation).unwrap().token.parse().unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        join(dir.path(), &token, name).unwrap();
-        machines.push(Machine::start(dir.path(), "a test", listens()).unwrap());
-        dirs.push(dir);
+        let (dir, machine) = another(dirs[0].path(), &machines[0], name, ANY_PORT);
         crate::control::add_server(dirs[0].path(), name, &mut |_| ()).unwrap();
+        dirs.push(dir);
+        machines.push(machine);
     }
     (dirs, machines)
+}
+
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn listening(at: SocketAddr) -> MachineSettings {
+    MachineSettings { listen: Listen::At(at), ..small() }
+}
+
+/// A machine that joins the cluster of `first`, in `first_dir`, and would listen there as a server.
+fn another(first_dir: &Path, first: &Machine, name: &str, listens: SocketAddr) -> (TempDir, Machine) {
+    let invitation = Invitation {
+        path: "/".into(),
+        read_only: false,
+        squash: None,
+        good_for_s: 60,
+        addresses: vec![first.listens().unwrap().to_string()],
+    };
+    let token = crate::control::invite(first_dir, invitation).unwrap().token.parse().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    join(dir.path(), &token, name).unwrap();
+    let machine = Machine::start(dir.path(), "a test", listening(listens)).unwrap();
+    (dir, machine)
+}
+
+/// An attempt that fails leaves nothing behind that keeps the next one from what it needs.
+#[test]
+fn a_machine_whose_port_was_in_use_serves_when_the_port_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Machine::start(dir.path(), "a test", listening(ANY_PORT)).unwrap();
+    let taken = std::net::TcpListener::bind(ANY_PORT).unwrap();
+    let (second_dir, second) = another(dir.path(), &first, "second", taken.local_addr().unwrap());
+    assert!(crate::control::add_server(dir.path(), "second", &mut |_| ()).is_err());
+    assert!(second.server().is_none());
+    drop(taken);
+    crate::control::add_server(dir.path(), "second", &mut |_| ()).unwrap();
+    assert!(second.server().is_some());
+    for machine in [second, first] {
+        match machine.stop() {
+            Ok(()) | Err(MachineError::LeftForNextStart { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    drop(second_dir);
 }
 
 /// Three servers vote, of these machines.

@@ -100,6 +100,9 @@ mod tests {
     use std::time::Instant;
     use wire::{ToClient, Versions};
 
+    const OLD: Version = Version::NEWEST;
+    const NEW: Version = OLD.next();
+
     /// One that leads, one that follows, and one that is away; each with what it speaks.
     #[test]
     fn every_server_has_to_be_there_and_to_know_the_next() {
@@ -108,51 +111,43 @@ mod tests {
             let host = Host { name: format!("s{id}"), ..Host::default() };
             Member { id: id as u64, host, votes: true, reached: None, heard: heard[id] }
         };
-        let kept = |members: &[usize], speaks: [Option<u16>; 3]| {
+        let kept = |members: &[usize], speaks: [Option<Version>; 3]| {
             let members = members.iter().copied().map(member).collect();
             let standing = Standing { members, leader: Some(0), leads: true, alone: false };
-            keeping(Version(4), &standing, |id| speaks[id as usize].map(Version))
+            keeping(NEW, &standing, |id| speaks[id as usize])
         };
         let none: [&str; 0] = [];
-        assert_eq!(kept(&[0], [Some(4), None, None]), none);
-        assert_eq!(kept(&[0, 1], [Some(4), Some(5), None]), none);
-        let older = "knows none after version 3, or is held to it";
-        assert_eq!(kept(&[0, 1], [Some(3), Some(3), None]), [0, 1].map(|id| format!("server s{id} {older}")));
+        assert_eq!(kept(&[0], [Some(NEW), None, None]), none);
+        assert_eq!(kept(&[0, 1], [Some(NEW), Some(NEW.next()), None]), none);
+        let older = "knows none after version 1, or is held to it";
+        assert_eq!(
+            kept(&[0, 1], [Some(OLD), Some(OLD), None]),
+            [0, 1].map(|id| format!("server s{id} {older}"))
+        );
         // Nothing was heard of it since this one began to lead, or for too long: it may come back
         // older.
-        assert_eq!(kept(&[0, 1], [Some(4), None, None]), ["server s1 is not there"]);
-        assert_eq!(kept(&[0, 1, 2], [Some(4); 3]), ["server s2 is not there"]);
+        assert_eq!(kept(&[0, 1], [Some(NEW), None, None]), ["server s1 is not there"]);
+        assert_eq!(kept(&[0, 1, 2], [Some(NEW); 3]), ["server s2 is not there"]);
     }
 
-    /// A program that knows these versions.
-    fn knowing(knows: Versions) -> MachineSettings {
+    /// Starts a machine whose program knows these versions.
+    fn start(dir: &Path, knows: Versions, raises: bool) -> Machine {
         let group = crate::GroupSettings {
             memory_bytes: 8 << 20,
             checkpoint_after: Duration::from_secs(60),
             log_bytes: 32 << 20,
         };
-        MachineSettings { group, knows, ..MachineSettings::default() }
-    }
-
-    fn old() -> MachineSettings {
-        knowing(Versions::held_to(Version::OLDEST))
-    }
-
-    fn new() -> MachineSettings {
-        knowing(Versions::KNOWN)
-    }
-
-    fn start(dir: &Path, settings: MachineSettings) -> Machine {
+        let settings = MachineSettings { group, knows, raises, ..MachineSettings::default() };
         Machine::start(dir, "a test", settings).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn version(machine: &Machine) -> u16 {
-        machine.server().unwrap().versions().cluster
+    fn version(machine: &Machine) -> Version {
+        Version(machine.server().unwrap().versions().cluster)
     }
 
-    /// Why the old program does not start on `dir`, with all causes.
+    /// Why this program does not start on `dir`, with all causes.
     fn refusal(dir: &Path) -> String {
-        let refused = Machine::start(dir, "a test", old()).err().unwrap();
+        let refused = Machine::start(dir, "a test", MachineSettings::default()).err().unwrap();
         let causes = std::iter::successors(Some(&refused as &dyn std::error::Error), |error| error.source());
         causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": ")
     }
@@ -160,39 +155,33 @@ mod tests {
     #[test]
     fn a_lone_server_raises_the_version_unless_it_is_held_or_only_looked_at() {
         let dir = tempfile::tempdir().unwrap();
-        let machine = start(dir.path(), old());
-        assert_eq!(version(&machine), 3);
+        let machine = start(dir.path(), Versions::KNOWN, true);
+        let report = machine.server().unwrap().versions();
+        let (older, waits_for) = (Vec::new(), Vec::new());
+        assert_eq!(report, VersionReport { cluster: OLD.0, known: OLD.0, older, waits_for });
         machine.stop().unwrap();
-        crate::fsck(dir.path(), &mut |_| {}).unwrap();
-        let machine = start(dir.path(), old());
-        assert_eq!(version(&machine), 3, "the old program can come back until it is raised");
-        machine.stop().unwrap();
-        let machine = start(dir.path(), new());
-        let rules = Arc::new(AtomicU16::new(0));
-        let told = rules.clone();
+        for (knows, raises) in [(Versions::WITH_NEXT.held_to(OLD), true), (Versions::WITH_NEXT, false)] {
+            let machine = start(dir.path(), knows, raises);
+            machine.server().unwrap().tend_version();
+            machine.stop().unwrap();
+            // This program can come back until it is raised.
+            start(dir.path(), Versions::KNOWN, true).stop().unwrap();
+        }
+        let machine = start(dir.path(), Versions::WITH_NEXT, true);
+        let told = Arc::new(AtomicU16::new(0));
+        let last = told.clone();
         machine.tap(move |message| {
-            if let ToClient::Resumed { rules, .. } = message {
-                told.store(*rules, SeqCst);
+            if let ToClient::Resumed { version, .. } = message {
+                last.store(version.0, SeqCst);
             }
         });
-        while version(&machine) < Version::NEWEST.0 || rules.load(SeqCst) < 3 {
+        while version(&machine) < NEW || told.load(SeqCst) < NEW.0 {
             std::thread::sleep(Duration::from_millis(10));
         }
         machine.stop().unwrap();
         let why = refusal(dir.path());
-        assert!(why.contains("the cluster is at version 6, and this leasehold knows version 3"), "{why}");
+        assert!(why.contains("the cluster is at version 2, and this leasehold knows version 1"), "{why}");
         assert!(why.contains("server") && why.contains("install a newer one on this machine"), "{why}");
-        start(dir.path(), new()).stop().unwrap();
-    }
-
-    #[test]
-    fn a_new_cluster_is_of_the_newest_version_and_of_that_only() {
-        let dir = tempfile::tempdir().unwrap();
-        let machine = start(dir.path(), new());
-        let report = machine.server().unwrap().versions();
-        let newest = Version::NEWEST.0;
-        let (older, waits_for) = (Vec::new(), Vec::new());
-        assert_eq!(report, VersionReport { cluster: newest, known: newest, older, waits_for });
-        machine.stop().unwrap();
+        start(dir.path(), Versions::WITH_NEXT, true).stop().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The operating system, as hosts of the state machines use it: files that only their owner reads,
+//! The operating system for the hosts of the state machines: files that only their owner reads,
 //! random bytes, the wall clock, and when a thread sleeps. No crate of state machines depends on
 //! this one.
 

@@ -1,15 +1,18 @@
-//! Whether a thread that is about to sleep looks out for what may be about to come: one that sleeps
-//! on a processor that sleeps wakes up in about the time that a message takes on its way, and an
-//! answer on its.
+//! Whether a thread looks out for a message for a moment before it sleeps.
+//!
+//! A thread that sleeps on a sleeping processor takes long to wake up. A message takes about that
+//! long on its way, and so does its answer.
 
-/// At most so many times in a row it does not.
+/// The most times in a row that a thread sleeps at once.
 const VAIN_MAX: u32 = 255;
 
-/// See the module. Whoever looks out takes a processor that others may want; so where it was in
-/// vain it is left for a while, and for longer each time.
+/// Decides each time whether the thread looks out or sleeps at once. Looking out takes a processor
+/// that others may want. So after a look-out in vain it is left out for some times, and for more
+/// each time.
 #[derive(Debug, Default)]
 pub struct Patience {
-    /// How many times are left out once it was in vain, and how many of these are still to come.
+    /// How many times are left out after a look-out in vain, and how many of these are still to
+    /// come.
     vain: u32,
     rest: u32,
 }
@@ -22,7 +25,7 @@ impl Patience {
         looks
     }
 
-    /// What was looked out for `came`, or it did not.
+    /// A look-out has ended; `came` says whether the message did.
     pub fn ends(&mut self, came: bool) {
         self.vain = if came { 0 } else { (2 * self.vain + 1).min(VAIN_MAX) };
         self.rest = self.vain;

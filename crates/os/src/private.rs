@@ -1,6 +1,6 @@
-//! What is in a data directory is for its owner's eyes: directories have the mode 0700 and files
-//! 0600 from their first byte on, whatever the umask. What is there already with another mode is
-//! mended at each start.
+//! Files that only their owner may read, as all are in a data directory. Directories have the mode
+//! 0700 and files 0600 from their first byte on, whatever the umask. A file with another mode is
+//! repaired at each start.
 
 use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -9,43 +9,46 @@ use std::path::Path;
 
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
-/// What others may do, and what runs as another.
+/// The bits for others' access, and for running as another user.
 const OTHERS: u32 = 0o7077;
 
-/// Options by which a file that is made is its owner's alone.
+/// Options by which a new file is its owner's alone.
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE);
     options
 }
 
-/// Makes the directory, if there is none, and those above that are missing.
+/// Makes the directory, and those above it that are missing. It may exist already.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)
 }
 
-/// Makes the directory; an error if anything of that name is there.
+/// Makes the directory.
+///
+/// # Errors
+/// If anything of that name exists.
 pub fn make_one_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY).create(path)
 }
 
-/// Takes from others what they may do with the directory and all that is in it. What belongs to
-/// somebody else stays as it is, and is named in the log.
+/// Takes all rights of others from the directory and from everything in it. A file of another owner
+/// stays as it is, and the log names it.
 pub fn mend(dir: &Path) -> io::Result<()> {
-    // First: from now on nobody else comes in.
+    // First, so that from now on no other user comes in.
     restrict(dir, &fs::metadata(dir)?)?;
     mend_below(dir)
 }
 
 fn mend_below(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
-        // Somebody else's, as lost+found is.
+        // A directory of another owner, such as lost+found.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
         entries => entries?,
     };
     for entry in entries {
         let path = entry?.path();
-        // Links lead to where others may have the say.
+        // A link may lead to files that others control.
         let metadata = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             metadata => metadata?,
@@ -61,8 +64,8 @@ fn mend_below(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Of millions of share files none need be looked at: a directory is mended after all that is in
-/// it.
+/// Whether a directory of shares was repaired. The repair sets a directory's mode after all files
+/// in it, so its mode says that of millions of share files none need be looked at.
 fn is_mended(path: &Path, metadata: &Metadata) -> bool {
     let is_prefix = |path: &Path| {
         let shares = path.parent().and_then(Path::file_name).is_some_and(|name| name == "shares");
@@ -95,8 +98,8 @@ mod tests {
 
     #[test]
     fn nothing_is_made_that_others_can_read() {
-        // Of this process, which nextest starts for this test alone; nothing else here depends on
-        // it.
+        // The umask of this process, which nextest starts for this test alone. Nothing else here
+        // depends on it.
         rustix::process::umask(rustix::fs::Mode::empty());
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("a/b");
@@ -132,7 +135,7 @@ mod tests {
             assert_eq!(mode(path), expected, "{}", path.display());
         }
         assert_eq!(mode(other.path()), 0o644);
-        // What has been gone through is not gone through again, however much it is.
+        // A directory that was repaired is not walked again, however large it is.
         open(&files[2], 0o644);
         mend(dir.path()).unwrap();
         assert_eq!(mode(&files[2]), 0o644);

@@ -1,5 +1,5 @@
-//! What a disk may hold after the power failed: everything flushed, and of the rest whatever chance
-//! left.
+//! The bytes that a disk may hold after a power failure: everything flushed, and a random part of
+//! the rest.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,36 +12,36 @@ use rand_core::{Rng, SeedableRng};
 
 use crate::record::{self, Event, RecordError};
 
-/// What a disk writes whole or not at all.
+/// A disk writes so many bytes whole or not at all.
 const SECTOR: usize = 512;
 
-/// One cut: which seed, and the how-manieth of that seed. The same pair gives the same cut of the
-/// same record.
+/// One cut: its seed, and its number among the cuts of that seed. The same pair gives the same cut
+/// of the same record.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     /// Chooses all cuts of a run.
     pub seed: u64,
-    /// Which of them.
+    /// The cut's number among them.
     pub number: u64,
 }
 
-/// What a cut did.
+/// The effect of a cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fate {
     /// The power failed after so many events.
     pub at: u64,
     /// Writes that no flush had covered.
     pub pending: usize,
-    /// Of these, the ones that reached the disk whole.
+    /// Pending writes that reached the disk whole.
     pub kept: usize,
-    /// Of these, the ones of which some sectors did.
+    /// Pending writes of which some sectors reached the disk.
     pub torn: usize,
-    /// What the files of notes held.
+    /// The content of each file of notes.
     pub notes: BTreeMap<String, Vec<u8>>,
 }
 
-/// The moments at which a cut may fall: from the first note, which says that the disk has been made
-/// ready, to the end.
+/// The moments at which a cut may fall: from the first note to the end. The first note says that
+/// the disk has been made ready.
 pub fn moments(from: &mut impl Read) -> Result<Range<u64>, RecordError> {
     let (mut events, mut ready) = (0, None);
     while let Some(event) = record::next(from)? {
@@ -53,7 +53,8 @@ pub fn moments(from: &mut impl Read) -> Result<Range<u64>, RecordError> {
     Ok(ready.unwrap_or(0)..events + 1)
 }
 
-/// Writes to `image`, a file of zeros as large as the disk, what the disk holds after the cut.
+/// Writes to `image` the bytes that the disk holds after the cut. `image` is a file of zeros as
+/// large as the disk.
 pub fn make(from: &mut impl Read, moments: Range<u64>, image: &File, cut: Cut) -> Result<Fate, RecordError> {
     let mut rng = ChaCha8Rng::seed_from_u64(cut.seed);
     rng.set_stream(cut.number);
@@ -76,15 +77,15 @@ pub fn make(from: &mut impl Read, moments: Range<u64>, image: &File, cut: Cut) -
     Ok(Fate { at, pending: pending.len(), kept, torn, notes })
 }
 
-/// Applies writes in any order, each whole, in part, or not at all. Returns how many whole and how
-/// many in part.
+/// Applies writes in any order, each whole, in part, or not at all. Returns how many were whole and
+/// how many in part.
 fn leave_to_chance(
     rng: &mut ChaCha8Rng,
     pending: &[(u64, Vec<u8>)],
     image: &File,
 ) -> io::Result<(usize, usize)> {
-    // Some cuts lose all, some nearly nothing: half of each alone would rarely lose just the one
-    // write that mattered.
+    // Some cuts lose all, some nearly nothing. If each lost half, few would lose just the one write
+    // that matters.
     let keep_of_ten = [0, 1, 5, 9][(rng.next_u32() % 4) as usize];
     let tear_of_ten = [0, 3][(rng.next_u32() % 2) as usize];
     let mut order: Vec<usize> = (0..pending.len()).collect();

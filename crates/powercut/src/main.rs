@@ -1,8 +1,8 @@
-//! A disk that forgets: a block layer that drops, tears and reorders what was not synced.
+//! A disk that forgets: a block layer that drops, tears and reorders unsynced writes.
 //!
-//! `powercut record` serves a disk as a file, to be used through a loop device, and records what
-//! reaches it; `powercut cut` makes from that record what the disk may hold after the power failed
-//! at some moment.
+//! `powercut record` serves a disk as a file, for use through a loop device, and records the writes
+//! and flushes that reach it. `powercut cut` takes that record and makes the disk as a power
+//! failure at some moment may leave it.
 
 mod cut;
 mod record;
@@ -18,12 +18,12 @@ use clap::Parser;
 use cut::Cut;
 use record::RecordError;
 
-/// A disk that forgets: drops, tears and reorders what was not synced.
+/// A disk that forgets: drops, tears and reorders unsynced writes.
 #[derive(Debug, Parser)]
 #[command(version)]
 enum Command {
-    /// Serve MOUNT/disk and record what reaches it, until MOUNT is unmounted. Other files made in
-    /// MOUNT hold notes.
+    /// Serve MOUNT/disk and record its writes and flushes, until MOUNT is unmounted. Other files
+    /// made in MOUNT hold notes.
     Record {
         /// The disk's size.
         #[arg(long, value_name = "MIB")]
@@ -37,18 +37,18 @@ enum Command {
         /// Where to mount.
         mount: PathBuf,
     },
-    /// Write to IMAGE what the disk holds after a cut, and to NOTES the notes made before it.
+    /// Write to IMAGE the disk after a cut, and to NOTES the notes made before it.
     Cut {
         /// The disk's size.
         #[arg(long, value_name = "MIB")]
         size: u64,
-        /// What was recorded.
+        /// The record to cut.
         #[arg(long, value_name = "FILE")]
         record: PathBuf,
         /// Chooses all cuts of a run.
         #[arg(long)]
         seed: u64,
-        /// Which of them.
+        /// The cut's number among them.
         #[arg(long)]
         number: u64,
         /// The disk after the cut.

@@ -1,4 +1,5 @@
-//! What reached the disk, in order: writes, flushes, and the notes of programs that watch.
+//! The record: all that reached the disk, in order. It has writes, flushes, and the notes of
+//! watching programs.
 
 use std::io::{self, Read, Write};
 
@@ -14,8 +15,8 @@ pub enum Event {
     },
     /// Everything written before is durable now.
     Flush,
-    /// A program appended to the file of this name beside the disk. Notes survive a cut if they
-    /// came before it: what they promise is what the check demands.
+    /// A program appended to the file of this name beside the disk. Notes made before a cut survive
+    /// it. A note promises something of the disk, and the check demands just that.
     Note {
         /// The file's name.
         file: String,

@@ -1,6 +1,6 @@
-//! A FUSE file system of one file, `disk`, that records what is done to it. A loop device makes it
-//! a block device; the loop driver turns the block layer's flushes into fsync. Any other file made
-//! here holds notes.
+//! A FUSE file system of one file, `disk`, that records every write and flush of it. A loop device
+//! makes the file a block device. The loop driver turns the block layer's flushes into fsync. Any
+//! other file made here holds notes.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::record::{self, Event};
 /// The disk's name.
 pub const DISK: &str = "disk";
 const DISK_INO: u64 = 2;
-/// Sizes change with every note: nothing is cached.
+/// Nothing is cached: sizes change with every note.
 const TTL: Duration = Duration::ZERO;
 
 struct State {
@@ -36,7 +36,7 @@ struct Recorder {
     state: Mutex<State>,
 }
 
-/// Serves the disk at `mount` until it is unmounted, recording to `record`. `backing` holds the
+/// Serves the disk at `mount` until the mount is gone, and records to `record`. `backing` holds the
 /// disk's present bytes.
 pub fn serve(disk_size: u64, backing: File, record: File, mount: &Path) -> io::Result<()> {
     backing.set_len(disk_size)?;
@@ -103,7 +103,8 @@ impl Recorder {
             self.disk.write_all_at(data, offset)?;
             return state.add(&Event::Write { offset, data: data.to_vec() });
         }
-        // Notes are only appended, and their offset is where the kernel believes the end to be.
+        // Notes are only appended, so the offset is ignored: it is where the kernel believes the
+        // end to be.
         let (file, content) = state.note(ino).ok_or(Errno::ENOENT)?;
         content.extend_from_slice(data);
         let file = file.clone();
@@ -142,7 +143,7 @@ impl Filesystem for Recorder {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // A write must be here, in the record, before it is answered: no page cache in between.
+        // A write is answered once it is in the record. So there is no page cache in between.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
@@ -201,8 +202,8 @@ impl Filesystem for Recorder {
     }
 
     fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
-        // So that the loop device offers no discard: a discard that a cut may undo would need a
-        // record of its own.
+        // Without fallocate the loop device offers no discard. A discard that a cut may undo would
+        // need a record of its own.
         reply.error(Errno::EOPNOTSUPP);
     }
 }

@@ -1,8 +1,8 @@
-//! Raised when this server turns out not to have what it once had: a row or a log entry that the
-//! disk gives back otherwise, a state that is not that of the others.
+//! The alarm of a server that has lost state. Either the disk returns other bytes for a row or a
+//! log entry, or the state differs from that of the others.
 //!
-//! Then nothing of this member may go on, since nobody knows what it has forgotten of what it
-//! promised. Whoever raises the alarm does not come back from it.
+//! Such a member must stop at once, since no one knows which of its promises it has forgotten. A
+//! call that raises the alarm does not return.
 
 use crate::store::stop;
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
-/// See the module.
+/// The alarm of one member, shared by its threads.
 #[derive(Clone)]
 pub(crate) struct Alarm(Arc<Inner>);
 
@@ -20,16 +20,17 @@ struct Inner {
     tell: Box<dyn Fn(String) + Send + Sync>,
 }
 
-/// What a thread unwinds with that has raised the alarm, or come upon something after that.
+/// The payload with which a thread unwinds after it raised the alarm, or met it raised.
 pub(crate) struct Raised;
 
 impl Alarm {
-    /// When it is raised, `tell` is told why: on any thread, with any lock held.
+    /// Makes an alarm. When it is raised, `tell` gets the reason, on any thread and with any lock
+    /// held.
     pub(crate) fn new(tell: impl Fn(String) + Send + Sync + 'static) -> Alarm {
         Alarm(Arc::new(Inner { why: OnceLock::new(), raised: Notify::new(), tell: Box::new(tell) }))
     }
 
-    /// For damage that `error` tells of.
+    /// Raises the alarm for the damage that `error` describes.
     pub(crate) fn raise(&self, error: &dyn Error) -> ! {
         let why = error.to_string();
         if self.0.why.set(why.clone()).is_ok() {
@@ -37,21 +38,22 @@ impl Alarm {
             self.0.raised.notify_one();
             (self.0.tell)(why);
         }
-        // Quietly: it has been said what is the matter.
+        // Unwinds without a message: the reason is already reported.
         resume_unwind(Box::new(Raised))
     }
 
-    /// For an error that is no damage: the process stops, unless it comes of the alarm.
+    /// Handles an error that is no damage. The process stops, unless the error comes from a raised
+    /// alarm.
     pub(crate) fn stop(&self, error: &dyn Error) -> ! {
         if self.why().is_some() { resume_unwind(Box::new(Raised)) } else { stop(error) }
     }
 
-    /// Why it was raised.
+    /// Returns why it was raised, if it was.
     pub(crate) fn why(&self) -> Option<&str> {
         self.0.why.get().map(String::as_str)
     }
 
-    /// Returns once it is raised, to the first who waits.
+    /// Returns once it is raised. Only the first waiter is woken.
     pub(crate) async fn raised(&self) {
         self.0.raised.notified().await;
     }

@@ -1,5 +1,5 @@
-//! What one log entry holds: a time, and the inputs that came while the entry before it was on its
-//! way to the disk.
+//! The content of one log entry: a time, and the inputs that came while the entry before was
+//! written.
 
 use bytes::Bytes;
 use directory::Input;
@@ -8,22 +8,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 use wire::{Version, Versions};
 
-/// How an encoding begins that is of [`Version::OLDEST`]; those of later ones begin with the
-/// version. The time and the digest follow in 8 bytes each, little-endian, then inputs in postcard
-/// until the end.
-const OLDEST: u8 = 2;
-
 /// An entry's inputs and the time at which they happen. Encoded once, when proposed; cheap to
 /// clone.
+///
+/// The encoding begins with the version, one byte. The time and the digest follow in 8 bytes each,
+/// little-endian, then inputs in postcard until the end.
 #[derive(Clone)]
 pub struct Batch {
     pub(super) now: Time,
-    /// Of the state that the proposer had come to before ([`directory::Directory::digest`]).
-    /// Whoever comes to another stops: replicas that differ are worse than one less.
+    /// The digest of the proposer's state before the entry ([`directory::Directory::digest`]). A
+    /// member with another digest stops: replicas that differ are worse than one member less.
     pub(super) digest: u64,
-    /// Or the version that they are of, which this program does not know. Whoever is to apply them
-    /// stops; until then they are kept and passed on as they are.
-    pub(super) inputs: Result<Arc<Vec<Input>>, Version>,
+    /// Of the cluster when it was proposed.
+    version: Version,
+    /// None if they are of a version after this program's, and in a form of its own: they are kept
+    /// and passed on as they are.
+    pub(super) inputs: Option<Arc<Vec<Input>>>,
     encoded: Bytes,
 }
 
@@ -33,7 +33,7 @@ const HEADER: usize = 17;
 /// An input and its encoding, waiting to be proposed.
 pub(super) struct Waiting {
     pub(super) input: Input,
-    /// Behind the place of a header: most entries hold one input, and nothing is copied then.
+    /// Encoded behind room for a header. Most entries hold one input, and then nothing is copied.
     encoded: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl Waiting {
         Waiting { input, encoded }
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes of its encoding.
     pub(super) fn len(&self) -> usize {
         self.encoded.len()
     }
@@ -56,7 +56,7 @@ impl Waiting {
 }
 
 impl Batch {
-    /// Proposed in a cluster of this version.
+    /// Makes a batch in a cluster of this version.
     pub(super) fn new(now: Time, digest: u64, version: Version, mut waiting: Vec<Waiting>) -> Batch {
         let (mut encoded, others) = match waiting.split_first_mut() {
             Some((first, others)) => (std::mem::take(&mut first.encoded), others),
@@ -65,39 +65,49 @@ impl Batch {
         encoded.reserve_exact(others.iter().map(Waiting::len).sum());
         others.iter().for_each(|waiting| encoded.extend_from_slice(&waiting.encoded[HEADER..]));
         let (header, _) = encoded.split_at_mut(HEADER);
-        header[0] = if version == Version::OLDEST { OLDEST } else { version.0 as u8 };
+        header[0] = version.0 as u8;
         header[1..9].copy_from_slice(&now.0.to_le_bytes());
         header[9..].copy_from_slice(&digest.to_le_bytes());
-        let inputs = Ok(Arc::new(waiting.into_iter().map(|waiting| waiting.input).collect()));
-        Batch { now, digest, inputs, encoded: encoded.into() }
+        let inputs = Some(Arc::new(waiting.into_iter().map(|waiting| waiting.input).collect()));
+        Batch { now, digest, version, inputs, encoded: encoded.into() }
     }
 
-    /// Bytes of its encoding.
+    /// Returns the bytes of its encoding.
     pub(super) fn len(&self) -> usize {
         self.encoded.len()
     }
 
+    /// What is to be applied, if a program that knows these versions knows this one; which it is
+    /// otherwise.
+    pub(super) fn into_inputs(self, known: Versions) -> Result<Vec<Input>, Version> {
+        let inputs = self.inputs.filter(|_| known.know(self.version));
+        inputs.map(Arc::unwrap_or_clone).ok_or(self.version)
+    }
+
     fn decode(encoded: &[u8]) -> Option<Batch> {
         let (version, rest) = encoded.split_first()?;
-        let version = match *version {
-            OLDEST => Version::OLDEST,
-            version => Some(Version(version.into())).filter(|version| *version > Version::OLDEST)?,
+        let version = Version((*version).into());
+        let (now, digest, inputs) = match read(rest) {
+            Some((now, digest, inputs)) => (now, digest, Some(Arc::new(inputs))),
+            None if version > Version::NEWEST => Default::default(),
+            None => return None,
         };
         let encoded = Bytes::copy_from_slice(encoded);
-        if !Versions::KNOWN.know(version) {
-            return Some(Batch { now: Time::default(), digest: 0, inputs: Err(version), encoded });
-        }
-        let (now, rest) = rest.split_first_chunk()?;
-        let (digest, mut rest) = rest.split_first_chunk()?;
-        let mut inputs = Vec::new();
-        while !rest.is_empty() {
-            let (input, after) = postcard::take_from_bytes(rest).ok()?;
-            inputs.push(input);
-            rest = after;
-        }
-        let (now, digest) = (Time(u64::from_le_bytes(*now)), u64::from_le_bytes(*digest));
-        Some(Batch { now, digest, inputs: Ok(Arc::new(inputs)), encoded })
+        (version >= Version::OLDEST).then_some(Batch { now, digest, version, inputs, encoded })
     }
+}
+
+/// What follows the version.
+fn read(rest: &[u8]) -> Option<(Time, u64, Vec<Input>)> {
+    let (now, rest) = rest.split_first_chunk()?;
+    let (digest, mut rest) = rest.split_first_chunk()?;
+    let mut inputs = Vec::new();
+    while !rest.is_empty() {
+        let (input, after) = postcard::take_from_bytes(rest).ok()?;
+        inputs.push(input);
+        rest = after;
+    }
+    Some((Time(u64::from_le_bytes(*now)), u64::from_le_bytes(*digest), inputs))
 }
 
 impl Serialize for Batch {
@@ -139,38 +149,44 @@ impl std::fmt::Display for Batch {
 mod tests {
     use super::*;
 
+    const NEXT: Version = Version::NEWEST.next();
+
     fn batch(version: Version) -> Batch {
         let (machine, session) = (wire::MachineId(3), Some(lease::SessionId(2)));
-        let inputs = [Input::Tick, Input::Open { machine, incarnation: 9, session, connection: 4 }];
-        let waiting = inputs.iter().map(|input| Waiting::new(input.clone())).collect();
+        let open = Input::Open { machine, incarnation: 9, session, connection: 4, version };
+        let waiting = [Input::Tick, open].map(Waiting::new).into();
         Batch::new(Time(77), 5, version, waiting)
     }
 
     #[test]
     fn encodes_and_decodes() {
-        for (version, first) in [(Version::OLDEST, 2), (Version::NEWEST, 6)] {
+        for (version, first) in [(Version(1), 1), (NEXT, 2)] {
             let batch = batch(version);
             let back: Batch = postcard::from_bytes(&postcard::to_allocvec(&batch).unwrap()).unwrap();
-            assert_eq!((back.now, back.digest, &back.inputs), (Time(77), 5, &batch.inputs));
+            assert_eq!((back.now, back.digest), (Time(77), 5));
             assert_eq!((&back.encoded, back.encoded[0]), (&batch.encoded, first));
+            let inputs = |batch: Batch| batch.into_inputs(Versions::WITH_NEXT).unwrap();
+            assert_eq!(inputs(back), inputs(batch));
         }
     }
 
     #[test]
-    fn what_is_of_a_later_version_is_kept_as_it_is_and_says_so() {
-        let later = Version::NEWEST.next();
-        let mut encoded = batch(later).encoded.to_vec();
+    fn what_is_of_a_later_version_is_kept_as_it_is_and_not_applied() {
+        assert_eq!(batch(NEXT).into_inputs(Versions::KNOWN), Err(NEXT));
+        // And in a form of its own.
+        let mut encoded = batch(NEXT).encoded.to_vec();
         encoded.extend([0xff; 9]);
         let kept = Batch::decode(&encoded).unwrap();
-        assert_eq!((kept.inputs, kept.encoded.to_vec()), (Err(later), encoded));
+        assert_eq!(kept.encoded, encoded);
+        assert_eq!(kept.into_inputs(Versions::KNOWN), Err(NEXT));
     }
 
     #[test]
     fn what_is_no_batch_is_refused() {
-        let [mut earlier, mut other] = [[0; 17]; 2].map(|bytes| bytes.to_vec());
-        (earlier[0], other[0]) = (OLDEST - 1, OLDEST);
+        let [mut earlier, mut other] = [[0; HEADER]; 2].map(|bytes| bytes.to_vec());
+        (earlier[0], other[0]) = (0, 1);
         other.push(0xff);
-        for bytes in [&[][..], &[OLDEST], &earlier, &other] {
+        for bytes in [&[][..], &[1], &earlier, &other] {
             let bytes = postcard::to_allocvec(bytes).unwrap();
             assert!(postcard::from_bytes::<Batch>(&bytes).is_err());
         }

@@ -1,16 +1,16 @@
-//! Finds the bit that has flipped in what a disk gave back.
+//! Finds the bit that flipped in bytes from a disk.
 //!
-//! The positions of all bits that are set, taken together by XOR, change by the position of the bit
-//! that flips: that is what a Hamming code keeps. It says where, and not whether: beside it stands
-//! a checksum, by which bytes are known to be wrong, and to be right again.
+//! The locator is the XOR of the positions of all set bits. A flipped bit changes it by that bit's
+//! position, as in a Hamming code. The locator says where a bit flipped, not whether one did. A
+//! checksum beside it tells wrong bytes from right ones, also after the repair.
 
-/// Words that are taken together: their positions differ in the low bits only.
+/// Words that are combined at a time. Their positions differ in the low bits only.
 const LANES: usize = 32;
 
-/// The XOR of the positions of all set bits.
+/// Returns the XOR of the positions of all set bits.
 pub(crate) fn locator(bytes: &[u8]) -> u32 {
-    // What each lane comes to over all blocks, and the XOR of the numbers of those blocks of which
-    // an odd number of bits is set.
+    // The XOR of each lane over all blocks, and the XOR of the numbers of the blocks with an odd
+    // number of set bits.
     let (mut lanes, mut blocks) = ([0u64; LANES], 0u32);
     let whole = bytes.chunks_exact(8 * LANES);
     let rest = whole.remainder();
@@ -32,8 +32,8 @@ pub(crate) fn locator(bytes: &[u8]) -> u32 {
     word << 6 | bit
 }
 
-/// Flips back the bit that has flipped, if it was one: `known` is the locator of what was written.
-/// Only a checksum tells whether that was it.
+/// Flips one bit back, if exactly one has flipped. `known` is the locator of the written bytes.
+/// Only a checksum tells whether the result is right.
 pub(crate) fn flip_back(bytes: &mut [u8], known: u32) {
     let at = locator(bytes) ^ known;
     if let Some(byte) = bytes.get_mut(at as usize / 8) {
@@ -59,7 +59,7 @@ mod tests {
         }
     }
 
-    /// It is on disks.
+    /// Locators are stored on disks.
     #[test]
     fn it_is_what_its_definition_says() {
         for length in [0, 1, 8, 255, 256, 257, 1_111] {

@@ -1,8 +1,7 @@
-//! The disk under a member of the group, as far as it matters what a crash leaves of what was
-//! written: files in directories, and when they are durable.
+//! The disk under a member of the group: files in directories, and when they are durable. The
+//! traits cover what decides about the state after a crash.
 //!
-//! A member on a machine has [`Local`]; a simulated one has a disk that forgets what was not
-//! synced.
+//! A member on a machine has [`Local`]. A simulated member has a disk that forgets unsynced writes.
 
 use crate::store::{RowStore, StoreError, StoreSettings};
 use os::private;
@@ -13,43 +12,43 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// See the module.
+/// A disk with the files of a member.
 pub trait Disk: Send + Sync + 'static {
-    /// Opens a file that is there, or makes one if `make` is set.
+    /// Opens an existing file, or creates it if `make` is set.
     fn open(&self, path: &Path, make: bool) -> io::Result<Arc<dyn DiskFile>>;
-    /// Makes a directory, and those that it is in.
+    /// Creates a directory and its parents.
     fn make_dir(&self, path: &Path) -> io::Result<()>;
-    /// Names of the files in a directory.
+    /// Returns the names of the files in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Renames a file, over another if there is one.
+    /// Renames a file. It replaces an existing one.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Makes durable which files a directory has.
+    /// Makes the entries of a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Opens the rows in a file, or begins some.
+    /// Opens the rows in a file, or creates the file.
     fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError>;
 }
 
 /// An open file.
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
-    /// Its length.
+    /// Returns its length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Cuts it off, or makes it longer by zeros.
+    /// Sets its length: it is cut, or extended by zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
-    /// Sets space aside for so many bytes.
+    /// Reserves space for that many bytes.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
-    /// Fills `out` with what stands at `at`; less than that is an error.
+    /// Fills `out` with the bytes from `at` on. Fewer bytes are an error.
     fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<()>;
     /// Writes all of `data` at `at`.
     fn write_at(&self, data: &[u8], at: u64) -> io::Result<()>;
-    /// The first so many bytes are to be read from the disk next, and not from memory.
+    /// Drops the first `bytes` bytes from memory, so that the next read takes them from the disk.
     fn forget(&self, bytes: u64) -> io::Result<()>;
-    /// Makes durable what was written, and the length.
+    /// Makes the written bytes and the length durable.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// This machine's.
+/// The disk of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Local;
 

@@ -1,11 +1,11 @@
 //! The replicated group that hosts the directory: an openraft group of one member or several, its
 //! log, and its store.
 //!
-//! An input that is proposed to the leader becomes part of a log entry and is applied; what it
-//! comes to is delivered once the entry is durable, if it rests on that. The log makes changes
-//! durable; the store is checkpointed now and then, and a start replays the log behind the last
-//! checkpoint. openraft and the applying run on one thread of the group's own, which also waits for
-//! the disk.
+//! An input that is proposed to the leader becomes part of a log entry and is applied. Its outputs
+//! are delivered when the entry is durable, if they rest on that. The log makes changes durable.
+//! The store is checkpointed now and then, and a start replays the log behind the last checkpoint.
+//! openraft and the state machine run on one thread of the group's own, which also waits for the
+//! disk.
 
 mod members;
 #[cfg(test)]
@@ -47,40 +47,40 @@ use wire::{ToClient, ToServer, Version, Versions};
 /// Bounds of a [`Group`].
 #[derive(Clone, Copy, Debug)]
 pub struct GroupSettings {
-    /// Memory for the server's rows, whatever their number: half for pages of the file, an eighth
-    /// for each of the two layers of changed rows; the rest is for what the directory and the log
-    /// hold.
+    /// Memory for the server's rows, whatever their number. Half is for pages of the file, and an
+    /// eighth for each of the two layers of changed rows. The rest is for the data of the directory
+    /// and the log.
     pub memory_bytes: usize,
-    /// Changes reach the store's file after this long at the latest.
+    /// The longest time before changes reach the store's file.
     pub checkpoint_after: Duration,
-    /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start
-    /// takes after a crash.
+    /// Bytes of log, which a start would have to read, at which a checkpoint begins. It bounds the
+    /// time of a start after a crash.
     pub log_bytes: u64,
 }
 
-/// Which member of the group this is.
+/// The number and the place of this member of the group.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Its number in the group.
     pub member: u64,
-    /// Where it is.
+    /// Its machine.
     pub host: Host,
-    /// It founds the group if there is none; otherwise it waits for the leader to tell it who the
-    /// members are.
+    /// Whether it founds the group if there is none. Otherwise it waits for the leader to send it
+    /// the members.
     pub founds: bool,
-    /// What this program knows.
+    /// The versions that this program knows.
     pub knows: Versions,
-    /// The file in which is noted how far its log is durable, beside its directory: what is put
-    /// back of that is then known to be older.
+    /// The file that notes how far the log is durable, beside its directory. If older files of the
+    /// log are put back, the mark shows it.
     pub mark: Option<PathBuf>,
-    /// Its files are not those of the last start: they are a copy, or were put back.
+    /// Whether its files are not those of the last start: they are a copy, or were put back.
     pub moved: bool,
 }
 
 /// The founder's number.
 pub const FOUNDER: u64 = 1;
 
-/// Segments of the log that make a checkpoint necessary, and those that are written while it is
+/// The number of log segments that make a checkpoint necessary, and the number written while it is
 /// under way.
 const SEGMENTS: (u64, u64) = (4, 3);
 
@@ -94,40 +94,40 @@ impl Default for GroupSettings {
     }
 }
 
-/// The group cannot start.
+/// The reason why the group cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// Its store.
+    /// Its store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Its log.
+    /// Its log failed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// What the store holds is not a directory's state.
+    /// The content of the store is not a directory's state.
     #[error("the server's state cannot be read: {0}")]
     State(Box<dyn std::error::Error + Send + Sync>),
-    /// The store is older than the log says that it was.
+    /// The store is older than the log says. Entries that the log has purged are not in it.
     #[error("{rows} is not what was written: what the log has forgotten is not in it", rows = rows.display())]
     Behind {
         /// The store's file.
         rows: PathBuf,
     },
-    /// It came upon damage while it started.
+    /// It found damage while it started.
     #[error("{0}")]
     Damaged(String),
-    /// The state is of a version that this program does not know. Nothing is wrong with it.
+    /// This program does not know the version of the state. The state is not damaged.
     #[error(transparent)]
     Version(Fault),
-    /// The rows cannot be written down.
+    /// The rows cannot be written to disk.
     #[error("the rows cannot be written down: the server's disk is full, or it has ended")]
     NoCheckpoint,
-    /// Its thread.
+    /// Its thread failed to start.
     #[error("starting the server's thread: {0}")]
     Thread(std::io::Error),
     /// openraft refuses.
     #[error("{doing} the server's group: {cause}")]
     Raft {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// Why it failed.
         cause: Box<dyn std::error::Error + Send + Sync>,
@@ -135,7 +135,7 @@ pub enum GroupError {
 }
 
 impl GroupError {
-    /// Whether this member has lost what it had, and cannot be what it was.
+    /// Returns whether this member has lost state, and cannot go on as the same member.
     pub fn is_damage(&self) -> bool {
         match self {
             GroupError::Store(error) => error.is_damage(),
@@ -155,28 +155,28 @@ impl GroupError {
         GroupError::Raft { doing, cause: Box::new(cause) }
     }
 
-    /// The state cannot be read, for this reason.
+    /// Makes the error for a state that cannot be read, with its cause.
     pub fn state(cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
         GroupError::State(Box::new(cause))
     }
 }
 
-/// How a group stands.
+/// The status of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
     /// Index of the last applied entry.
     pub applied: u64,
-    /// The term in force when it was proposed.
+    /// Term of the last applied entry.
     pub term: u64,
-    /// Its time.
+    /// Time of the last applied entry.
     pub time: Time,
-    /// Log that a start would read.
+    /// Bytes of log that a start would read.
     pub log_bytes: u64,
-    /// Times that the log was made durable since the group was opened.
+    /// Number of log flushes since the group was opened.
     pub log_flushes: u64,
     /// Bytes proposed and not applied yet.
     pub backlog_bytes: usize,
-    /// The disk is full: rows wait for room, or entries of the log do.
+    /// Whether the disk is full: rows or log entries wait for room.
     pub lacks_room: bool,
     /// The store.
     pub store: StoreStats,
@@ -185,21 +185,21 @@ pub struct GroupStatus {
 /// An entry of the log.
 #[derive(Clone, Debug)]
 pub struct Logged {
-    /// The term in force when it was proposed.
+    /// Its term.
     pub term: u64,
     /// Its time, if it has inputs.
     pub time: Time,
-    /// Of the state that it was proposed upon ([`Directory::digest`]); none if it is openraft's
-    /// own.
+    /// The digest of the state before it ([`Directory::digest`]). None for openraft's own entries.
     pub digest: Option<u64>,
-    /// What the directory makes of it.
+    /// Its inputs.
     pub inputs: Arc<Vec<Input>>,
-    /// Who votes from it on, if it says so: a majority of each of these sets is needed.
+    /// The voters from this entry on, if it changes them. A majority of each of these sets is
+    /// needed.
     pub voters: Option<Vec<BTreeSet<u64>>>,
 }
 
-/// A running group's member. Dropped without [`Group::shutdown`] it ends as in a crash; nothing
-/// that was delivered is lost.
+/// A member of a running group. If it is dropped without [`Group::shutdown`], it ends as in a
+/// crash. Nothing that was delivered is lost.
 pub struct Group {
     pub(crate) machine: Arc<RwLock<Machine>>,
     log: Arc<Mutex<Log>>,
@@ -219,7 +219,7 @@ impl Group {
     /// Starts the member whose files are in the directory `dir`, on a thread of its own. See
     /// [`Group::start`].
     ///
-    /// From then on damage is told ([`Event::Damaged`]), and any other error of the disk stops the
+    /// From then on damage is reported ([`Event::Damaged`]), and any other disk error stops the
     /// process ([`crate::EXIT_DISK`]).
     pub fn open(
         dir: &Path,
@@ -243,8 +243,8 @@ impl Group {
                         let lookout = group.ear.lookout.clone();
                         drop(tokio::spawn(async move { lookout.look_out().await }));
                         drop(tell.send(Ok(group)));
-                        // A task: whenever what a thread blocks on goes on, tokio looks at the
-                        // system first.
+                        // This is a task, because tokio polls the system first whenever the future
+                        // that a thread blocks on continues.
                         let works = async move {
                             let _indispensable = indispensable;
                             works.await;
@@ -261,12 +261,12 @@ impl Group {
         Ok(group)
     }
 
-    /// Starts the member whose files are on `disk`, in the directory `dir`; a founder's root has
-    /// the attributes `root`. Of a lone voter, it returns when all that was applied before is
-    /// applied again; nothing is told before [`Group::begin`]. Whenever this member begins to lead
-    /// it proposes [`Input::Lead`] first.
+    /// Starts the member whose files are on `disk`, in the directory `dir`. A founder's root has
+    /// the attributes `root`. For a lone voter it returns when everything that was applied before
+    /// is applied again. No event is delivered before [`Group::begin`]. Whenever this member begins
+    /// to lead, it first proposes [`Input::Lead`].
     ///
-    /// Also returns what the member does from then on.
+    /// It also returns the future that does the member's work from then on.
     pub async fn start(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -356,24 +356,24 @@ impl Group {
         drop(self.runtime.spawn(work));
     }
 
-    /// Another member begins to say something, over a new connection.
+    /// Begins a conversation with another member, which calls over a new connection.
     pub fn listen(&self) -> Conversation {
         Conversation::with(self.ear.clone())
     }
 
-    /// A client has said something.
+    /// Notes that a client sent a message.
     pub fn heard(&self) {
         self.ear.lookout.heard();
     }
 
-    /// Who the members are and who leads.
+    /// Returns the members and the leader.
     pub fn standing(&self) -> Standing {
         self.standing.lock().clone()
     }
 
-    /// Whether all that was committed before the current leader began is applied here, so that the
-    /// state is no older than one that was ever acted on. A lone voter applies its whole log before
-    /// it does anything.
+    /// Returns whether everything that was committed before the current leader began is applied
+    /// here. Then the state is no older than any state that was acted on. A lone voter applies its
+    /// whole log before it does anything.
     pub fn is_current(&self) -> bool {
         if self.standing.lock().alone {
             return true;
@@ -384,58 +384,61 @@ impl Group {
         metrics.current_leader.is_some() && applied == Some(metrics.current_term)
     }
 
-    /// Begins to tell the host what happens: it is ready to be told.
+    /// Begins to deliver events to the host, which is ready for them.
     pub fn begin(&self) {
         self.begun.notify_one();
     }
 
-    /// Others reach this member there, as long as it runs; whom it asks for a vote is told.
+    /// Sets the addresses at which others reach this member, as long as it runs. It sends them to
+    /// members that it asks for a vote.
     pub fn listens_at(&self, addresses: Vec<String>) {
-        // Where it listens first it does to the end.
+        // Only the first call counts: a member never changes its addresses.
         let _ = self.ear.here.set(addresses);
     }
 
-    /// Whether this member leads. What is proposed to others is dropped.
+    /// Returns whether this member leads. Other members drop proposals.
     pub fn leads(&self) -> bool {
         self.standing.lock().leads
     }
 
-    /// The cluster's version, as of what is applied here.
+    /// Returns the cluster's version, as of the last entry applied here.
     pub fn version(&self) -> Version {
         self.machine.read().directory.version()
     }
 
-    /// What this program knows.
+    /// Returns the versions that this program knows.
     pub fn knows(&self) -> Versions {
         self.ear.knows
     }
 
-    /// What another member speaks with this one, if it has spoken since this one's start.
+    /// Returns the version that another member speaks with this one, if it has spoken since this
+    /// one started.
     pub fn speaks(&self, member: u64) -> Option<Version> {
         self.ear.wires.speaks(member)
     }
 
-    /// Proposes an input. Never blocks, so a lock that `deliver` takes may be held; who feeds a
-    /// group must look at [`Group::backlog_bytes`].
+    /// Proposes an input. It never blocks, so the caller may hold a lock that `deliver` takes. A
+    /// caller that proposes much must look at [`Group::backlog_bytes`].
     pub fn propose(&self, input: Input) {
         self.queue.push(Waiting::new(input));
     }
 
-    /// Bytes proposed and not applied yet. Above some megabytes writers should be slowed.
+    /// Returns the bytes proposed and not applied yet. Above some megabytes writers should be
+    /// slowed.
     pub fn backlog_bytes(&self) -> usize {
         self.queue.backlog_bytes()
     }
 
-    /// Reads the state after some entry, on this thread. Applying waits meanwhile. Must not be
+    /// Reads the state after some entry, on this thread. No entry is applied meanwhile. Must not be
     /// called from within `ask`.
     pub fn query<T>(&self, ask: impl FnOnce(&Directory, &dyn Store) -> T) -> T {
         let machine = self.machine.read();
         ask(&machine.directory, &machine.store)
     }
 
-    /// Returns when it is certain that this member still leads, and all that was committed before
-    /// is applied: then [`Group::answer`] says what is so. False if others lead. Costs no message
-    /// while the leader's lease lasts.
+    /// Returns true when it is certain that this member still leads, and all earlier commits are
+    /// applied. Then [`Group::answer`] gives the current state. Returns false if another member
+    /// leads. It costs no message while the leader's lease lasts.
     pub async fn confirm(&self) -> bool {
         if self.standing.lock().alone {
             return true;
@@ -445,19 +448,19 @@ impl Group {
             let metrics = metrics.borrow_watched();
             metrics.membership_config.membership().voter_ids().any(|voter| voter == self.member)
         };
-        // Those that vote in its place heed its lease no more.
+        // The voters that replaced this member no longer heed its lease.
         let policy = if votes { ReadPolicy::LeaseRead } else { ReadPolicy::ReadIndex };
         self.ear.raft.ensure_linearizable(policy).await.is_ok()
     }
 
-    /// Answers a question of a client that changes no state. What it is told is durable: what
-    /// several have applied is committed.
+    /// Answers a client's question that changes no state. The answer rests on durable state:
+    /// entries that several have applied are committed.
     pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
         let answer = self.query(|directory, store| directory.query(session, question, store))?;
         if self.standing.lock().alone {
             let synced = self.log.lock().sync();
             match synced {
-                // An entry's answer waits for room.
+                // The answer comes from an entry, which waits for room.
                 Err(error) if error.lacks_room() => {
                     self.propose(Input::Message { session, message: question.clone() });
                     return None;
@@ -468,14 +471,14 @@ impl Group {
         Some(answer)
     }
 
-    /// What time an entry would have that is proposed now, about.
+    /// Returns about the time that an entry would have if it were proposed now.
     pub fn now(&self) -> Time {
         let clock = *self.clock.lock();
         clock.as_ref().map_or_else(|| self.machine.read().position.time, Clock::now)
     }
 
-    /// Returns when all that was proposed before is in the store's file; false if the disk is full,
-    /// or the group has ended. Not to be called from `deliver`.
+    /// Returns true when everything that was proposed before is in the store's file. Returns false
+    /// if the disk is full, or the group has ended. Must not be called from `deliver`.
     pub fn checkpoint(&self) -> bool {
         self.ask_checkpoint().blocking_recv().is_ok()
     }
@@ -486,8 +489,8 @@ impl Group {
         done
     }
 
-    /// All rows after one entry, behind all that was proposed before, and that entry's time. As
-    /// [`Group::checkpoint`].
+    /// Returns all rows after one entry, behind everything that was proposed before, and that
+    /// entry's time. It fails as [`Group::checkpoint`] does.
     pub fn freeze(&self) -> Result<(RowView, Time), GroupError> {
         if !self.checkpoint() {
             return Err(GroupError::NoCheckpoint);
@@ -497,56 +500,57 @@ impl Group {
         Ok((rows, position.time))
     }
 
-    /// The rows of the last checkpoint.
+    /// Returns the rows of the last checkpoint.
     pub fn rows(&self) -> RowView {
         self.machine.read().store.view()
     }
 
-    /// Reads the segment of the log after that which begins with frame `after`, from the disk: with
-    /// which frame it begins, and how many bytes it has.
+    /// Rereads from the disk the log segment after the one whose first frame is `after`. Returns
+    /// its first frame and its size in bytes.
     pub fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
         self.log.lock().reread(after).unwrap_or_else(|error| {
             if error.is_damage() { self.alarm.raise(&error) } else { self.alarm.stop(&error) }
         })
     }
 
-    /// Somebody came upon this in reading what this member has. Does not come back.
+    /// Reports an error from reading this member's data. Does not return.
     pub fn lose(&self, error: &StoreError) -> ! {
         if error.is_damage() { self.alarm.raise(error) } else { self.alarm.stop(error) }
     }
 
-    /// What this start of the member has drawn.
+    /// Returns the number that this start of the member has drawn.
     pub fn drawn(&self) -> u64 {
         self.ear.trust.own().drawn
     }
 
-    /// Whether a start of this member has drawn that, as far as its disk remembers.
+    /// Returns whether a start of this member has drawn that number, as far as its disk remembers.
     pub fn remembers(&self, drawn: u64) -> bool {
         self.ear.trust.remembers(drawn)
     }
 
-    /// Whether this member takes part: it is what it was, as far as the others know. One that has
-    /// just started waits until they say so.
+    /// Returns whether this member takes part: as far as the others know, it remembers all its
+    /// promises. A member that has just started waits until they say so.
     pub fn is_trusted(&self) -> bool {
         self.ear.trust.is_trusted()
     }
 
-    /// Whether that member has said, since this one's start, that this one is what it was.
+    /// Returns whether that member has confirmed, since this one started, that this one has all its
+    /// promises.
     pub fn is_confirmed_by(&self, member: u64) -> bool {
         self.ear.trust.is_confirmed_by(member)
     }
 
-    /// Whether this member has lost what it had.
+    /// Returns whether this member has lost state.
     pub fn is_damaged(&self) -> bool {
         self.alarm.why().is_some()
     }
 
-    /// The last entry that is applied here.
+    /// Returns the last entry that is applied here.
     pub fn applied(&self) -> Option<u64> {
         self.machine.read().position.applied.map(|log_id| log_id.index)
     }
 
-    /// The last entry that is applied here and that no crash can take back: a lone voter applies
+    /// Returns the last entry that is applied here and that no crash can undo. A lone voter applies
     /// entries before they are durable.
     pub fn agreed(&self) -> Option<u64> {
         let alone = self.alone.load(SeqCst);
@@ -554,7 +558,8 @@ impl Group {
         if alone { applied.min(durable.map(|log_id| log_id.index)) } else { applied }
     }
 
-    /// The log's entry at `index`, as this member has it; none if it has none, or not any more.
+    /// Returns the log's entry at `index` from this member. None if it has no such entry, or not
+    /// any more.
     pub fn entry(&self, index: u64) -> Result<Option<Logged>, LogError> {
         let mut log = self.log.lock();
         let recent = log.recent().lock().get(index);
@@ -583,7 +588,7 @@ impl Group {
         }))
     }
 
-    /// How the group stands.
+    /// Returns the status of the group.
     pub fn status(&self) -> GroupStatus {
         let machine = self.machine.read();
         let applied = machine.position.applied;
@@ -600,7 +605,7 @@ impl Group {
         }
     }
 
-    /// Ends the group: applies what was proposed and checkpoints, so that the next start replays
+    /// Ends the group. It applies what was proposed and checkpoints, so that the next start replays
     /// nothing.
     pub fn shutdown(&self) {
         self.join(End::Orderly);
@@ -610,9 +615,9 @@ impl Group {
         self.queue.end(end);
         self.begun.notify_one();
         let Some(thread) = self.thread.lock().take() else { return };
-        // `deliver` may be what held the group last; then its thread ends behind it.
+        // `deliver` may have held the group last. Then its thread ends after this call.
         if thread.thread().id() != std::thread::current().id() {
-            // It has nothing to return; a panic would have stopped the process.
+            // The thread returns nothing, and a panic would have stopped the process.
             drop(thread.join());
         }
     }
@@ -624,7 +629,7 @@ impl Drop for Group {
     }
 }
 
-/// The state, and whether it was made just now.
+/// Opens the state. Also returns whether it was created just now.
 fn open_machine(
     disk: &dyn Disk,
     dir: &Path,

@@ -1,6 +1,6 @@
 //! The replicated host of one directory: an openraft group of one member or several, its log, and
-//! its store of rows. The crate knows the directory's state machine and a disk; connections,
-//! machines and share servers are out of its reach.
+//! its store of rows. The crate knows the directory's state machine and a disk. It cannot reach
+//! connections, machines and share servers.
 
 mod alarm;
 mod batch;

@@ -1,5 +1,5 @@
-//! A simulated member: all that it does is done by tasks on one thread, by a seed and a clock of
-//! its own, and can be stopped and ended from outside, as processes are.
+//! A simulated member. Tasks on one thread do all its work, with a seed and a clock of its own. The
+//! simulation can stop, continue and end it, as it could a process.
 //!
 //! The member that ships runs outside of any life.
 
@@ -20,14 +20,15 @@ tokio::task_local! {
     static LIFE: Arc<Life>;
 }
 
-/// How long a disk takes for a checkpoint, ms: at least, and how much more at most.
+/// How long a disk takes for a checkpoint, ms: the minimum, and the most that is added.
 const CHECKPOINT_MS: (u64, u64) = (20, 100);
-/// And for a flush of the log at most, unless it is slow.
+/// How long a flush of the log takes at most, ms, unless the disk is slow.
 const FLUSH_MS: u64 = 6;
 
-/// See the module.
+/// The life of one simulated member.
 pub struct Life {
-    /// When its clock showed nothing, and by how many millionths it runs too fast, or too slow.
+    /// The instant when its clock showed zero, and the clock's error in millionths: positive is
+    /// fast.
     zero: (Instant, i64),
     state: Mutex<State>,
 }
@@ -36,21 +37,21 @@ struct State {
     chance: ChaCha12Rng,
     tasks: Vec<AbortHandle>,
     stopped: bool,
-    /// Who has something to do once it goes on.
+    /// Tasks that have work when it continues.
     waiting: Vec<Waker>,
     /// How long a flush takes at most, ms.
     flush_ms: u64,
-    /// The disk is full.
+    /// Whether the disk is full.
     full: bool,
     restores_leader: bool,
     believes_members: bool,
-    /// It is over: why, if it ended itself.
+    /// Set when it is over, with the reason if it ended itself.
     over: Option<Option<String>>,
 }
 
 impl Life {
-    /// A new one, by this seed, with a clock that is so many millionths too fast. Called where time
-    /// is simulated.
+    /// Makes a life with this seed, and with a clock that is so many millionths too fast. It must
+    /// be called in simulated time.
     pub fn new(seed: u64, clock_ppm: i64) -> Arc<Life> {
         let chance = ChaCha12Rng::seed_from_u64(seed);
         let state = State {
@@ -67,12 +68,12 @@ impl Life {
         Arc::new(Life { zero: (Instant::now(), clock_ppm), state: Mutex::new(state) })
     }
 
-    /// The one that this task is of.
+    /// Returns the life of this task.
     pub(crate) fn current() -> Option<Arc<Life>> {
         LIFE.try_with(Arc::clone).ok()
     }
 
-    /// Does something as part of it.
+    /// Spawns a task as part of it.
     pub fn spawn<T>(self: &Arc<Self>, future: T) -> JoinHandle<T::Output>
     where
         T: Future + Send + 'static,
@@ -91,56 +92,56 @@ impl Life {
         task
     }
 
-    /// Does this as part of it, here and now. None if it gave itself up over that.
+    /// Runs `what` as part of it, here and now. None if the member gave up in it.
     pub fn within<T>(self: &Arc<Self>, what: impl FnOnce() -> T) -> Option<T> {
         catch_unwind(AssertUnwindSafe(|| LIFE.sync_scope(self.clone(), what))).ok()
     }
 
-    /// The disk takes so much longer at most, ms, for a flush.
+    /// Sets how much longer the disk takes at most for a flush, ms.
     pub fn slows_disk(&self, ms: u64) {
         self.state.lock().flush_ms = FLUSH_MS + ms;
     }
 
-    /// The disk is full from now on, or not any more: what is written beside the log waits as a
-    /// whole.
+    /// Makes the disk full, or not full any more. Writes other than the log wait until it is not.
     pub fn fills_disk(&self, full: bool) {
         self.state.lock().full = full;
     }
 
-    /// Whether this member is one whose disk is full.
+    /// Returns whether this member's disk is full.
     pub(crate) fn lacks_room() -> bool {
         Life::current().is_some_and(|life| life.state.lock().full)
     }
 
-    /// If it led when it ended, it leads again at once, without being elected. That is wrong, since
-    /// it does not know all that it had told to be committed: the simulation shows that it would
-    /// find it.
+    /// Makes a member that led when it ended lead again at once, without an election. That is a
+    /// fault, since the member does not know all commits that it had reported. The simulation shows
+    /// that it finds this fault.
     pub fn restores_leader(&self) {
         self.state.lock().restores_leader = true;
     }
 
-    /// Whether this member is one that does so.
+    /// Returns whether this member has that fault.
     pub(crate) fn leads_unelected() -> bool {
         Life::current().is_some_and(|life| life.state.lock().restores_leader)
     }
 
-    /// It takes every member for what that was, and itself. That is wrong, since a disk may be
-    /// older than what was promised: the simulation shows that it would find it.
+    /// Makes a member believe that every member, itself included, has forgotten nothing. That is a
+    /// fault, since a disk may be older than the promises. The simulation shows that it finds this
+    /// fault.
     pub fn believes(&self) {
         self.state.lock().believes_members = true;
     }
 
-    /// Whether this member is one that does so.
+    /// Returns whether this member has that fault.
     pub(crate) fn believes_members() -> bool {
         Life::current().is_some_and(|life| life.state.lock().believes_members)
     }
 
-    /// Nothing of it goes on, as when a process is stopped. Time does.
+    /// Stops it, as a process is stopped. Time goes on.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
     }
 
-    /// It goes on.
+    /// Continues it.
     pub fn go_on(&self) {
         let mut state = self.state.lock();
         state.stopped = false;
@@ -149,7 +150,7 @@ impl Life {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends it, wherever it is.
+    /// Ends it at any point.
     pub fn end(&self) {
         self.end_for(None);
     }
@@ -163,23 +164,23 @@ impl Life {
         tasks.iter().for_each(AbortHandle::abort);
     }
 
-    /// It has ended itself, since it cannot go on.
+    /// Ends it because it cannot go on, and unwinds.
     pub(crate) fn gives_up(&self, why: &dyn std::error::Error) -> ! {
         self.fails(why);
         resume_unwind(Box::new(()))
     }
 
-    /// It is over, since it cannot go on.
+    /// Ends it because it cannot go on.
     pub(crate) fn fails(&self, why: &dyn std::error::Error) {
         self.end_for(Some(why.to_string()));
     }
 
-    /// Whether it is over.
+    /// Returns whether it is over.
     pub fn is_over(&self) -> bool {
         self.state.lock().over.is_some()
     }
 
-    /// Why it ended itself, if it did.
+    /// Returns why it ended itself, if it did.
     pub fn why_over(&self) -> Option<String> {
         self.state.lock().over.clone().flatten()
     }
@@ -188,14 +189,14 @@ impl Life {
         self.state.lock().chance.next_u64()
     }
 
-    /// What its clock shows, ms.
+    /// Returns the time of its clock, ms.
     pub(crate) fn clock_ms(&self) -> u64 {
         let (zero, ppm) = self.zero;
         let ms = zero.elapsed().as_millis() as u64;
         ms.saturating_add_signed(ms as i64 * ppm / 1_000_000)
     }
 
-    /// Does what waits for the disk, after a while.
+    /// Does work that waits for the disk, after a delay.
     pub(crate) async fn waits_for_disk<T>(&self, work: impl FnOnce() -> T) -> T {
         let ms = CHECKPOINT_MS.0 + self.next_u64() % CHECKPOINT_MS.1;
         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -205,7 +206,7 @@ impl Life {
         work()
     }
 
-    /// Makes the log durable, after a while.
+    /// Makes the log durable, after a delay.
     pub(crate) async fn waits_for_flush(&self, work: impl FnOnce()) {
         let at_most = self.state.lock().flush_ms;
         let ms = self.next_u64() % at_most;
@@ -214,7 +215,7 @@ impl Life {
     }
 }
 
-/// Something that a life does.
+/// A task of a life.
 struct Task<F> {
     life: Arc<Life>,
     future: Pin<Box<F>>,

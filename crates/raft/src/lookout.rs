@@ -1,18 +1,18 @@
-//! The group's thread looks out for what clients and other servers say next before it sleeps: where
-//! machines wait for each other one says something soon after another was answered.
+//! The group's thread looks out for the next message before it sleeps. If machines wait for each
+//! other, one sends a message soon after another got its answer.
 
 use os::Patience;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// For so long: what a machine takes that does something with what it was told, or another server
-/// that makes it durable.
+/// How long it looks out. In this time a machine uses an answer, or another server makes an entry
+/// durable.
 const LOOK_OUT: Duration = Duration::from_micros(400);
-/// A look takes no longer.
+/// The longest time that one look counts for.
 const TURN: Duration = Duration::from_micros(10);
 
-/// See the module.
+/// Looks out for messages on the group's thread.
 #[derive(Default)]
 pub(super) struct Lookout {
     heard: AtomicU64,
@@ -20,14 +20,14 @@ pub(super) struct Lookout {
 }
 
 impl Lookout {
-    /// A client or another server has said something, on a connection of this thread's.
+    /// Notes that a client or another server sent a message, on a connection of this thread.
     pub(super) fn heard(&self) {
         self.heard.fetch_add(1, Relaxed);
         self.wake.notify_one();
     }
 
-    /// Keeps this thread awake for a while whenever something was said. Whoever has something to do
-    /// on it, or on its processor, comes first.
+    /// Keeps this thread awake for a while after each message. Other work on the thread, or on its
+    /// processor, comes first.
     pub(super) async fn look_out(&self) {
         let mut patience = Patience::default();
         loop {
@@ -39,22 +39,21 @@ impl Lookout {
         }
     }
 
-    /// Whether something was said.
+    /// Returns whether a message came.
     async fn look(&self) -> bool {
         let before = self.heard.load(Relaxed);
         let (mut left, mut looked_at) = (LOOK_OUT, Instant::now());
         while self.heard.load(Relaxed) == before && !left.is_zero() {
-            // tokio asks the system whether anything has come, and does not wait for it.
+            // tokio polls the system for events here, and does not wait.
             tokio::task::yield_now().await;
             let offered_at = Instant::now();
             std::thread::yield_now();
             let now = Instant::now();
-            // Others want the processor for longer.
+            // Other threads want the processor for longer.
             if now - offered_at > LOOK_OUT {
                 break;
             }
-            // While the thread did something else, or waited for the disk, nobody was looked out
-            // for.
+            // The time in which the thread did other work, or waited for the disk, does not count.
             left = left.saturating_sub((now - looked_at).min(TURN));
             looked_at = now;
         }

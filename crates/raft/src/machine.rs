@@ -1,7 +1,7 @@
 //! The replicated state machine as openraft drives it: the directory over its store.
 //!
-//! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two
-//! entries and commits them in the background; when that is done openraft purges the log up to it.
+//! openraft's snapshot is the store's checkpoint. Building one freezes the changed rows between two
+//! entries, and commits them in the background. After that openraft purges the log up to it.
 
 use super::batch::Batch;
 use super::life::Life;
@@ -27,31 +27,32 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use wire::{Version, Versions};
 
-/// How often somebody looks who waits for room.
+/// How often a task that waits for room looks again.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
-/// What the group tells its host.
+/// An event that the group delivers to its host.
 #[derive(Debug)]
 pub enum Event {
-    /// This member leads, and an entry that it has proposed came to this: it is to be carried out.
+    /// This member leads, and these are the outputs of an entry that it proposed. They must be
+    /// carried out.
     Outputs(Vec<Output>),
-    /// An entry came to this that another member has proposed, or this one in an earlier life: only
-    /// what each replica does for itself is to be done.
+    /// These are the outputs of an entry that another member proposed, or this one in an earlier
+    /// life. Only the part that each replica does for itself must be carried out.
     Applied(Vec<Output>),
-    /// The whole state is another's, by a snapshot.
+    /// A snapshot of another member has replaced the whole state.
     Replaced,
-    /// Who leads, or who the members are, may have changed: see [`super::Group::standing`].
+    /// The leader or the members may have changed, see [`super::Group::standing`].
     Standing,
-    /// This member has lost what it had, and why that is known: it must not be asked for anything
-    /// any more. On any thread, with any lock held.
+    /// This member has lost state, with the evidence. It must not be asked for anything any more.
+    /// This event comes on any thread, with any lock held.
     Damaged(String),
 }
 
-/// Takes events. Called on the group's thread, in the order of the log, while no lock of the group
-/// is held, but for [`Event::Damaged`].
+/// Receives events. It is called on the group's thread, in the order of the log, with no lock of
+/// the group held, except for [`Event::Damaged`].
 pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
 
-/// This replica has come to another state than the one that proposed an entry.
+/// This replica's state differs from the one on which an entry was proposed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this server's state is not that of the others after entry {index}: its disk has changed what was written, or this is a bug"
@@ -63,15 +64,15 @@ struct Diverged {
 /// An entry is of a version that this program does not know.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "entry {index} of the server's log is of version {version}, and this leasehold knows {}: install a newer one on this machine",
-    Versions::KNOWN
+    "entry {index} of the server's log is of version {version}, and this leasehold knows {known}: install a newer one on this machine"
 )]
 struct Unknown {
     index: u64,
     version: Version,
+    known: Versions,
 }
 
-/// How far a state reaches: what a checkpoint stores beside the rows.
+/// The position of a state in the log. A checkpoint stores it beside the rows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Position {
     pub(super) applied: Option<LogId>,
@@ -93,14 +94,14 @@ impl Position {
     }
 }
 
-/// The directory, its rows, and the entry that they are the state after.
+/// The directory, its rows, and the last entry applied to them.
 pub(super) struct Machine {
     pub(super) directory: Directory,
     pub(super) store: RowStore,
     pub(super) position: Position,
-    /// What this program knows.
+    /// The versions that this program knows.
     pub(super) knows: Versions,
-    /// Something that lasts was applied since what rested on the log was told last.
+    /// Whether a lasting change was applied since outputs that rest on the log were last delivered.
     pub(super) lasting: bool,
     pub(super) alarm: Alarm,
 }
@@ -111,20 +112,21 @@ impl Machine {
         match payload {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {
-                let inputs = batch.inputs.unwrap_or_else(|version| {
-                    stop(&Unknown { index: log_id.index, version });
+                let (now, digest) = (batch.now, batch.digest);
+                let inputs = batch.into_inputs(self.knows).unwrap_or_else(|version| {
+                    stop(&Unknown { index: log_id.index, version, known: self.knows });
                 });
-                if batch.digest != self.directory.digest() {
+                if digest != self.directory.digest() {
                     self.alarm.raise(&Diverged { index: log_id.index.saturating_sub(1) });
                 }
-                // The proposer sees to it that time does not go back; a later leader's clock may be
+                // The proposer keeps time from going back. The clock of a later leader may be
                 // behind.
-                let now = batch.now.max(self.position.time);
-                for input in Arc::unwrap_or_clone(inputs) {
+                let now = now.max(self.position.time);
+                for input in inputs {
                     let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
                     handled.unwrap_or_else(|fault| match fault {
                         Fault::Corrupt(corrupt) => self.alarm.raise(&corrupt),
-                        // Nothing is wrong with what is on disk.
+                        // The data on disk is not damaged.
                         version @ Fault::Version { .. } => stop(&version),
                     });
                     self.lasting |= self.directory.lasts();
@@ -142,7 +144,7 @@ impl Machine {
         outputs
     }
 
-    /// Begins a checkpoint of the state as it is.
+    /// Begins a checkpoint of the present state.
     fn checkpoint(&mut self) -> io::Result<Option<Checkpoint>> {
         self.directory.checkpoint(&mut self.store);
         Ok(self.store.checkpoint(self.position.encode()?))
@@ -153,28 +155,28 @@ impl Machine {
 #[derive(Clone)]
 pub struct StateMachine {
     pub(super) machine: Arc<RwLock<Machine>>,
-    /// What is applied may not be durable yet.
+    /// The log. Applied entries may not be durable yet.
     pub(super) log: Arc<Mutex<Log>>,
-    /// See [`Log::full`].
+    /// The flag of [`Log::full`].
     pub(super) log_full: Arc<AtomicBool>,
-    /// There is no other member: what is committed is durable nowhere else.
+    /// Whether there is no other member. Then committed entries are durable nowhere else.
     pub(super) alone: Arc<AtomicBool>,
     pub(super) deliver: Arc<Deliver>,
-    /// Told whenever a checkpoint has ended.
+    /// Notified whenever a checkpoint has ended.
     pub(super) checkpointed: Arc<Notify>,
     pub(super) queue: Arc<Queue>,
 }
 
 impl StateMachine {
-    /// Waits while both layers of changed rows are full, or the log can take no more before it is
-    /// purged: the disk is slower than what comes, or full.
+    /// Waits while both layers of changed rows are full, or the log can take no more before a
+    /// purge. Then the disk is slower than the input, or full.
     async fn wait_for_room(&self) {
         loop {
             let ended = self.checkpointed.notified();
             if self.has_room() || self.queue.is_ending() {
                 return;
             }
-            // The log is purged after that.
+            // The log is purged some time after the checkpoint ends.
             let _ = tokio::time::timeout(LOOK, ended).await;
         }
     }
@@ -184,18 +186,18 @@ impl StateMachine {
         !machine.store.is_checkpointing() || (!machine.store.is_full() && self.log.lock().has_spare())
     }
 
-    /// The disk is full: rows wait for room, or entries of the log do.
+    /// Returns whether the disk is full: rows or log entries wait for room.
     pub(super) fn lacks_room(&self) -> bool {
         self.machine.read().store.lacks_room() || self.log_full.load(SeqCst) || Life::lacks_room()
     }
 
-    /// Nothing can be applied, or made durable, before there is room on the disk.
+    /// Returns whether nothing can be applied or made durable before the disk has room.
     pub(super) fn is_stuck(&self) -> bool {
         self.log_full.load(SeqCst) || self.lacks_room() && !self.has_room()
     }
 
-    /// Hands over what an entry came to: what rests on the log once all in it that lasts is
-    /// durable, and what comes before the first of that at once.
+    /// Delivers the outputs of an entry. Those before the first that rests on the log go at once.
+    /// The others go when all lasting changes are durable.
     async fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
         if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
             let resting = outputs.split_off(at);
@@ -221,14 +223,13 @@ impl StateMachine {
         }
     }
 
-    /// Begins a checkpoint of the state as it is. Durable rows must not be ahead of the durable
-    /// log.
+    /// Begins a checkpoint of the present state. Durable rows must not be ahead of the durable log.
     async fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
         when_there_is_room(&self.log, &self.queue, Log::sync).await?;
         self.machine.write().checkpoint()
     }
 
-    /// The last checkpoint that ended; none before the first entry's.
+    /// Returns the last finished checkpoint. None before one that contains an entry.
     fn snapshot(&self) -> io::Result<Option<Snapshot>> {
         let snapshot = self.machine.read().store.view();
         let position = position_of(&snapshot)?;
@@ -257,9 +258,9 @@ impl RaftStateMachine<Types> for StateMachine {
         while let Some((entry, responder)) = entries.try_next().await? {
             self.wait_for_room().await;
             let outputs = self.machine.write().apply(entry.log_id, entry.payload);
-            // Only who proposed an entry has a responder for it. Entries replayed at a start, and
-            // those of another leader, have none: their outputs were delivered, or died with the
-            // sessions that they were for.
+            // Only the proposer of an entry has a responder for it. Entries replayed at a start,
+            // and those of another leader, have none. Their outputs were delivered, or ended with
+            // the sessions that they were for.
             match responder {
                 Some(responder) => {
                     self.hand_over(outputs).await?;

@@ -1,5 +1,5 @@
-//! What members of the group say to each other, and how openraft says it: each call is answered
-//! before the next is made.
+//! The messages between members, and the network that openraft sees. Each call is answered before
+//! the next one is made.
 
 use super::log::bytes_of;
 use super::lookout::Lookout;
@@ -36,49 +36,50 @@ use together::together;
 use tokio::time::Instant;
 use wire::{Version, Versions};
 
-/// Rows that go in one call of a snapshot: the longest are inline extents (128 KiB).
+/// Rows in one call of a snapshot. The longest are inline extents (128 KiB).
 const ROWS_TOGETHER: usize = 256;
-/// How long a member may take to make entries durable before it counts as away. Longer than
-/// openraft's own idea of it, a heartbeat: disks are slow at times.
+/// How long a member may take to make entries durable before it counts as away. It is longer than
+/// openraft's own time-out, a heartbeat: disks are slow at times.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a member may take to say whether it knows this one, and how long it takes until it is
-/// asked again.
+/// How long a member may take to say whether it knows this one, and the delay before it is asked
+/// again.
 const INTRODUCED_WITHIN: Duration = Duration::from_secs(1);
 const INTRODUCED_AGAIN: Duration = Duration::from_millis(100);
-/// How long the other side may take for such a call: it writes to its disk.
+/// How long the other side may take for a call of a snapshot: it writes to its disk.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The way to other members.
+/// The connections to other members.
 pub trait Wires: Send + Sync + 'static {
-    /// One to the member `id` on the machine of that number, for one conversation. Nothing is
-    /// connected before something is said.
+    /// Returns a wire to the member `id` on the machine of that number, for one conversation. It
+    /// connects with the first call.
     fn to(&self, id: u64, machine: u64) -> Box<dyn Wire>;
-    /// The version that was agreed upon when a conversation with the member `id` was begun last.
+    /// Returns the version agreed upon when the last conversation with the member `id` began.
     fn speaks(&self, id: u64) -> Option<Version>;
 }
 
-/// A conversation with a member.
+/// The calling side of a conversation with a member.
 pub trait Wire: Send + Sync {
-    /// Says `call` and waits for the answer. The member is at one of `addresses`, if it has to be
-    /// called. After an error, or when this was not waited for, the next call goes over a new
-    /// connection.
+    /// Sends `call` and waits for the answer. If there is no connection, the member is called at
+    /// one of `addresses`. After an error, or if the caller stopped waiting, the next call goes
+    /// over a new connection.
     fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a>;
 }
 
-/// See [`Wire::ask`].
+/// The future of [`Wire::ask`].
 pub type Asking<'a> = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + 'a>>;
 
-/// Where members listen: openraft keeps what goes to a member that moves.
+/// The addresses of members. openraft keeps its connection to a member that moves, so each call
+/// looks here.
 #[derive(Clone, Default)]
 pub(super) struct Known(Arc<Mutex<BTreeMap<u64, Arc<[String]>>>>);
 
 impl Known {
-    /// The member `id` is there from now on.
+    /// Notes that the member `id` is there from now on.
     pub(super) fn know(&self, id: u64, addresses: &[String]) {
         self.0.lock().insert(id, addresses.into());
     }
 
-    /// It is there if nothing else is known: what it has said itself is newer.
+    /// Notes an address if none is known. Addresses from the member itself are newer.
     fn know_first(&self, id: u64, addresses: &[String]) {
         self.0.lock().entry(id).or_insert_with(|| addresses.into());
     }
@@ -88,29 +89,29 @@ impl Known {
     }
 }
 
-/// What one member says to another.
+/// A message from one member to another.
 #[derive(Debug, Serialize, Deserialize)]
 enum Call {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
-    /// A snapshot begins: whatever came of another is forgotten.
+    /// Begins a snapshot. Rows of another one are forgotten.
     Begin(SnapshotMeta),
     Rows(Vec<Row>),
-    /// All rows were said; the position that goes with them.
+    /// Ends a snapshot: all rows were sent. The position goes with them.
     Install(Vote, Vec<u8>),
-    /// The member of that number, which speaks, listens there.
+    /// Says where the speaker, the member of that number, listens.
     At(u64, Vec<String>),
-    /// Who speaks says this of itself: whether it is what it was.
+    /// Introduces the speaker, so that the other can judge it.
     Introduces(Introduction),
-    /// Who is asked is to say the same of itself.
+    /// Asks the other member to introduce itself.
     Asks,
-    /// Who is asked has said it in that start, and is what it was or not, as far as who speaks
-    /// knows.
+    /// Judges the other member in that start: whether it remembers all its promises, as far as the
+    /// speaker knows.
     Judges(Start, Result<Voting, Refusal>),
 }
 
-/// Who says something: which member, in which of its starts.
+/// The speaker: a member in one of its starts.
 type Speaker = (u64, Start);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -120,16 +121,16 @@ enum Answer {
     Taken,
     Installed(Vote),
     Failed(String),
-    /// Who has called is to introduce itself first: that start of it is not known here.
+    /// The caller has to introduce itself first: its start is not known here.
     Stranger,
-    /// Who has introduced itself is what it was, or not.
+    /// The judgement on the member that introduced itself.
     Judged(Result<Voting, Refusal>),
     Introduces(Introduction),
-    /// Who is asked does not know yet whether it has all that it promised.
+    /// This member does not know yet whether it remembers all its promises.
     Waits,
 }
 
-/// Why a call came to nothing.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
     #[error(transparent)]
@@ -166,13 +167,13 @@ impl From<CallError> for StreamingError<Types> {
     }
 }
 
-/// Where this member listens, once that is known.
+/// The addresses where this member listens, once they are known.
 pub(super) type Here = Arc<OnceLock<Vec<String>>>;
 
-/// Makes openraft's conversations.
+/// Makes the conversations of openraft.
 #[derive(Clone)]
 pub(super) struct Peers {
-    /// Of whom.
+    /// The number of this member.
     pub(super) member: u64,
     pub(super) here: Here,
     pub(super) known: Known,
@@ -181,9 +182,9 @@ pub(super) struct Peers {
     pub(super) trust: Arc<Trust>,
 }
 
-/// openraft's handle on one.
+/// openraft's handle on one conversation.
 pub(super) struct Peer {
-    /// With whom.
+    /// The other member.
     to: u64,
     from: u64,
     here: Here,
@@ -202,7 +203,7 @@ impl RaftNetworkFactory<Types> for Peers {
 }
 
 impl Peers {
-    /// A conversation with the member `id`.
+    /// Begins a conversation with the member `id`.
     pub(super) fn peer(&self, id: u64, host: &Host) -> Peer {
         self.known.know_first(id, &host.addresses);
         let (here, known, lookout) = (self.here.clone(), self.known.clone(), self.lookout.clone());
@@ -212,8 +213,8 @@ impl Peers {
 }
 
 impl Peer {
-    /// Says `call`, and takes the answer if it is one of the member that is known. Each of the two
-    /// may have to hear first which start of the other this is.
+    /// Sends `call`, and takes the answer if it comes from a known start. Each side may first have
+    /// to learn which start of the other this is.
     async fn ask(&mut self, call: &Call, within: Duration) -> Result<Answer, CallError> {
         let (mut start, mut answer) = self.say(call, within).await?;
         if let Answer::Stranger = answer {
@@ -227,7 +228,7 @@ impl Peer {
             Answer::Failed(why) => Err(CallError::Failed(why)),
             Answer::Stranger => Err(CallError::Unknown),
             Answer::Waits => {
-                // It may have introduced itself only to those who voted when its log ends.
+                // The other may have introduced itself only to the voters that its log ends with.
                 self.say(&Call::Judges(start, Ok(self.trust.voting())), within).await?;
                 Err(CallError::Untrusted)
             }
@@ -245,7 +246,7 @@ impl Peer {
         Ok(postcard::from_bytes(&answer)?)
     }
 
-    /// Says of this member what the other compares with what it knows.
+    /// Introduces this member, for the other to judge.
     async fn introduce(&mut self, within: Duration) -> Result<(), CallError> {
         let introduction = Call::Introduces(self.trust.introduction());
         match self.say(&introduction, within).await?.1 {
@@ -259,7 +260,7 @@ impl Peer {
         }
     }
 
-    /// Asks the other the same.
+    /// Asks the other to introduce itself, and judges it.
     async fn get_to_know(&mut self, within: Duration) -> Result<(), CallError> {
         let (start, Answer::Introduces(introduction)) = self.say(&Call::Asks, within).await? else {
             return Err(CallError::Other);
@@ -274,8 +275,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Says where this member is, too. Only a leader can have it put into the log that a member has
-    /// moved, and who is to lead may have to call the one that has.
+    /// Asks for a vote, and says where this member listens. Only a leader can log that a member has
+    /// moved, and the future leader may have to call a member that moved.
     async fn ask_for_vote(
         &mut self,
         call: Call,
@@ -284,7 +285,7 @@ impl Peer {
         if let Some(here) = self.here.get() {
             let at = Call::At(self.from, here.clone());
             match self.ask(&at, within).await {
-                // A program of before does not know what that is.
+                // An older program does not know this call.
                 Ok(_) | Err(CallError::Failed(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -313,7 +314,7 @@ impl Peer {
     }
 }
 
-/// What members answer to entries.
+/// The stream of answers to entries.
 type Answers<'s> = BoxStream<'s, Result<StreamAppendResult<Types>, RPCError<Types>>>;
 
 impl RaftNetworkV2<Types> for Peer {
@@ -384,9 +385,9 @@ impl RaftNetworkV2<Types> for Peer {
     }
 }
 
-/// What every conversation that others begin with this member has to do with.
+/// The parts of a member that its incoming conversations use.
 pub(super) struct Ear {
-    /// Whose it is.
+    /// The number of the member.
     pub(super) member: u64,
     pub(super) raft: Raft,
     pub(super) here: Here,
@@ -394,18 +395,18 @@ pub(super) struct Ear {
     pub(super) wires: Arc<dyn Wires>,
     pub(super) started: Instant,
     pub(super) disk: Arc<dyn Disk>,
-    /// Where a snapshot that is coming in is kept.
+    /// The directory for incoming snapshots.
     pub(super) dir: PathBuf,
-    /// What this program knows.
+    /// The versions that this program knows.
     pub(super) knows: Versions,
     pub(super) lookout: Arc<Lookout>,
     pub(super) trust: Arc<Trust>,
 }
 
-/// The other side of a [`Wire`]: answers what one member says, over one connection.
+/// The answering side of a [`Wire`]: it answers one member over one connection.
 ///
-/// A snapshot is of the conversation in which it began, and ends with it: a leader that was given
-/// up, or an earlier attempt, may still be sending its own.
+/// A snapshot belongs to the conversation in which it began, and ends with it. A deposed leader, or
+/// an earlier attempt, may still be sending another one.
 pub struct Conversation {
     ear: Arc<Ear>,
     incoming: Option<Incoming>,
@@ -425,7 +426,8 @@ impl Conversation {
     pub async fn hear(&mut self, call: &[u8]) -> Bytes {
         self.ear.lookout.heard();
         let answer = match postcard::from_bytes::<(u64, Speaker, Call)>(call) {
-            // One that was on this machine before, and has promised what this one has not.
+            // The call is for an earlier member of this machine, with promises that this member
+            // never made.
             Ok((member, ..)) if member != self.ear.member => {
                 Answer::Failed(format!("member {member} is not here"))
             }
@@ -438,8 +440,8 @@ impl Conversation {
         postcard::to_allocvec(&(self.ear.trust.own(), answer)).unwrap_or_default().into()
     }
 
-    /// What is to be said before anything else, to who speaks in that start: none if both are what
-    /// they were.
+    /// Returns the answer that must come before any other to the speaker in that start. None if
+    /// both remember all their promises.
     fn meet(&self, from: u64, start: Start, call: &Call) -> Option<Answer> {
         let trust = &self.ear.trust;
         match call {
@@ -449,7 +451,7 @@ impl Conversation {
             Call::Introduces(_) => Some(Answer::Stranger),
             Call::Asks => Some(Answer::Introduces(trust.introduction())),
             Call::Judges(judged, judgment) => {
-                // One that has ended since is none of this one's concern.
+                // A judgement on an earlier start does not concern this one.
                 if *judged == trust.own() {
                     trust.was_judged(from, judgment.clone());
                 }
@@ -470,9 +472,9 @@ impl Conversation {
                 Answer::Append(ear.raft.append_entries(request).await.map_err(|e| failed(&e))?)
             }
             Call::Introduces(_) | Call::Asks | Call::Judges(..) => return Err(CallError::Other),
-            // Whoever votes has learnt what there is: one that was emptied has not.
+            // A voter must have some state: an emptied member has none.
             Call::Vote(_) | Call::PreVote(_) if ear.has_nothing() => return Err(CallError::Untrusted),
-            // It may have told a leader just before it ended that it would wait for it.
+            // It may have promised a leader, just before it ended, to wait for that leader.
             Call::Vote(_) | Call::PreVote(_) if ear.started.elapsed() < LEASE => {
                 return Err(CallError::Started);
             }
@@ -508,7 +510,8 @@ impl Conversation {
                 is_room_for(&*ear.disk, &ear.dir.join("incoming"))?;
                 match Directory::open(&rows, ear.knows) {
                     Ok(_) => {}
-                    // The others' state is nothing for this program, and it has none but theirs.
+                    // This program does not know the version of the group's state, and has no other
+                    // state.
                     Err(version @ Fault::Version { .. }) => stop(&version),
                     Err(Fault::Corrupt(corrupt)) => return Err(failed(&corrupt)),
                 }
@@ -523,7 +526,7 @@ impl Conversation {
 }
 
 impl Ear {
-    /// Whether this member may take part. Looks, if that was not known.
+    /// Returns whether this member may take part. It checks again if that was not known.
     fn is_ready(&self) -> bool {
         self.trust.is_trusted() || self.trust.look(voting(&self.raft))
     }
@@ -533,7 +536,7 @@ impl Ear {
     }
 }
 
-/// Who votes, as far as this member knows.
+/// Returns the voters, as far as this member knows.
 pub(super) fn voting(raft: &Raft) -> Voting {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -541,17 +544,17 @@ pub(super) fn voting(raft: &Raft) -> Voting {
     Voting { at: *stored.log_id(), voters: stored.membership().voter_ids().collect() }
 }
 
-/// Introduces this member to that one, until the other has heard of its start.
+/// Introduces this member to that one until the other has confirmed its start.
 pub(super) async fn introduce(mut peer: Peer) {
     while !peer.trust.is_confirmed_by(peer.to) {
-        // What did not succeed is tried again.
+        // A failed introduction is repeated.
         let _ = peer.introduce(INTRODUCED_WITHIN).await;
         tokio::time::sleep(INTRODUCED_AGAIN).await;
     }
 }
 
-/// Whoever listens to members must not wait for the disk for long: they would take this one for
-/// dead.
+/// Runs `work` off this thread. A thread that listens to members must not wait for the disk for
+/// long, or the others would take this member for dead.
 async fn off_this_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, CallError> {
@@ -566,8 +569,8 @@ fn fresh(disk: &dyn Disk, path: &Path) -> Result<RowStore, CallError> {
     Ok(disk.open_rows(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?)
 }
 
-/// Whether the disk has as much room again as that file takes. The member's rows are replaced by
-/// those in it: redb takes no write after one that found no room.
+/// Checks that the disk has as much free room as that file takes. Its rows will replace the
+/// member's rows, and redb takes no write after one that found no room.
 fn is_room_for(disk: &dyn Disk, file: &Path) -> io::Result<()> {
     let room = file.with_extension("room");
     let reserved = disk.open(&room, true)?.reserve(disk.open(file, false)?.length()?);

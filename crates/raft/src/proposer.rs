@@ -1,7 +1,7 @@
-//! The group's thread: proposes what waits, one entry at a time, and begins checkpoints.
+//! The group's thread: it proposes waiting inputs, one entry at a time, and begins checkpoints.
 //!
-//! One entry at a time costs nothing: while it is on its way to the disk, what comes next gathers
-//! for the entry behind it.
+//! One entry at a time costs nothing. While it is written to the disk, later inputs gather for the
+//! next entry.
 
 use super::batch::Batch;
 use super::life::Life;
@@ -33,25 +33,26 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// How long to wait for a checkpoint before asking openraft again: it ignores who asks while
-/// another is being written.
+/// How long to wait for a checkpoint before asking openraft again. openraft ignores the request
+/// while it writes another one.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// How often a member of several looks how it stands.
+/// How often a member of several looks at its standing.
 const LOOK: Duration = Duration::from_millis(250);
-/// A leader that no majority has answered for so long may have been deposed without knowing it: it
-/// hangs up on its clients, so that they look for another.
+/// A leader without answers from a majority for this long may have been deposed without knowing it.
+/// It hangs up on its clients, so that they look for another.
 const QUORUM_LOST: Duration = Duration::from_millis(1500);
-/// openraft's times, ms. A leader is missed once its lease (the longer time-out) and a time-out are
-/// over, and until then pauses of a disk or a scheduler are forgiven.
+/// openraft's times, ms. A leader is missed after its lease (the longer time-out) and one more
+/// time-out. Shorter pauses of a disk or a scheduler do no harm.
 const HEARTBEAT_MS: u64 = 150;
 const ELECTION_MS: (u64, u64) = (600, 900);
-/// For so long a leader answers without asking those that have answered it, and they vote for
-/// nobody else. Who starts again does not know what it has answered, and waits as long.
+/// How long a leader answers without asking the members that have answered it. They vote for no
+/// other in that time. A member that starts again does not know whom it has answered, and waits as
+/// long.
 pub(super) const LEASE: Duration = Duration::from_millis(ELECTION_MS.1);
-/// Sending a snapshot may take so long, ms.
+/// The longest time for sending a snapshot, ms.
 const SNAPSHOT_MS: u64 = 3_600_000;
 
-/// What the group's thread works with.
+/// The parts that the group's thread works with.
 pub(super) struct Proposer {
     pub(super) queue: Arc<Queue>,
     pub(super) log: Arc<Mutex<Log>>,
@@ -71,28 +72,28 @@ pub(super) struct Proposer {
 }
 
 impl Proposer {
-    /// Starts openraft. When it returns, a lone voter leads, and has applied all that it ever
-    /// promised; a member of several has begun to look for the others.
+    /// Starts openraft. When it returns, a lone voter leads, and has applied everything that it
+    /// ever promised. A member of several has begun to look for the others.
     pub(super) async fn start(&self) -> Result<Raft, GroupError> {
         let config = Config {
             cluster_name: "leasehold".to_owned(),
-            // A lone voter needs no heartbeats and waits for nobody's: it is elected when asked,
-            // and idles without a wake-up.
+            // A lone voter needs no heartbeats and waits for none. It is elected on request, and
+            // idles without a wake-up.
             enable_tick: false,
-            // How far the log was committed is not kept: a leader that starts again knows it only
-            // once it is elected again. Without this it leads at once, with a state older than what
-            // it has told (found by the drill, kill-all).
+            // The commit index is not stored. A leader that starts again learns it only by an
+            // election. If openraft restored its leadership, it would lead at once, with a state
+            // older than its own answers (found by the drill, kill-all).
             enable_leader_restore: Some(Life::leads_unelected()),
-            // Before they are durable here.
+            // Entries are sent before they are durable here.
             broadcast_submitted_on_append: Some(true),
-            // Who was cut off and comes back disturbs nobody.
+            // A member that was cut off and comes back disturbs no leader.
             enable_pre_vote: Some(true),
             heartbeat_interval: HEARTBEAT_MS,
             election_timeout_min: ELECTION_MS.0,
             election_timeout_max: ELECTION_MS.1,
             install_snapshot_timeout: SNAPSHOT_MS,
             snapshot_policy: SnapshotPolicy::Never,
-            // Whoever falls behind the log gets the checkpoint.
+            // A member that falls behind the log gets the checkpoint.
             max_in_snapshot_log_to_keep: 0,
             ..Config::default()
         };
@@ -111,7 +112,7 @@ impl Proposer {
         let introduced = peers.clone();
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
-        // Also waits until openraft says who the members are, as far as its log has it.
+        // This also waits until openraft knows the members of its log.
         let initialized = raft.is_initialized().await.map_err(|e| GroupError::raft("starting", e))?;
         if self.place.founds && !initialized {
             let voters = BTreeMap::from([(self.place.member, self.place.host.clone())]);
@@ -121,7 +122,7 @@ impl Proposer {
             raft.trigger().elect(false).await.map_err(|e| GroupError::raft("electing", e))?;
             let leader = raft.wait(None).state(ServerState::Leader, "elected").await;
             leader.map_err(|e| GroupError::raft("electing", e))?;
-            // Applied behind everything that an earlier run has left.
+            // It is applied behind everything that an earlier run has left.
             raft.write_blank().await.map_err(|e| GroupError::raft("replaying", e))?;
         }
         self.introduce_to_all(&raft, &introduced);
@@ -129,7 +130,8 @@ impl Proposer {
         Ok(raft)
     }
 
-    /// All other members are to hear of this start, and to say what they know of earlier ones.
+    /// Introduces this start to all other members, which answer with what they know of earlier
+    /// ones.
     fn introduce_to_all(&self, raft: &Raft, peers: &Peers) {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -140,7 +142,7 @@ impl Proposer {
         }
     }
 
-    /// Works until told to end. An error of the disk stops the process.
+    /// Works until the end of the queue. A disk error stops the process.
     pub(super) async fn work(&self, raft: Raft) {
         let mut members = raft.server_metrics();
         let (mut changed_at, mut looked_at): (Option<Instant>, _) = (None, Instant::now());
@@ -148,7 +150,7 @@ impl Proposer {
         loop {
             let is_timed = match self.due(looked_at, changed_at) {
                 Some(due) => {
-                    // One timer that stays: a new one that comes before all others wakes the
+                    // The timer is reused: a new one that is due before all others wakes the
                     // runtime by a system call.
                     if timer.deadline() != due {
                         timer.as_mut().reset(due);
@@ -159,7 +161,7 @@ impl Proposer {
             };
             let Work { batch, batch_bytes, checkpoints, end } = tokio::select! {
                 biased;
-                // It ends with openraft, of which the next proposal tells.
+                // It ends with openraft, and the next proposal reports that.
                 changed = members.changed() => match changed {
                     Ok(()) => Work::default(),
                     Err(_) => return,
@@ -185,7 +187,7 @@ impl Proposer {
             if !checkpoints.is_empty() || end == Some(End::Orderly) {
                 if self.finish_checkpoint(&raft).await {
                     changed_at = None;
-                    // Who does not wait any more is not told.
+                    // A waiter may have left.
                     checkpoints.into_iter().for_each(|tell| tell.send(()).unwrap_or_default());
                 }
             } else if self.is_checkpoint_due(changed_at) {
@@ -200,8 +202,8 @@ impl Proposer {
         }
     }
 
-    /// When there is something to do even if nobody asks: a member of several looks how it stands,
-    /// and a checkpoint becomes due.
+    /// Returns when work is due without any input: a member of several looks at its standing, or a
+    /// checkpoint is due.
     fn due(&self, looked_at: Instant, changed_at: Option<Instant>) -> Option<Instant> {
         let next_look = looked_at + LOOK;
         let leads_alone = self.alone.load(SeqCst) && self.standing.lock().leads;
@@ -212,8 +214,8 @@ impl Proposer {
         checkpoint.into_iter().chain((!leads_alone).then_some(next_look)).min()
     }
 
-    /// Returns when `batch` is applied, or others lead and it may or may not come to something:
-    /// clients ask them. `timer` says when a member of several is to look how it stands.
+    /// Returns when `batch` is applied, or when another member leads and the outcome is open:
+    /// clients then ask that leader. `timer` says when a member of several looks at its standing.
     async fn write(&self, raft: &Raft, batch: Batch, mut timer: Pin<&mut Sleep>) {
         let mut writing = pin!(raft.client_write(batch));
         loop {
@@ -239,24 +241,24 @@ impl Proposer {
         }
     }
 
-    /// openraft has failed, and the process with it, unless it is the end that gave up waiting for
-    /// room.
+    /// Handles a failure of openraft: the process stops. An end that gave up waiting for room is no
+    /// failure.
     fn stop(&self, error: &dyn std::error::Error) {
         if !(self.queue.is_ending() && self.state.lacks_room()) {
             self.alarm.stop(error);
         }
     }
 
-    /// A proposal has come to nothing, as openraft says of a leader that lost its majority for a
-    /// moment. Who said what was in it over a connection that goes on would believe that it was
-    /// heard; so for clients this leadership is over, even if it is not for openraft.
+    /// Ends this leadership for clients. A proposal was refused, as openraft does after a leader
+    /// loses its majority for a moment. A client whose connection went on would believe that its
+    /// message was heard. So for clients this leadership is over, even if openraft goes on.
     fn hang_up(&self) {
         self.queue.close();
         self.standing.lock().leads = false;
         (self.state.deliver)(Event::Standing);
     }
 
-    /// The time of what is proposed now.
+    /// Returns the time of a proposal made now.
     fn now(&self) -> Time {
         self.clock.lock().as_ref().map_or_else(|| self.state.machine.read().position.time, Clock::now)
     }
@@ -268,15 +270,15 @@ impl Proposer {
         members.next().is_some_and(|(id, _)| *id == self.place.member) && members.next().is_none()
     }
 
-    /// Looks who leads and who the members are, and begins or ends to lead.
+    /// Looks up the leader and the members, and begins or ends to lead.
     async fn look(&self, raft: &Raft) {
         let only = self.is_alone(raft);
         let is_leader = raft.metrics().borrow_watched().state == ServerState::Leader;
-        // A leader that was removed leads on for a moment, and what it has the only voter take in
-        // is committed by that.
+        // A removed leader leads on for a moment. An entry that the only voter accepts from it is
+        // thereby committed. So the last member counts as alone only once it leads itself.
         let alone = only && is_leader;
         self.alone.store(alone, SeqCst);
-        // One whose disk is full falls silent, so that another leads, until there is room.
+        // A leader whose disk is full falls silent until there is room, so that another leads.
         let stuck = self.state.is_stuck();
         let trusted = self.trust.look(voting(raft));
         raft.runtime_config().elect(only || self.started.elapsed() >= LEASE && !stuck && trusted);
@@ -303,7 +305,7 @@ impl Proposer {
             let leads = is_leader && (alone || !lost && !stuck);
             (members.collect(), metrics.current_leader, leads)
         };
-        // Who led has left, and the last that is left waits for nobody.
+        // The leader has left, and the last member waits for no one.
         if only && !is_leader {
             raft.trigger().elect(true).await.unwrap_or_else(|error| self.alarm.stop(&error));
         }
@@ -324,8 +326,8 @@ impl Proposer {
         }
     }
 
-    /// Where members are, as far as that was not said before: what a member has said of itself
-    /// since may be newer.
+    /// Notes the addresses of members that are new or changed in the membership. Unchanged ones are
+    /// skipped: the member itself may have said a newer address since.
     fn note_addresses(&self, before: &[Member]) {
         let said = |member: &&Member| before.iter().any(|it| (it.id, &it.host) == (member.id, &member.host));
         let standing = self.standing.lock();
@@ -333,8 +335,8 @@ impl Proposer {
         told.for_each(|member| self.known.know(member.id, &member.host.addresses));
     }
 
-    /// Applies all that was committed before, and goes on from its time. False if others lead after
-    /// all.
+    /// Applies everything that was committed before, and continues from its time. Returns false if
+    /// another member leads after all.
     async fn begin_to_lead(&self, raft: &Raft) -> bool {
         let confirmed =
             tokio::time::timeout(QUORUM_LOST, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
@@ -355,8 +357,8 @@ impl Proposer {
         is_due && !machine.store.is_checkpointing()
     }
 
-    /// Returns when all that is applied now is in a checkpoint; false if the disk is full, and it
-    /// is in the log only.
+    /// Returns true when everything applied by now is in a checkpoint. Returns false if the disk is
+    /// full, and it is only in the log.
     async fn finish_checkpoint(&self, raft: &Raft) -> bool {
         let applied = self.state.machine.read().position.applied;
         loop {
@@ -375,8 +377,8 @@ impl Proposer {
     }
 }
 
-/// Time for entries: goes on from that of the last entry, at the pace of the clock that runs during
-/// suspend, whatever the wall clock does.
+/// The time for entries. It continues from the last entry at the pace of the clock that runs during
+/// suspend. The wall clock does not affect it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     zero: Time,

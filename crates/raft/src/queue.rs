@@ -1,7 +1,7 @@
-//! What waits for the group's thread.
+//! The queue of work for the group's thread.
 //!
-//! Proposing never blocks: who proposes may hold the client's lock, which `deliver` takes. So the
-//! queue has no bound of its own; the client slows its writers by [`Queue::backlog_bytes`].
+//! A proposal never blocks: the proposer may hold the client's lock, which `deliver` takes. So the
+//! queue has no bound of its own. The client slows its writers by [`Queue::backlog_bytes`].
 
 use super::batch::Waiting;
 use directory::Input;
@@ -10,33 +10,33 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, oneshot};
 
-/// Bounds of one entry: what is worth one fdatasync, and does not keep readers out for long while
-/// it is applied.
+/// Bounds of one entry. It is worth one fdatasync, and does not keep readers out for long while it
+/// is applied.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 const BATCH_INPUTS_MAX: usize = 10_000;
 
 /// How the group's thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// After all that was proposed, and a checkpoint.
+    /// After all proposals, and a checkpoint.
     Orderly,
     /// At once, as in a crash.
     Abrupt,
 }
 
-/// What the group's thread is to do next, in this order.
+/// The next work of the group's thread, in this order.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) batch: Vec<Waiting>,
     pub(super) batch_bytes: usize,
-    /// Who waits for a checkpoint.
+    /// The waiters for a checkpoint.
     pub(super) checkpoints: Vec<oneshot::Sender<()>>,
     pub(super) end: Option<End>,
 }
 
 #[derive(Default)]
 struct State {
-    /// This member leads: what is proposed comes to something.
+    /// Whether this member leads. Otherwise proposals are dropped.
     open: bool,
     waiting: VecDeque<Waiting>,
     checkpoints: Vec<oneshot::Sender<()>>,
@@ -52,13 +52,14 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// From now on this member leads, and `first` is what it proposes first.
+    /// Notes that this member leads from now on. `first` is its first proposal.
     pub(super) fn open(&self, first: Input) {
         self.state.lock().open = true;
         self.push(Waiting::new(first));
     }
 
-    /// Others lead. What waits is dropped: it is for them, and clients say it again.
+    /// Notes that another member leads. Waiting proposals are dropped: they are for that leader,
+    /// and clients send them again.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.open = false;
@@ -102,7 +103,7 @@ impl Queue {
         self.backlog.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Waits for something to do. An orderly end comes with the last of what waits.
+    /// Waits for work. An orderly end comes with the last of the waiting proposals.
     pub(super) async fn next(&self) -> Work {
         loop {
             if let Some(turn) = self.take() {

@@ -1,4 +1,4 @@
-//! A group that begins with the state of another one, out of a backup.
+//! A group that begins with the state of another one, from a backup.
 
 use super::GroupError;
 use super::machine::Position;
@@ -11,28 +11,27 @@ use wire::Versions;
 /// Bounds of the store while it is filled.
 const FILLING: StoreSettings = StoreSettings { cache_bytes: 64 << 20, overlay_bytes: 32 << 20 };
 
-/// See the module. What is not finished is no group: it does not start.
+/// A group while it is restored. An unfinished one is no group, and does not start.
 pub struct Restored {
     store: RowStore,
 }
 
 impl Restored {
-    /// In the directory `dir`, in which there is no group.
+    /// Begins in the directory `dir`, which has no group.
     pub fn begin(dir: &Path) -> Result<Restored, StoreError> {
         Ok(Restored { store: RowStore::open(&dir.join("rows"), FILLING)? })
     }
 
-    /// These are some of its rows.
+    /// Takes some of its rows.
     pub fn take(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
         self.store.fill(rows)
     }
 
-    /// That were all. The state is that at `time`; it is restored at `at`, UTC seconds. Who opens
-    /// the group next founds it, with nothing in its log.
+    /// Finishes after the last row. The state is that at `time`, and it is restored at `at`, UTC
+    /// seconds. The next member that opens the group founds it, with an empty log.
     pub fn finish(mut self, time: Time, at: u64) -> Result<(), GroupError> {
         let mut directory = Directory::open(&self.store, Versions::KNOWN).map_err(GroupError::state)?;
-        // Its clients are not connected, and what it has to do for shares is said again when a
-        // leader begins.
+        // Its clients are not connected. When a leader begins, it repeats the work on shares.
         let mut out = Vec::new();
         let handled = directory.handle(time, Input::Restored { at }, &mut self.store, &mut out);
         handled.map_err(GroupError::state)?;

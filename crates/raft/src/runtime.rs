@@ -1,5 +1,5 @@
-//! What openraft runs on: tokio, with chance, order and the end of things where a simulation can
-//! have them ([`super::life`]).
+//! The runtime of openraft: tokio, where a simulation can set random numbers, order and the end of
+//! tasks ([`super::life`]).
 
 use super::life::Life;
 use crate::store::indispensable;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 type Tokio = TokioRuntime;
 
-/// See the module.
+/// The runtime that openraft is generic over.
 #[derive(Debug)]
 pub struct Runtime(Tokio);
 
@@ -33,8 +33,8 @@ impl AsyncRuntime for Runtime {
     type Oneshot = <Tokio as AsyncRuntime>::Oneshot;
     type Mutex<T: OptionalSend + 'static> = <Tokio as AsyncRuntime>::Mutex<T>;
 
-    /// Trap: tokio and openraft keep a panic of a task to themselves, and the server would stay up
-    /// and answer nothing.
+    /// Trap: tokio and openraft keep a panic of a task to themselves. The server would stay up and
+    /// answer nothing.
     fn spawn<T>(future: T) -> Self::JoinHandle<T::Output>
     where
         T: Future + OptionalSend + 'static,
@@ -85,7 +85,7 @@ impl AsyncRuntime for Runtime {
         self.0.block_on(future)
     }
 
-    /// On a thread that may wait for the disk.
+    /// Runs `work` on a thread that may wait for the disk.
     async fn spawn_blocking<F, T>(work: F) -> Result<T, io::Error>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -99,7 +99,7 @@ impl AsyncRuntime for Runtime {
 }
 
 impl Runtime {
-    /// Has this done on a thread that may wait for the disk; nobody waits for it.
+    /// Runs `work` on a thread that may wait for the disk. The caller does not wait for it.
     pub(super) fn beside(work: impl FnOnce() + Send + 'static) {
         match Life::current() {
             Some(life) => {
@@ -111,7 +111,7 @@ impl Runtime {
     }
 }
 
-/// Where random numbers come from.
+/// A source of random numbers.
 pub enum Chance {
     /// The system.
     Real(<Tokio as AsyncRuntime>::ThreadLocalRng),
@@ -141,24 +141,24 @@ impl TryRng for Chance {
     }
 }
 
-/// tokio's watched values, but for this: those who wait wake in the order in which they came, which
+/// tokio's watched values with one difference: waiters wake in the order in which they came, which
 /// tokio leaves to chance.
 #[derive(Debug)]
 pub struct InOrder;
 
-/// See [`InOrder`].
+/// The sender of [`InOrder`].
 pub struct Sender<T> {
     value: tokio::sync::watch::Sender<T>,
     wake: Wake,
 }
 
-/// See [`InOrder`].
+/// The receiver of [`InOrder`].
 pub struct Receiver<T> {
     value: tokio::sync::watch::Receiver<T>,
     wake: Arc<Notify>,
 }
 
-/// Also wakes them when the sender is gone: dropped after its value.
+/// Wakes the waiters, also when the sender is gone. It is dropped after the sender's value.
 #[derive(Clone)]
 struct Wake(Arc<Notify>);
 

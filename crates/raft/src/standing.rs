@@ -1,4 +1,4 @@
-//! How a member stands among the others.
+//! The standing of a member in its group: the members, and the leader.
 
 use super::types::Host;
 use std::time::Instant;
@@ -8,38 +8,38 @@ use std::time::Instant;
 pub struct Member {
     /// Its number in the group.
     pub id: u64,
-    /// Where it is.
+    /// Its machine.
     pub host: Host,
-    /// It votes; a learner follows only.
+    /// Whether it votes. A learner only follows.
     pub votes: bool,
-    /// The last entry that it is known to have, as far as the leader knows.
+    /// The last entry that it is known to have. Only the leader knows.
     pub reached: Option<u64>,
-    /// When it was last heard of, as far as the leader knows.
+    /// When it was last heard from. Only the leader knows.
     pub heard: Option<Instant>,
 }
 
-/// See the module.
+/// The group as one member knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// All members, this one among them, by number. None before a new member has heard of the
-    /// others.
+    /// All members by number, including this one. The list is empty before a new member has heard
+    /// of the others.
     pub members: Vec<Member>,
-    /// Who leads, as far as this member knows.
+    /// The leader, as far as this member knows.
     pub leader: Option<u64>,
-    /// This member leads, and a majority has confirmed it lately.
+    /// Whether this member leads, and a majority has confirmed it lately.
     pub leads: bool,
-    /// This is the only member.
+    /// Whether this is the only member.
     pub alone: bool,
 }
 
 impl Standing {
-    /// Where the leader is.
+    /// Returns the machine of the leader.
     pub fn leader(&self) -> Option<&Host> {
         let leader = self.members.iter().find(|member| Some(member.id) == self.leader)?;
         Some(&leader.host)
     }
 
-    /// The same but for how far members are.
+    /// Returns whether the two are the same, except for the progress of members.
     pub(super) fn tells_the_same(&self, other: &Standing) -> bool {
         let told = |member: &Member| (member.id, member.host.clone(), member.votes);
         (self.leader, self.leads, self.alone) == (other.leader, other.leads, other.alone)

@@ -1,58 +1,60 @@
-//! Starts of members, and what others know of them. A member whose disk is an older copy, was
-//! emptied or cloned does not know what it has promised; the others do: which start of it they have
-//! heard last, how far it has said to have the log, and for whom it has voted. Whatever of that
-//! they keep is written with what the log writes anyway, but for a start that is new to them.
+//! The starts of members, and what others know of them.
+//!
+//! A member whose disk is an older copy, was emptied or was cloned does not know its own promises.
+//! The others do. They know which of its starts they heard of last, how far it said to have the
+//! log, and for whom it voted. A start that is new to them takes a write of its own. The rest goes
+//! with the next write of the log.
 
 use super::types::{LogId, Vote};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// So many starts of its own a member remembers: others may not have heard of the latest.
+/// How many of its own starts a member remembers. Others may not have heard of the latest.
 const REMEMBERED: usize = 64;
 
-/// What a member knows of starts: its own, and those of others.
+/// A member's knowledge of starts: its own, and those of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Starts {
-    /// How often it has started.
+    /// How many times it has started.
     pub(super) count: u64,
-    /// What the latest of these have drawn, the oldest first.
+    /// The numbers that its latest starts have drawn, oldest first.
     drawn: Vec<u64>,
-    /// Of others, by their numbers.
+    /// The knowledge of others, by their numbers.
     pub(super) known: BTreeMap<u64, Known>,
 }
 
-/// What is known of another member.
+/// The knowledge of another member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Known {
-    /// Its latest start: which one that was, and what it has drawn.
+    /// Its latest start.
     pub(super) start: Start,
-    /// What it has said to have of the log, durably.
+    /// The end of its durable log, as it has said.
     pub(super) reached: Option<LogId>,
-    /// In which term it has voted for who knows this.
+    /// The last term in which it voted for the member that notes this.
     pub(super) voted: u64,
 }
 
-/// A start of a member. Two starts of copies of one disk have the same number, and have drawn
-/// different things.
+/// A start of a member. Two starts of copies of one disk have the same count, and have drawn
+/// different numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Start {
     pub(super) count: u64,
     pub(super) drawn: u64,
 }
 
-/// What a member says of itself.
+/// A member's statement about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Introduction {
     pub(super) member: u64,
     pub(super) start: Start,
-    /// What its latest starts have drawn, this one the last.
+    /// The numbers that its latest starts have drawn; this start is the last.
     drawn: Vec<u64>,
-    /// The last entry of its log, and its vote, durably.
+    /// The last entry of its log, and its vote, as far as durable.
     last: Option<LogId>,
     vote: Option<Vote>,
 }
 
-/// Why a member is not what it was.
+/// The reason why a member has forgotten promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Forgotten {
     #[error(
@@ -70,7 +72,7 @@ pub(super) enum Forgotten {
 }
 
 impl Starts {
-    /// It starts once more, and has drawn this.
+    /// Counts one more start, which has drawn `drawn`.
     pub(super) fn begin(&mut self, drawn: u64) {
         self.count += 1;
         self.drawn.push(drawn);
@@ -78,43 +80,44 @@ impl Starts {
         self.drawn.drain(..old);
     }
 
-    /// Its latest start.
+    /// Returns its latest start.
     pub(super) fn own(&self) -> Start {
         Start { count: self.count, drawn: self.drawn.last().copied().unwrap_or_default() }
     }
 
-    /// Whether one of its own starts has drawn that, or one that is not remembered may have.
+    /// Returns whether one of its own starts has drawn that number, or one may have that is not
+    /// remembered.
     pub(super) fn remembers(&self, drawn: u64) -> bool {
         self.count > REMEMBERED as u64 || self.drawn.contains(&drawn)
     }
 
-    /// What the member of that number says of itself, whose log and vote are these.
+    /// Returns the statement of the member of that number, whose log and vote are these.
     pub(super) fn introduce(&self, member: u64, last: Option<LogId>, vote: Option<Vote>) -> Introduction {
         Introduction { member, start: self.own(), drawn: self.drawn.clone(), last, vote }
     }
 
-    /// Whether that is the start of the member that is known.
+    /// Returns whether that is the known start of the member.
     pub(super) fn is_known(&self, member: u64, start: Start) -> bool {
         self.known.get(&member).is_some_and(|known| known.start == start)
     }
 
-    /// Whether who says this of itself is what it was, as far as that is known here. Then its start
-    /// is the latest: true if that was not known yet.
+    /// Judges whether the introduced member remembers all its promises, as far as they are known
+    /// here. If so, its start becomes the known one. The result is true if it was not known yet.
     pub(super) fn judge(&mut self, it: &Introduction) -> Result<bool, Forgotten> {
         let Some(known) = self.known.get_mut(&it.member) else {
             self.known.insert(it.member, Known { start: it.start, ..Known::default() });
             return Ok(true);
         };
         if known.start == it.start {
-            // A process forgets nothing. What it has said of itself on one way may be overtaken on
-            // another by what it has promised since.
+            // A process forgets nothing. An introduction may also come late, after newer promises
+            // on another connection.
             return Ok(false);
         }
         if !it.follows(known.start) {
             return Err(Forgotten::Start);
         }
         let term = it.vote.as_ref().map_or(0, |vote| vote.leader_id().term);
-        // A leader of a later term may have cut off what was not committed; whoever has heard of
+        // A leader of a later term may have cut off uncommitted entries. A member that has heard of
         // that term had the rest before.
         let entries = known.reached.filter(|reached| term <= reached.leader_id.term);
         if entries > it.last {
@@ -127,14 +130,14 @@ impl Starts {
         Ok(true)
     }
 
-    /// The member has said to have the log up to there.
+    /// Notes that the member said to have the log up to that entry.
     pub(super) fn reached(&mut self, member: u64, upto: Option<LogId>) {
         if let Some(known) = self.known.get_mut(&member) {
             known.reached = known.reached.max(upto);
         }
     }
 
-    /// The member has voted for this one in that term.
+    /// Notes that the member voted for this one in that term.
     pub(super) fn voted(&mut self, member: u64, term: u64) {
         if let Some(known) = self.known.get_mut(&member) {
             known.voted = known.voted.max(term);
@@ -143,8 +146,8 @@ impl Starts {
 }
 
 impl Introduction {
-    /// Whether its disk remembers that start of its own. One that was too long ago to be remembered
-    /// may have been.
+    /// Returns whether its disk remembers that start of its own. A start too long ago to be
+    /// remembered counts as remembered.
     fn follows(&self, earlier: Start) -> bool {
         let since = self.start.count.checked_sub(earlier.count).filter(|since| *since > 0);
         since.is_some_and(|since| {
@@ -178,12 +181,12 @@ mod tests {
         assert_eq!(judge(&mut here, &first), Ok(false));
         let (second, other) = (started(&first, 2), started(&first, 3));
         assert_eq!(judge(&mut here, &second), Ok(true));
-        // The disk as it was, a copy of it, what came of that copy, and an empty one.
+        // The disk as it was, a copy of it, a later start of that copy, and an empty disk.
         let of_other = started(&other, 4);
         for forgotten in [&first, &other, &of_other, &started(&Starts::default(), 5), &Starts::default()] {
             assert_eq!(judge(&mut here, forgotten), Err(Forgotten::Start));
         }
-        // Starts that nobody here has heard of.
+        // Starts that no one here has heard of.
         let later = (6..200).fold(second, |it, drawn| started(&it, drawn));
         assert_eq!(judge(&mut here, &later), Ok(true));
         assert!(here.is_known(2, later.own()));
@@ -192,7 +195,7 @@ mod tests {
     #[test]
     fn promises_are_kept_or_forgotten() {
         let (mut here, mut it) = (Starts::default(), Starts::default());
-        // By the start after the last.
+        // Each introduction comes from the next start.
         let mut judge = |here: &mut Starts, last, term| {
             it = started(&it, it.count + 1);
             here.judge(&it.introduce(2, last, Some(Vote::new(term, 3))))
@@ -202,13 +205,13 @@ mod tests {
         here.reached(2, Some(log_id(3, 5)));
         assert_eq!(judge(&mut here, Some(log_id(3, 6)), 3), Err(Forgotten::Entries));
         assert_eq!(judge(&mut here, Some(log_id(3, 7)), 3), Ok(true));
-        // A later leader has cut off what was not committed.
+        // A later leader has cut off uncommitted entries.
         assert_eq!(judge(&mut here, Some(log_id(4, 6)), 4), Ok(true));
         assert_eq!(judge(&mut here, Some(log_id(3, 6)), 4), Ok(true));
         here.voted(2, 5);
         assert_eq!(judge(&mut here, Some(log_id(4, 6)), 4), Err(Forgotten::Vote));
         assert_eq!(judge(&mut here, Some(log_id(4, 6)), 5), Ok(true));
-        // What was said by that start before it has voted, and comes late.
+        // This introduction is older than the vote, and comes late.
         here.voted(2, 6);
         assert_eq!(here.judge(&it.introduce(2, Some(log_id(4, 6)), Some(Vote::new(5, 3)))), Ok(false));
     }

@@ -1,12 +1,14 @@
 //! The log as openraft drives it.
 //!
-//! A member of several says with its answer that an entry is durable here, so that is made so at
-//! once: a follower's on the spot, which costs no wake-up of another thread; the leader's by a
-//! thread beside, while the entry is on its way to the others, who make it durable at the same
-//! time. A lone voter has nobody to promise anything to by storing an entry: it may apply it at
-//! once, and makes it durable before anything that rests on it leaves
-//! ([`super::machine::StateMachine`]). So an entry that nobody is told of costs no flush. What is
-//! proposed meanwhile waits and becomes the next batch.
+//! In a group of several, a member's answer says that an entry is durable here. So the member makes
+//! it durable at once. A follower does that on the spot, which costs no wake-up of another thread.
+//! The leader does it on another thread, while the entry is on its way to the others, which make it
+//! durable at the same time.
+//!
+//! A lone voter promises nothing by storing an entry. It may apply the entry at once, and makes it
+//! durable before any output that rests on it leaves ([`super::machine::StateMachine`]). So an
+//! entry that no output rests on costs no flush. Proposals that come meanwhile wait and become the
+//! next batch.
 
 use super::log::{Log, LogError, Recent, bytes_of};
 use super::machine::LOOK;
@@ -30,15 +32,15 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 pub(super) struct LogStorage {
     log: Arc<Mutex<Log>>,
     recent: Arc<Mutex<Recent>>,
-    /// This is the group's only member. Also a learner makes it one of several: what that has
-    /// applied a crash here must not undo.
+    /// Whether this is the group's only member. A learner, too, makes it one of several: a crash
+    /// here must not undo what the learner has applied.
     alone: Arc<AtomicBool>,
     standing: Arc<Mutex<Standing>>,
     queue: Arc<Queue>,
     alarm: Alarm,
 }
 
-/// Does this with the log, and again for as long as the disk is full, unless the member ends.
+/// Does `what` with the log, and repeats it as long as the disk is full, unless the member ends.
 pub(super) async fn when_there_is_room<T>(
     log: &Mutex<Log>,
     queue: &Queue,
@@ -53,12 +55,12 @@ pub(super) async fn when_there_is_room<T>(
     }
 }
 
-/// Entries are sent so many at a time, and so many bytes: whoever is behind gets them in frames
-/// that are no burden.
+/// Entries, and bytes of entries, that are sent at a time. A member that is behind gets them in
+/// frames of moderate size.
 const SEND_MAX: (u64, usize) = (256, 4 << 20);
 
 impl LogStorage {
-    /// Of the member whose log it is: whether it is alone, and how it stands.
+    /// Makes the storage of the member with this log. `alone` and `standing` are that member's.
     pub(super) fn new(
         log: Arc<Mutex<Log>>,
         alone: Arc<AtomicBool>,
@@ -70,8 +72,8 @@ impl LogStorage {
         LogStorage { log, recent, alone, standing, queue, alarm }
     }
 
-    /// A member whose disk is full says nothing more until there is room: the others go on without
-    /// it.
+    /// Waits while the disk is full. The member answers nothing until there is room, and the others
+    /// go on without it.
     async fn when_there_is_room<T>(
         &self,
         what: impl FnMut(&mut Log) -> Result<T, LogError>,
@@ -79,7 +81,7 @@ impl LogStorage {
         when_there_is_room(&self.log, &self.queue, what).await
     }
 
-    /// Makes all that was appended durable, on a thread that may wait for the disk.
+    /// Makes all appended entries durable, on a thread that may wait for the disk.
     fn sync_beside(&self, callback: IOFlushed<Types>) {
         let storage = self.clone();
         Runtime::beside(move || {
@@ -94,10 +96,10 @@ impl LogStorage {
         });
     }
 
-    /// Does not wait for the disk where the latest entries are asked for.
+    /// Reads entries. The latest ones come from memory, without waiting for the disk.
     async fn read(&self, mut indices: Range<u64>, bytes_max: usize) -> io::Result<Vec<Entry>> {
         let alone = self.alone.load(SeqCst);
-        // A lone voter's state machine takes each once, and nobody else reads.
+        // A lone voter's state machine takes each entry once, and there is no other reader.
         let recent =
             |index| if alone { self.recent.lock().take(index) } else { self.recent.lock().get(index) };
         let (mut entries, mut bytes) = (Vec::new(), 0);
@@ -186,7 +188,7 @@ impl RaftLogStorage<Types> for LogStorage {
             _ => {
                 let synced = if several { self.when_there_is_room(Log::sync).await } else { Ok(()) };
                 if several && was_alone && synced.is_ok() {
-                    // Only now: what is told meanwhile rests on entries that this member alone has.
+                    // Only now: until this point outputs rest on entries that no other member has.
                     self.alone.store(false, SeqCst);
                 }
                 callback.io_completed(synced.map_err(io::Error::from));

@@ -1,13 +1,14 @@
-//! Whether this member is what it was, and may vote, stand, follow and lead: after a start the
-//! others are asked, who know what it has promised ([`super::starts`]). One that has forgotten
-//! raises the alarm, and is added anew by another number. Before the others have said so, a member
-//! only listens.
+//! Decides whether this member remembers all its promises, and so may vote, stand, follow and lead.
+//! After a start it asks the others, which know its promises ([`super::starts`]). A member that has
+//! forgotten some raises the alarm, and is added anew by another number. Until the others have
+//! confirmed it, a member only listens.
 //!
-//! All others that vote are asked, and waited for a while; then as many are enough as make a
-//! majority with this one, or a group could not go on after a start when one of it is dead. But
-//! where the disk's files are not those of the last start (they were copied, or put back), as many
-//! must say so that no majority of which this member was one is without them: they cannot all have
-//! been cut off from a copy of it that works on.
+//! It asks all other voters, and waits for them for a while. After that, a majority together with
+//! itself is enough. Otherwise a group could not go on after a start with one dead member.
+//!
+//! If the files are not those of the last start (copied, or put back), more must confirm it. They
+//! must be so many that every majority with this member contains one of them. Then they cannot all
+//! be cut off from a copy of it that works on.
 
 use super::log::Log;
 use super::queue::Queue;
@@ -24,19 +25,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long those that do not answer are waited for.
+/// How long it waits for members that do not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A member that was heard of so lately is up.
+/// A member heard from within this time is up.
 const UP: Duration = Duration::from_secs(3);
-/// For so long another one by the same number may be one that has just ended.
+/// Within this time, another process with the same number may be one that has just ended.
 const TWIN: Duration = Duration::from_secs(10);
-/// How often people are told what is waited for.
+/// How often the log says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The trust in this member's own promises.
 pub(super) struct Trust {
     member: u64,
-    /// The files are not those of the last start.
+    /// Whether the files are not those of the last start.
     moved: bool,
     log: Arc<Mutex<Log>>,
     starts: Arc<Mutex<Starts>>,
@@ -46,39 +47,39 @@ pub(super) struct Trust {
     alarm: Alarm,
 }
 
-/// Who votes, as far as a member knows.
+/// The voters, as far as a member knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Voting {
-    /// The entry of the log by which they do.
+    /// The log entry that made them voters.
     pub(super) at: Option<LogId>,
     pub(super) voters: BTreeSet<u64>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Who has said that this start follows the one that it knew.
+    /// Members that confirmed that this start follows the one they knew.
     confirmed: BTreeSet<u64>,
-    /// Who votes by this member's log.
+    /// The voters by this member's log.
     own: Voting,
-    /// The latest of what those said of it who have confirmed: this member's log may be behind, and
-    /// whom it would ask be gone for good.
+    /// The latest voters that confirming members have reported. This member's log may be behind,
+    /// and the voters in it may be gone for good.
     told: Voting,
     trusted: bool,
     said: Option<Instant>,
-    /// When others were heard, in the starts of theirs that are known.
+    /// When each other member was last heard from, in its known start.
     heard: BTreeMap<u64, Instant>,
-    /// Since when others say that one by this number is up.
+    /// Since when others report that another process with this number is up.
     twin_since: Option<Instant>,
 }
 
-/// Why a member is not listened to.
+/// The reason why a member is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Refusal {
-    /// It does not know what it has promised: why that is known.
+    /// It has forgotten a promise, with the evidence.
     Forgot(String),
-    /// Another one by that number is up.
+    /// Another process with that number is up.
     Twin,
-    /// Who is asked has no room to note it.
+    /// The member asked has no room to note the start.
     NotNow,
 }
 
@@ -90,14 +91,14 @@ pub(super) enum Refusal {
 )]
 struct Twin;
 
-/// What this member has promised is not known to it any more.
+/// This member has forgotten promises.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Lost(String);
 
 impl Trust {
-    /// Of the member of that number, which starts now: the log says so from now on. A member whose
-    /// disk is full starts when there is room, unless `queue` ends.
+    /// Begins for the member of that number, which starts now and notes that start in its log. With
+    /// a full disk it waits for room, unless `queue` ends.
     pub(super) async fn begin(
         member: u64,
         moved: bool,
@@ -113,29 +114,29 @@ impl Trust {
         Ok(Trust { member, moved, log, starts, own, started, state, alarm })
     }
 
-    /// This start.
+    /// Returns this start.
     pub(super) fn own(&self) -> Start {
         self.own
     }
 
-    /// Whether a start of this member has drawn that.
+    /// Returns whether a start of this member has drawn that number.
     pub(super) fn remembers(&self, drawn: u64) -> bool {
         self.starts.lock().remembers(drawn)
     }
 
-    /// What this member says of itself.
+    /// Returns this member's statement about itself.
     pub(super) fn introduction(&self) -> Introduction {
         let log = self.log.lock();
         let (last, vote) = (log.durable(), log.vote());
         self.starts.lock().introduce(self.member, last, vote)
     }
 
-    /// Whether it may do what members do.
+    /// Returns whether it may act as a member.
     pub(super) fn is_trusted(&self) -> bool {
         self.state.lock().trusted
     }
 
-    /// Whether what is said in that start of the other member is to be believed.
+    /// Returns whether messages of that start of the other member are to be believed.
     pub(super) fn knows(&self, member: u64, start: Start) -> bool {
         let known = Life::believes_members() || self.starts.lock().is_known(member, start);
         if known {
@@ -144,8 +145,8 @@ impl Trust {
         known
     }
 
-    /// Another member says this of itself. If it is what it was, its start is durably the one that
-    /// is known.
+    /// Judges another member by its introduction. If it remembers all its promises, its start is
+    /// noted durably as the known one.
     pub(super) fn judge(&self, it: &Introduction) -> Result<(), Refusal> {
         if Life::believes_members() {
             return Ok(());
@@ -162,7 +163,7 @@ impl Trust {
                     if !error.lacks_room() {
                         self.alarm.stop(&error);
                     }
-                    // It asks again: what is not durable here does not count.
+                    // The member asks again. A start that is not durable here does not count.
                     let known = &mut self.starts.lock().known;
                     match before {
                         Some(before) => known.insert(it.member, before),
@@ -180,13 +181,13 @@ impl Trust {
         self.state.lock().heard.get(&member).is_some_and(|heard| heard.elapsed() < UP)
     }
 
-    /// Who votes by this member's log.
+    /// Returns the voters by this member's log.
     pub(super) fn voting(&self) -> Voting {
         self.state.lock().own.clone()
     }
 
-    /// Another member has judged this one, and says who votes. Does not come back if this one
-    /// cannot go on.
+    /// Takes the judgement of another member on this one, with the voters that it knows. Does not
+    /// return if this member cannot go on.
     pub(super) fn was_judged(&self, by: u64, judged: Result<Voting, Refusal>) {
         let mut state = self.state.lock();
         match judged {
@@ -212,13 +213,13 @@ impl Trust {
         }
     }
 
-    /// Whether that member has said that this one is what it was.
+    /// Returns whether that member has confirmed this one.
     pub(super) fn is_confirmed_by(&self, member: u64) -> bool {
         self.state.lock().confirmed.contains(&member)
     }
 
-    /// Looks whether enough of those have said so that vote, by this member's log or what it was
-    /// told since.
+    /// Checks whether enough voters have confirmed this member. The voters are those of its own
+    /// log, or newer ones that another member has reported. Returns whether this member is trusted.
     pub(super) fn look(&self, own: Voting) -> bool {
         let mut state = self.state.lock();
         state.own = own;
@@ -248,25 +249,25 @@ impl Trust {
         state.trusted
     }
 
-    /// The member has said, in the start that is known, to have the log up to there.
+    /// Notes that the member said, in its known start, to have the log up to that entry.
     pub(super) fn reached(&self, member: u64, upto: Option<LogId>) {
         self.starts.lock().reached(member, upto);
     }
 
-    /// The member has voted for this one in that term.
+    /// Notes that the member voted for this one in that term.
     pub(super) fn voted(&self, member: u64, term: u64) {
         self.starts.lock().voted(member, term);
     }
 }
 
-/// What a start draws.
+/// Draws the number of a start.
 fn drawn() -> u64 {
     if let Some(life) = Life::current() {
         return life.next_u64();
     }
     let mut bytes = [0; 8];
     let filled: io::Result<()> = os::fill_random(&mut bytes);
-    // Without chance two copies are told apart by the time of their starts.
+    // Without random numbers, the time of the start tells two copies apart.
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     filled.map_or_else(|_| clock().map_or(0, |at| at.as_nanos() as u64), |()| u64::from_le_bytes(bytes))
 }

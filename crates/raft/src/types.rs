@@ -1,4 +1,4 @@
-//! openraft as this group uses it: its types.
+//! The types with which this group uses openraft.
 
 use super::batch::Batch;
 use super::machine::StateMachine;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 openraft::declare_raft_types!(
-    /// What the group's log holds.
+    /// The types of the group's log.
     pub Types:
         D = Batch,
         R = Applied,
@@ -25,7 +25,7 @@ pub(super) type SnapshotMeta = alias::SnapshotMetaOf<Types>;
 pub(super) type Snapshot = alias::SnapshotOf<Types, RowView>;
 pub(super) type Raft = openraft::Raft<Types, StateMachine>;
 
-/// Answers a proposal: it is applied. What comes of it goes to `deliver`.
+/// The answer to a proposal: it is applied. Its outputs go to `deliver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied;
 
@@ -35,16 +35,16 @@ impl fmt::Display for Applied {
     }
 }
 
-/// The machine of a member, as the membership has it: so all members know it, and whoever is led by
-/// one of them.
+/// The machine of a member, as the membership has it. So all members know it, and so do the clients
+/// of a leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its number in the cluster. A member's own number is another: it is never given twice, and a
-    /// machine may be a member again.
+    /// The machine's number in the cluster. A member's own number is another: it is never given
+    /// twice, and a machine may be a member again.
     pub machine: u64,
     /// Its name, for people.
     pub name: String,
-    /// Where it listens, `host:port`.
+    /// The addresses where it listens, `host:port`.
     pub addresses: Vec<String>,
     /// Whether it keeps shares.
     pub keeping: Keeping,
@@ -53,14 +53,14 @@ pub struct Host {
 /// Whether a server keeps shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keeping {
-    /// It does, and how much is not known yet: the average.
+    /// It keeps shares, and its weight is not known yet: the average counts.
     #[default]
     Keeps,
-    /// It has not been heard of for long: others keep what it kept, until it is back.
+    /// It has not been heard from for long. Others keep its shares until it is back.
     Away,
-    /// It is being emptied, for good.
+    /// Its shares are moved away, for good.
     Drains,
-    /// It does, and how much: its weight among others. Since version 4.
+    /// It does, and how much: its weight among others.
     Weighs(u32),
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Keeping {
 }
 
 impl Keeping {
-    /// Whether it keeps any.
+    /// Returns whether it keeps any shares.
     pub fn keeps(self) -> bool {
         matches!(self, Keeping::Keeps | Keeping::Weighs(_))
     }

@@ -252,7 +252,6 @@ pub(crate) fn take_over(
             continue;
         }
         let old = tx.lease(id, account)?;
-        // One without an end, which an earlier version took, gets one.
         let end = old.and_then(|old| old.expires_at).map_or(until, |end| end.max(until));
         let renewed_at = old.map_or(tx.now, |old| old.renewed_at.max(tx.now));
         let lease = LeaseRow { share: *id, account, renewed_at, expires_at: Some(end) };

@@ -117,14 +117,7 @@ fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
     if cut_short {
         tracing::warn!("the lease database's log has lost its end: every share is given a starter lease");
     }
-    let opened = database::connect(dir).and_then(|mut connection| {
-        let mut found = schema::look(&connection)?;
-        if found == Found::Older {
-            schema::migrate(&mut connection)?;
-            found = schema::look(&connection)?;
-        }
-        Ok((found, connection))
-    });
+    let opened = database::connect(dir).and_then(|connection| Ok((schema::look(&connection)?, connection)));
     let last_run = opened.and_then(|(found, connection)| match found {
         Found::Ours => {
             let doubted = cut_short || dir.join(SUSPECT).exists();

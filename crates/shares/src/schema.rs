@@ -1,20 +1,19 @@
-//! The lease database's schema (leasedb, "Schema"), version 2.
+//! The lease database's schema (leasedb, "Schema"), version 1.
 //!
 //! What must hold between rows is kept by [`crate::tx::Tx`], in the same transaction: a share
 //! counts its leases and notes since when it has none, an account sums up its leased shares, and
 //! the store all shares. Every row ends with a seal (see [`crate::seal`]).
 
-use namespace::ShareId;
 use rusqlite::Connection;
 
 use crate::{
-    rows::{AccountRow, LeaseRow, PREFIXES, ShareRow, StoreRow},
+    rows::{AccountRow, PREFIXES, StoreRow},
     seal::put,
-    share::{AccountId, Health, State, Usage},
+    share::{AccountId, Usage},
 };
 
 /// Version of the tables below.
-pub(crate) const SCHEMA_VERSION: i64 = 2;
+pub(crate) const SCHEMA_VERSION: i64 = 1;
 /// "LHsh": tells the file from other SQLite databases.
 pub(crate) const APPLICATION_ID: i64 = 0x4c48_7368;
 
@@ -25,8 +24,6 @@ pub(crate) enum Found {
     Empty,
     /// This schema.
     Ours,
-    /// That of the first version of this program.
-    Older,
     /// This schema, with something amiss.
     Damaged,
     /// That of a later program.
@@ -42,7 +39,6 @@ pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(match (tables, application, version) {
         (0, 0, 0) => Found::Empty,
-        (_, APPLICATION_ID, 1) => Found::Older,
         (_, APPLICATION_ID, SCHEMA_VERSION) if is_whole(connection)? => Found::Ours,
         (_, APPLICATION_ID, SCHEMA_VERSION) => Found::Damaged,
         (_, APPLICATION_ID, version) if version > SCHEMA_VERSION => Found::Newer(version),
@@ -70,7 +66,16 @@ pub(crate) fn create(connection: &mut Connection, now: i64, nothing_there: bool)
     transaction.execute_batch(TABLES)?;
     let id: [u8; 16] = transaction.query_row("SELECT randomblob(16)", [], |row| row.get(0))?;
     let discovered = if nothing_there { PREFIXES } else { 0 };
-    put(&transaction, &StoreRow { wall_clock: now, discovered, ..blank(id) })?;
+    let store = StoreRow {
+        id,
+        epoch: 0,
+        discovered,
+        starters_for_all: false,
+        wall_clock: now,
+        clock_doubted_at: None,
+        stored: Usage::default(),
+    };
+    put(&transaction, &store)?;
     for (id, name) in [(AccountId::ANONYMOUS, "anonymous"), (AccountId::STARTER, "starter")] {
         put(&transaction, &account(id, name.to_owned(), now))?;
     }
@@ -79,104 +84,9 @@ pub(crate) fn create(connection: &mut Connection, now: i64, nothing_there: bool)
     transaction.commit()
 }
 
-fn blank(id: [u8; 16]) -> StoreRow {
-    StoreRow {
-        id,
-        epoch: 0,
-        discovered: 0,
-        starters_for_all: false,
-        wall_clock: 0,
-        clock_doubted_at: None,
-        stored: Usage::default(),
-    }
-}
-
 /// An account of the cluster's own that holds nothing.
 pub(crate) fn account(id: AccountId, name: String, now: i64) -> AccountRow {
     AccountRow { id, name, key: None, created_at: now, quota: None, nonce: 0, usage: Usage::default() }
-}
-
-/// Turns a database of version 1 into one of this version, in one transaction. Its rows had no
-/// seals, so that what they say is believed; sums are made anew.
-pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
-    let transaction = connection.transaction()?;
-    transaction.execute_batch(
-        "DROP TRIGGER lease_added; DROP TRIGGER lease_removed; DROP TRIGGER share_added;
-         DROP TRIGGER share_removed; DROP TRIGGER share_length;
-         DROP INDEX shares_work; DROP INDEX shares_unhealthy;
-         DROP INDEX leases_by_account; DROP INDEX leases_by_expiry;
-         ALTER TABLE shares RENAME TO old_shares; ALTER TABLE leases RENAME TO old_leases;
-         ALTER TABLE accounts RENAME TO old_accounts; ALTER TABLE incidents RENAME TO old_incidents;",
-    )?;
-    transaction.execute_batch(TABLES)?;
-    let value = |name: &str| -> rusqlite::Result<i64> {
-        transaction.query_row("SELECT value FROM meta WHERE name = ?1", [name], |row| row.get(0))
-    };
-    let id: [u8; 16] =
-        transaction.query_row("SELECT value FROM meta WHERE name = 'store_id'", [], |row| row.get(0))?;
-    let rebuilding: bool =
-        transaction.query_row("SELECT count(*) FROM meta WHERE name = 'rebuild'", [], |row| row.get(0))?;
-    let mut store = StoreRow { epoch: value("epoch")?, wall_clock: value("wall_clock")?, ..blank(id) };
-    store.discovered = if rebuilding { 0 } else { PREFIXES };
-    store.starters_for_all = rebuilding;
-    let old_shares = "SELECT share, state, health, length, digest, unleased_since, changed_at, upload_id,
-            (SELECT count(*) FROM old_leases WHERE share = old.share) FROM old_shares AS old WHERE shnum = 0";
-    let mut statement = transaction.prepare(old_shares)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let strange = || rusqlite::Error::InvalidQuery;
-        let share = ShareRow {
-            id: ShareId(row.get(0)?),
-            state: State::from_row(row.get(1)?).ok_or_else(strange)?,
-            health: Health::from_row(row.get(2)?).ok_or_else(strange)?,
-            length: row.get(3)?,
-            digest: row.get(4)?,
-            leases: row.get(8)?,
-            unleased_since: row.get(5)?,
-            changed_at: row.get(6)?,
-            upload: row.get(7)?,
-        };
-        store.stored.shares += 1;
-        store.stored.bytes += u64::from(share.length);
-        put(&transaction, &share)?;
-    }
-    drop(rows);
-    drop(statement);
-    let mut statement = transaction
-        .prepare("SELECT share, account, renewed_at, expires_at FROM old_leases WHERE shnum = 0")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let lease = LeaseRow {
-            share: ShareId(row.get(0)?),
-            account: AccountId(row.get(1)?),
-            renewed_at: row.get(2)?,
-            expires_at: row.get(3)?,
-        };
-        put(&transaction, &lease)?;
-    }
-    drop(rows);
-    drop(statement);
-    let old_accounts = "SELECT id, name, created_at,
-            (SELECT count(*) FROM leases WHERE account = id),
-            (SELECT coalesce(sum(length), 0) FROM leases JOIN shares USING (share) WHERE account = id)
-        FROM old_accounts";
-    let mut statement = transaction.prepare(old_accounts)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let mut account = account(AccountId(row.get(0)?), row.get(1)?, row.get(2)?);
-        account.usage = Usage { shares: row.get(3)?, bytes: row.get(4)? };
-        put(&transaction, &account)?;
-    }
-    drop(rows);
-    drop(statement);
-    put(&transaction, &store)?;
-    // What went wrong once is told no more: it is in the log.
-    transaction.execute_batch(
-        "DROP TABLE old_leases; DROP TABLE old_shares; DROP TABLE account_attributes; DROP TABLE usage;
-         DROP TABLE old_accounts; DROP TABLE crawler_history; DROP TABLE old_incidents; DROP TABLE meta;",
-    )?;
-    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-    transaction.commit()
 }
 
 /// Keys are binary, and the first byte of a share's is its prefix: a prefix is a range of the key

@@ -1,7 +1,7 @@
-//! A machine in one thread: client, server, share server, disk and wires, all driven by one seed.
+//! One machine in one thread: client, server, share server, disk and wires, all driven by one seed.
 //!
-//! Everything that takes time in the world is a queue here, and the seed says which of them moves
-//! next. A crash loses what the disk had not yet been made to keep.
+//! Everything that takes time in the world is a queue here. The seed chooses the queue that moves
+//! next. A crash loses all that the disk had not made durable.
 
 use crate::model::feed;
 use crate::names;
@@ -17,19 +17,19 @@ use wire::{MachineId, Space, ToClient, ToServer};
 /// The one machine.
 const MACHINE: MachineId = MachineId(1);
 
-/// What went wrong, in words that need no source.
+/// The description of a violation, readable without the source.
 pub type Violation = String;
 
-/// A stored share and who wants it kept.
+/// A stored share and its two possible lease holders.
 #[derive(Debug)]
 struct Share {
     bytes: Vec<u8>,
-    /// The incarnation that stored it, until that lets go.
+    /// The incarnation that stored the share, until it releases the share.
     by_machine: Option<u64>,
     by_server: bool,
 }
 
-/// What a check of the server's state shows.
+/// The results of a check of the server's state.
 #[derive(Default)]
 struct Seen {
     faults: Vec<directory::Violation>,
@@ -48,18 +48,18 @@ impl Inspector for Seen {
     }
 }
 
-/// Seconds: now, just before 1970 (and soon after it), long before, and where 32 and 34 bits of
-/// them end.
+/// Starts of the wall clock, seconds: now, just before 1970 (and soon after it), long before, and
+/// the ends of 32 and 34 bits.
 const BEGINNINGS: [i64; 5] = [1_700_000_000, -5, -(1 << 40), (1 << 31) - 5, (1 << 34) - 5];
-/// Labels that are used.
+/// Number of labels in use.
 const LABELS: usize = 9;
 
-/// See the module.
+/// The machine with all its parts.
 pub struct Cluster {
     pub(crate) rng: ChaCha12Rng,
-    /// Labels are few, so that they collide.
+    /// The labels in use: few, so that they collide.
     pub(crate) labels: Vec<Label>,
-    /// When it is by the wall's clock at the beginning, seconds.
+    /// The wall clock at the beginning, seconds.
     began: i64,
     now: Time,
     directory: Directory,
@@ -68,7 +68,7 @@ pub struct Cluster {
     log: Vec<(Time, Vec<Input>)>,
     durable: usize,
     applied: usize,
-    /// How many entries the checkpoint holds, and what they came to.
+    /// The checkpoint: its number of entries, and the store after them.
     checkpoint: (usize, MemoryStore),
     client: Client,
     session: Option<SessionId>,
@@ -81,11 +81,11 @@ pub struct Cluster {
     answers: BTreeMap<Ticket, Result<Reply, Error>>,
     /// Bytes that the disk can hold of shares and log.
     pub(crate) space: u64,
-    /// Uploads fail now and then.
+    /// Whether uploads fail now and then.
     pub(crate) upload_faults: bool,
     /// Digest of every input and output so far: two equal runs have equal ones.
     pub trace: u64,
-    /// Updates that the server refused: there must be none, ever.
+    /// Updates that the server refused. Any such update is a violation.
     rejected: Vec<Violation>,
 }
 
@@ -127,7 +127,7 @@ impl Cluster {
         cluster
     }
 
-    /// A number below `bound`.
+    /// A random number less than `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.rng.next_u64() % bound.max(1)
     }
@@ -157,6 +157,7 @@ impl Cluster {
             incarnation: self.incarnation,
             session: None,
             connection: 0,
+            version: wire::Version::NEWEST,
         });
     }
 
@@ -172,12 +173,12 @@ impl Cluster {
         outcome
     }
 
-    /// The answer of a call that had to wait, if it has come.
+    /// The answer of a call that waited, once the answer has come.
     pub fn answer(&mut self, ticket: Ticket) -> Option<Result<Reply, Error>> {
         self.answers.remove(&ticket)
     }
 
-    /// Does a call and lets everything else go on until it is answered.
+    /// Makes a call, and runs everything else until the call is answered.
     pub fn complete(&mut self, call: Call) -> Result<Result<Reply, Error>, Violation> {
         let text = format!("{call:?}");
         match self.call(call) {
@@ -220,7 +221,7 @@ impl Cluster {
                 Output::Invalidate(_) => {}
             }
         }
-        // There is nothing below.
+        // No front door has anything cached.
         yielded.into_iter().for_each(|number| self.input(client::Input::Yielded { number }));
     }
 
@@ -230,7 +231,7 @@ impl Cluster {
         self.carry_out(out);
     }
 
-    /// One thing happens.
+    /// Lets one thing happen.
     pub fn step(&mut self) -> Result<(), Violation> {
         match self.below(16) {
             0..4 => self.append(),
@@ -247,7 +248,7 @@ impl Cluster {
         }
     }
 
-    /// A batch of what arrived becomes a log entry.
+    /// Makes a log entry of a batch of inputs that arrived.
     fn append(&mut self) {
         let count = 1 + self.below(4) as usize;
         let mut batch = Vec::new();
@@ -292,13 +293,13 @@ impl Cluster {
                 directory::Output::Opened { session, incarnation, .. } if incarnation == self.incarnation => {
                     self.session = Some(session);
                 }
-                // An earlier incarnation's, which is gone.
+                // A session of an earlier incarnation, which is gone.
                 directory::Output::Opened { .. } => {}
                 directory::Output::Send { session, message } => self.to_client.push_back((session, message)),
                 directory::Output::Shares(work) => self.share_work.push_back(work),
                 directory::Output::Again => self.to_server.push_back(Input::Tick),
                 directory::Output::Sync => {}
-                // Of the founder only.
+                // Outputs for the founder's administration, which does not occur here.
                 directory::Output::Refused { .. }
                 | directory::Output::Raised { .. }
                 | directory::Output::Authorized { .. }
@@ -389,7 +390,7 @@ impl Cluster {
         }
     }
 
-    /// The power goes: client, server and wires lose everything that the disk was not made to keep.
+    /// A power failure: client, server and wires lose all that the disk had not made durable.
     pub fn crash(&mut self) -> Result<(), Violation> {
         self.log.truncate(self.durable);
         self.uploads.clear();
@@ -403,7 +404,7 @@ impl Cluster {
             let (time, inputs) = self.log[self.applied].clone();
             self.applied += 1;
             for input in inputs {
-                // What these would have told anybody was told before, or nobody is left to hear it.
+                // The outputs were sent before the crash, or their receivers are gone.
                 self.directory.handle(time, input, &mut self.store, &mut lost).map_err(|e| e.to_string())?;
             }
         }
@@ -411,7 +412,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// The client's process dies; what it had sent arrives, or the end of it does not.
+    /// The client's process dies. Of the messages under way to the server a random beginning
+    /// arrives.
     pub fn crash_client(&mut self) {
         let arrives = self.below(self.to_server.len() as u64 + 1) as usize;
         self.to_server.truncate(arrives);
@@ -430,8 +432,7 @@ impl Cluster {
         self.connect();
     }
 
-    /// Lets everything come to rest, then drops the machine's own leases of earlier incarnations,
-    /// as a start does.
+    /// Runs until everything has come to rest.
     pub fn settle(&mut self) -> Result<(), Violation> {
         for _ in 0..50_000 {
             self.step()?;
@@ -460,7 +461,8 @@ impl Cluster {
             && self.client.dirty_bytes() == 0
     }
 
-    /// Leases of the machine's account that an earlier incarnation took and nobody adopted.
+    /// Drops the leases of the machine's account that an earlier incarnation took and no server
+    /// adopted, as a start does.
     pub fn sweep_shares(&mut self) {
         let now = self.incarnation;
         self.shares
@@ -469,7 +471,7 @@ impl Cluster {
         self.collect();
     }
 
-    /// The server's whole state, and every share that it references, are as they must be.
+    /// Checks the server's whole state, and that every share it references is stored.
     pub fn check(&self) -> Result<(), Violation> {
         let mut seen = Seen::default();
         self.directory.check(&self.store, &mut seen);
@@ -482,7 +484,7 @@ impl Cluster {
         }
     }
 
-    /// No share is kept that nothing references: to be asked when all is at rest.
+    /// Checks that no unreferenced share is kept. The caller asks when all is at rest.
     pub fn check_no_garbage(&self) -> Result<(), Violation> {
         let mut seen = Seen::default();
         self.directory.check(&self.store, &mut seen);
@@ -494,7 +496,7 @@ impl Cluster {
         }
     }
 
-    /// How many shares are kept.
+    /// The number of shares that are kept.
     #[cfg(test)]
     pub fn shares(&self) -> usize {
         self.shares.len()

@@ -1,5 +1,5 @@
-//! What a program waits for is published at once, and goes where content belongs when nobody is in
-//! a hurry any more.
+//! Content that a program waits for is published at once. Once no program has the file open, its
+//! content moves to where content of its size belongs.
 
 use crate::cluster::Cluster;
 use client::{Call, Reply};
@@ -15,7 +15,7 @@ impl Cluster {
         self.complete(call).unwrap().unwrap()
     }
 
-    /// An open file of so many bytes that are durable.
+    /// Makes an open file with so many durable bytes.
     fn synced(&mut self, name: &str, bytes: u64) -> FileId {
         let (dir, label) = (FileId::root(), Label::new(name.as_bytes()).unwrap());
         let (kind, mode, umask, rdev, target) = (FileKind::Regular, 0o644, 0, 0, Vec::new());

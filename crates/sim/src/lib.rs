@@ -1,7 +1,7 @@
 //! Whole clusters in one thread, from one seed: network, disks, crashes, oracle.
 //!
-//! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state
-//! machines, unchanged.
+//! [`run()`] does what the seed chooses, and checks what users were promised. The shipped state
+//! machines run unchanged.
 
 mod cluster;
 #[cfg(test)]
@@ -33,7 +33,7 @@ mod tests {
     use directory::Policy;
     use lease::Granularity;
 
-    /// What leaks time, order or chance from outside shows here first.
+    /// Time, order or chance that leaks in from outside shows here first.
     #[test]
     fn equal_runs_have_equal_traces() {
         for seed in 0..6 {
@@ -49,7 +49,7 @@ mod tests {
             crashes += summary.crashes;
             full += summary.full;
         }
-        // Runs in which nothing happens prove nothing.
+        // Runs without events prove nothing.
         assert!(crashes > 100, "only {crashes} crashes");
         assert!(full > 50, "only {full} calls found the disk full");
     }
@@ -67,14 +67,14 @@ mod tests {
         for seed in 0..3_000 {
             all += run_many(seed, 2 + seed % 2, 400).unwrap_or_else(|violation| panic!("{violation}"));
         }
-        // Runs in which nothing happens prove nothing.
+        // Runs without events prove nothing.
         println!("{all:?}");
         assert!(all.conflicts > 500 && all.doomed > 500 && all.too_late > 100, "{all:?}");
         assert!(all.ends > 250 && all.restarts > 500 && all.nameless > 200 && all.told_open > 500, "{all:?}");
     }
 
-    /// What the benchmarks compare with is a file system too: everything is answered, and nothing
-    /// is wrong.
+    /// Coarser leases, which the benchmarks compare with, make a correct file system, too: every
+    /// call is answered, and correctly.
     #[test]
     fn coarser_leases_promise_the_same() {
         for granularity in [Granularity::SingleWriter, Granularity::Files] {

@@ -1,4 +1,4 @@
-//! What several machines do to a directory while one lists it; and what reading leaves.
+//! Listings of a directory while other machines change it, and the access times that reads leave.
 
 use crate::rights::RightsWorld;
 use client::{Call, Listed, Reply, Upto};
@@ -14,8 +14,8 @@ fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
 }
 
-/// Two machines beside the server's own, and a directory with so many files that the first has
-/// made.
+/// A world with two machines beside the server's own, and a directory with so many files. The first
+/// machine has made the files.
 fn with(files: usize) -> (RightsWorld, [usize; 2], FileId) {
     let mut lab = RightsWorld::new();
     let machines = [lab.join(Rights::FULL), lab.join(Rights::FULL)];
@@ -46,7 +46,7 @@ fn rename(lab: &mut RightsWorld, at: usize, dir: &FileId, from: &Label, to: &str
     lab.call(at, Call::Rename { from_dir, from, to_dir, to, mode, whiteout }).unwrap();
 }
 
-/// Lists the directory, and has `does` done with each label as it is listed.
+/// Lists the directory, and calls `does` with each label as it is listed.
 fn each(
     lab: &mut RightsWorld,
     at: usize,
@@ -71,8 +71,8 @@ fn each(
     }
 }
 
-/// Also of a directory that is granted by pages, and whoever renames: the one that lists, the one
-/// that has made it, or both in turns.
+/// The directory may be granted by pages. The renaming machine is the lister, the maker of the
+/// directory, or each in turn.
 #[test]
 fn a_listing_ends_at_what_was_there_when_it_began() {
     for (files, limit) in [(0, 1), (1, 1), (200, 7), (1200, 500)] {
@@ -87,15 +87,14 @@ fn a_listing_ends_at_what_was_there_when_it_began() {
                 (from..from + files).map(|n| label(&format!("{prefix} {n}"))).collect::<BTreeSet<_>>()
             };
             assert_eq!((seen.len(), seen.into_iter().collect()), (files, names("File", 0)), "{turn}");
-            // One that begins later has what is new.
+            // A listing that begins later has the new names.
             let seen = each(&mut lab, machines[1], &dir, limit, |_, _| ());
             assert_eq!((seen.len(), seen.into_iter().collect()), (files, names("Renamed", 1)), "{turn}");
         }
     }
 }
 
-/// What is replaced while it is listed is there throughout, by its name: as a file that is saved
-/// anew.
+/// A replaced name is there throughout: as with a file that is saved anew.
 #[test]
 fn what_is_replaced_meanwhile_is_listed_once() {
     for replaces in 0..2 {
@@ -128,8 +127,8 @@ fn a_position_that_was_told_holds_while_names_go() {
     assert_eq!(labels(&rest), labels(&entries[10..]));
 }
 
-/// As with relatime: the first time after a change, by whichever machine that was; and not if it is
-/// read quietly, or again.
+/// As with relatime: the first read after a change moves the access time, whichever machine made
+/// the change. A quiet read and a repeated read do not.
 #[test]
 fn an_access_time_moves_whoever_has_written() {
     let (mut lab, [writer, reader], dir) = with(1);
@@ -154,7 +153,7 @@ fn an_access_time_moves_whoever_has_written() {
     let first = read(&mut lab, false);
     assert_eq!(first, lab.now.wall);
     assert_eq!(read(&mut lab, false), first, "nothing has changed since");
-    // The server is told in its time, and nobody is asked for anything.
+    // The access time goes to the server with the log, and no lease is recalled for it.
     lab.call(reader, Call::SyncAll).unwrap();
     lab.now.wall.secs += 10;
     let data = "x".into();

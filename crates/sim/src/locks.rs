@@ -1,8 +1,8 @@
-//! Locks on several machines: never two that do not go together, nobody who waits for nothing, and
-//! what that costs in messages.
+//! Locks on several machines, under one oracle. Two conflicting locks are never held; a waiting
+//! call has a conflicting lock in its way. The cost in messages is counted.
 //!
-//! The oracle knows nothing of leases or tables: it remembers, byte by byte, what each owner was
-//! told that it has.
+//! The oracle knows no leases and no tables. It remembers, byte by byte, which locks each owner was
+//! granted.
 
 mod costs;
 pub(crate) mod machines;
@@ -14,12 +14,12 @@ use machines::{FILES, Machines};
 use namespace::{Cred, Error, LockChange, LockKind, LockRange, LockSpace};
 use oracle::{BYTES, Pending, SPACES};
 
-/// Owners on each machine.
+/// Number of owners on each machine.
 const OWNERS: u64 = 3;
-/// Events until everything must have come to rest once nothing new happens.
+/// Events within which everything must come to rest once nothing new happens.
 const REST_MAX: u32 = 20_000;
 
-/// What happened, in case it is of interest.
+/// Counts of events, to show that a run had some.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     locked: u64,
@@ -60,7 +60,7 @@ fn step(machines: &mut Machines, tally: &mut Tally) -> Result<(), Violation> {
     take_answers(machines, tally)
 }
 
-/// An owner locks or unlocks something, or gives up waiting.
+/// An owner locks or unlocks a range, or cancels a waiting call.
 fn begin(machines: &mut Machines, at: usize, tally: &mut Tally) -> Result<(), Violation> {
     let owner = machines.below(OWNERS);
     if machines.is_frozen(at) {
@@ -68,8 +68,8 @@ fn begin(machines: &mut Machines, at: usize, tally: &mut Tally) -> Result<(), Vi
     }
     if let Some(Pending { ticket: Some(ticket), .. }) = machines.oracle.pending(at, owner) {
         let ticket = *ticket;
-        // Whoever gives up raising a lock of a whole file may have let go of it by then, or not
-        // yet: who can say.
+        // While an owner waits to raise a lock of a whole file, it may or may not have released the
+        // old lock. The oracle cannot know which, so it cancels no such call.
         if machines.below(6) == 0 && !machines.oracle.is_raising(at, owner) {
             tally.cancelled += 1;
             machines.cancel(at, ticket)?;
@@ -139,7 +139,7 @@ fn answered(
     machines.oracle.ends(at, owner, result.is_ok())
 }
 
-/// Nothing new happens until everything has come to rest.
+/// Runs until everything has come to rest; nothing new happens meanwhile.
 fn rest(machines: &mut Machines, tally: &mut Tally) -> Result<(), Violation> {
     machines.thaw();
     let mut quiet = 0;
@@ -160,8 +160,9 @@ fn rest(machines: &mut Machines, tally: &mut Tally) -> Result<(), Violation> {
     Err("does not come to rest".to_owned())
 }
 
-/// Whoever waits at rest has somebody in the way; when all others have unlocked, and those that
-/// wait for each other have given up, nothing is locked and nobody waits.
+/// Checks that every waiting call at rest has a conflicting lock in its way. Then all other owners
+/// unlock, and calls that wait for each other are cancelled. At the end nothing is locked and no
+/// call waits.
 fn wind_down(machines: &mut Machines, tally: &mut Tally) -> Result<(), Violation> {
     rest(machines, tally)?;
     for round in 0.. {
@@ -195,7 +196,7 @@ fn locks_of_several_machines_go_together_and_nobody_waits_for_nothing() {
     for seed in 0..600 {
         run(seed, &mut tally).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
     }
-    // Runs in which nothing happens prove nothing.
+    // Runs without events prove nothing.
     println!("{tally:?}");
     let Tally { locked, refused, waited, cancelled, deadlocks, ends, restarts, breaks, blocked_at_rest } =
         tally;

@@ -1,9 +1,8 @@
-//! Several machines and one server in one thread: who has what open, and what becomes of files
-//! without names.
+//! Several machines and one server in one thread: open handles, and the end of files without names.
 //!
-//! Each channel keeps its order; between channels the seed decides what arrives next. Machines stop
-//! and start again, or are not heard of until they are fenced; the server starts again from what it
-//! wrote down. The oracle knows nothing of leases: it remembers which machine has which handle.
+//! Each channel keeps its order; between channels the seed decides which message arrives next.
+//! Machines stop and start again, or freeze until they are fenced. The server starts again from its
+//! checkpoint. The oracle knows nothing of leases: it remembers which machine has which handle.
 
 mod oracle;
 mod parts;
@@ -26,29 +25,29 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{MachineId, Space, ToClient};
 
-/// Events until everything must have come to rest once nothing new happens.
+/// Events within which everything must come to rest once nothing new happens.
 const REST_MAX: u32 = 20_000;
 
-/// What happened, in case it is of interest.
+/// Counts of events, to show that a run had some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Calls begun.
     pub calls: u64,
     /// Messages in both directions.
     pub messages: u64,
-    /// Sessions that ended with something open.
+    /// Sessions that ended with an open file.
     pub ends: u64,
-    /// Times the server started again.
+    /// Times that the server started again.
     pub restarts: u64,
     /// Calls on an open file that had no name any more.
     pub nameless: u64,
-    /// Times somebody was told that others have a file open.
+    /// Answers by which a machine learnt that others have a file open.
     pub told_open: u64,
-    /// Opens that did not go with somebody's handle.
+    /// Opens that conflicted with another handle.
     pub conflicts: u64,
-    /// Files of which the deletion was set to happen at the last close.
+    /// Files whose deletion was set for the last close.
     pub doomed: u64,
-    /// Opens refused because of that.
+    /// Opens refused because of that deletion.
     pub too_late: u64,
 }
 
@@ -68,27 +67,27 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// What is done for a call that is under way.
+/// The purpose of a call under way.
 #[derive(Clone, Debug)]
 enum Doing {
     Open(FileId, Open),
-    /// With a handle, or without.
+    /// With a handle, or without one.
     Create(Option<Open>),
     Use(FileId),
-    /// Deletes at the last close, or takes that back.
+    /// Sets the deletion at the last close, or clears it.
     Doom(bool),
     Name,
 }
 
-/// What a machine does when it is its turn.
+/// A machine's work when its turn comes.
 enum Work {
-    /// What the seed says.
+    /// The seed chooses.
     Any,
-    /// What a script says. The answer to its last call is here when it came.
+    /// A script chooses. The answer to its last call is here once it has come.
     Script(Box<Script>, Option<Result<Reply, Error>>),
-    /// Nothing any more: this part is done.
+    /// No more work: this part is done.
     Done(Actor),
-    /// Nothing.
+    /// No work.
     Nothing,
 }
 
@@ -97,58 +96,58 @@ struct Machine {
     incarnation: u64,
     client: Client,
     session: Option<SessionId>,
-    /// The server has ended the session; nobody here may know yet.
+    /// The server has ended the session; the machine may not know yet.
     over: bool,
-    /// Nothing reaches it and nothing leaves it.
+    /// No message reaches the machine and none leaves it.
     frozen: bool,
     to_server: VecDeque<Input>,
     to_client: VecDeque<ToClient>,
     calls: BTreeMap<Ticket, (Call, Doing)>,
-    /// Handles that its programs have; of no file none.
+    /// Handles of the machine's programs. A file without handles has no entry.
     open: BTreeMap<FileId, Vec<Open>>,
     work: Work,
 }
 
-/// Labels that are used.
+/// Number of labels in use.
 const LABELS: usize = 3;
 
-/// See the module.
+/// The machines and their server.
 pub struct ManyMachines {
     rng: ChaCha12Rng,
-    /// Labels are few, so that machines meet.
+    /// The labels in use: few, so that machines meet.
     labels: Vec<Label>,
     now: Time,
     policy: Policy,
     directory: Directory,
     store: MemoryStore,
     machines: Vec<Machine>,
-    /// Background work is left.
+    /// Whether background work is left.
     again: bool,
-    /// Every file that anybody has heard of and the name it was made by, and those that the server
-    /// has had.
+    /// Every file that was ever made, the name it was made by, and the files that the server has
+    /// had.
     known: Vec<FileId>,
     names: BTreeMap<FileId, Link>,
-    /// Which machine, in which life, made a file: until the server has it nobody else can have
-    /// heard of it.
+    /// The machine and incarnation that made a file. No other machine knows the file until the
+    /// server has it.
     makers: BTreeMap<FileId, (MachineId, u64)>,
     dirs: Vec<FileId>,
-    /// What was last listed.
+    /// The entries of the last listing.
     listed: Option<Vec<Entry>>,
     stored: BTreeSet<FileId>,
-    /// Files that a session had open when it ended: until all is at rest, some may still be told
-    /// so.
+    /// Files that a session had open when it ended. Until all is at rest, others may still see them
+    /// as open.
     ghosts: BTreeSet<FileId>,
-    /// Whether machines stop and vanish, and the server starts again.
+    /// Whether machines stop and freeze, and the server starts again.
     pub faults: bool,
-    /// Files of which a client remembers something.
+    /// Number of files that a client remembers.
     files_max: usize,
-    /// What the server has sent, while somebody listens.
+    /// The messages that the server has sent, if they are recorded.
     heard: Option<Vec<ToClient>>,
-    /// What happened.
+    /// Counts of events.
     pub tally: Tally,
 }
 
-/// Does what `seed` says with so many machines, and says what was wrong.
+/// Runs so many machines as `seed` chooses, and describes a violation.
 pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
     run_many_under(Policy::default(), seed, machines, steps)
 }
@@ -167,14 +166,14 @@ pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> R
 }
 
 impl ManyMachines {
-    /// So many machines, and nothing but a root.
+    /// Makes so many machines, and a root without children.
     pub fn new(seed: u64, machines: u64) -> ManyMachines {
         ManyMachines::under(Policy::default(), seed, machines)
     }
 
     /// The same with another policy.
     pub fn under(policy: Policy, seed: u64, machines: u64) -> ManyMachines {
-        // So few that files are forgotten all the time.
+        // The limit is small, so that clients forget files all the time.
         let mut office = ManyMachines::empty(seed, policy, 6);
         office.add_machines(machines, || Work::Any);
         office
@@ -237,14 +236,14 @@ impl ManyMachines {
         Client::new(Settings { files_max: self.files_max, ..Settings::new(seed) })
     }
 
-    /// One thing happens.
+    /// Lets one thing happen.
     pub fn step(&mut self) -> Result<(), Violation> {
         let at = self.below(self.machines.len() as u64) as usize;
         match self.below(24) {
             0..9 => self.server_receives(at)?,
             9..18 => self.client_receives(at)?,
             18..21 => self.begin(at)?,
-            // As fast for each machine, however many there are.
+            // Time passes as fast for each machine, whatever their number.
             21 => self.pass_time(4_000 / self.machines.len() as u64)?,
             22 if self.again => self.server(Input::Tick)?,
             23 if self.faults => self.fault(at)?,
@@ -327,7 +326,7 @@ impl ManyMachines {
                 self.tally.too_late += 1;
                 None
             }
-            // The handle that might have deleted may have been closed meanwhile.
+            // The handle with the right to delete may have been closed meanwhile.
             (Err(Error::AccessDenied), Doing::Doom(..)) => None,
             (
                 Err(
@@ -344,7 +343,7 @@ impl ManyMachines {
             (Err(error), _) => return Err(format!("{call:?}: {error}")),
         };
         if let Some((file, open)) = opened {
-            // Programs of a session that is over have nothing open.
+            // Programs of a session that has ended have nothing open.
             if !self.machines[at].over {
                 self.machines[at].open.entry(file).or_default().push(open);
             }
@@ -364,7 +363,7 @@ impl ManyMachines {
         self.server(Input::Tick)
     }
 
-    /// Everything that is on its way arrives; no time passes.
+    /// Delivers all messages under way; no time passes.
     pub(crate) fn deliver(&mut self) -> Result<(), Violation> {
         let idle = |machine: &Machine| machine.to_server.is_empty() && machine.to_client.is_empty();
         while self.again || !self.machines.iter().all(idle) {
@@ -378,7 +377,7 @@ impl ManyMachines {
         self.check()
     }
 
-    /// Nothing new happens until everything has come to rest.
+    /// Runs until everything has come to rest; nothing new happens meanwhile.
     fn rest(&mut self) -> Result<(), Violation> {
         self.machines.iter_mut().for_each(|machine| machine.frozen = false);
         let mut quiet = 0;
@@ -395,7 +394,7 @@ impl ManyMachines {
                 self.pass_time(6_000)?;
             }
             self.check()?;
-            // Every log has been flushed, and everything that is to follow has.
+            // Every log has been flushed, and all consequences have arrived.
             if quiet > 40
                 && !self.again
                 && self.machines.iter().all(|machine| idle(machine) && machine.calls.is_empty())
@@ -407,7 +406,7 @@ impl ManyMachines {
         Err(format!("does not come to rest: {calls:?}"))
     }
 
-    /// Comes to rest with what is open, then without.
+    /// Comes to rest and checks, with handles open; then closes them and does the same.
     pub(crate) fn finish(&mut self) -> Result<(), Violation> {
         self.rest()?;
         self.check_at_rest()?;
@@ -440,13 +439,18 @@ impl Machine {
         }
     }
 
-    /// Starts, and greets the server: of which nothing comes yet.
+    /// Starts, and greets the server; no answer has come yet.
     fn connect(&mut self, now: Now) {
         self.client.handle(now, client::Input::Greeting, &mut Vec::new());
         self.incarnation += 1;
         self.session = None;
         self.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
-        let (machine, incarnation) = (self.id, self.incarnation);
-        self.to_server.push_back(Input::Open { machine, incarnation, session: None, connection: 0 });
+        self.to_server.push_back(Input::Open {
+            machine: self.id,
+            incarnation: self.incarnation,
+            session: None,
+            connection: 0,
+            version: wire::Version::NEWEST,
+        });
     }
 }

@@ -1,7 +1,7 @@
-//! The oracle: what a file system is, written down as simply as possible and independently of
-//! everything that is shipped.
+//! The oracle: a file system, written down as simply as possible and independently of the shipped
+//! code.
 //!
-//! It knows nothing of leases, logs or servers. Everybody is root in it: permissions have tests of
+//! The model knows no leases, logs or servers. Every user of it is root: permissions have tests of
 //! their own in `namespace`.
 
 use client::{Allocate, Call};
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 /// A file as users see it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct File {
-    /// What it is.
+    /// The kind.
     pub kind: FileKind,
     /// Permission bits.
     pub mode: u16,
-    /// Labels bound to it; directories report one.
+    /// Number of labels bound to the file; directories report one.
     pub links: u32,
     /// Content, or a link's target.
     pub content: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct File {
     pub children: BTreeMap<Label, FileId>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Label, Vec<u8>>,
-    /// Open handles.
+    /// Number of open handles.
     pub open: u32,
     /// A directory's own directory.
     pub parent: Option<FileId>,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for File {
 }
 
 impl File {
-    /// A file without anything in it.
+    /// An empty file.
     pub fn new(kind: FileKind, mode: u16) -> File {
         File {
             kind,
@@ -82,7 +82,7 @@ impl Model {
         Ok(self.get(dir)?.children.get(label).cloned())
     }
 
-    /// Whether `call` is refused, and how.
+    /// Whether `call` is refused, and with which error.
     pub fn refuses(&self, call: &Call) -> Result<(), Error> {
         match call {
             Call::Lookup { dir, label } => self.child(dir, label)?.map(|_| ()).ok_or(Error::NotFound),
@@ -168,7 +168,7 @@ impl Model {
         }
     }
 
-    /// Whether `dir` is `ancestor` or below it.
+    /// Whether `dir` is `ancestor` or one of its descendants.
     pub fn is_above(&self, ancestor: &FileId, dir: &FileId) -> bool {
         let mut at = Some(dir.clone());
         while let Some(file) = at {
@@ -180,7 +180,7 @@ impl Model {
         false
     }
 
-    /// Does what `call` does; `made` is the identifier that a create was given.
+    /// Applies the effects of `call`. `made` is the identifier that a create was given.
     pub fn apply(&mut self, call: &Call, made: Option<FileId>) {
         match call {
             Call::Create { dir, label, kind, mode, umask, target, open, .. } => {
@@ -190,8 +190,8 @@ impl Model {
                 file.content.clone_from(target);
                 file.open = u32::from(open.is_some());
                 file.parent = (*kind == FileKind::Directory).then(|| dir.clone());
-                // How content is spread is had from the directory, by what has content or passes it
-                // on.
+                // A policy for the spread of content is inherited from the directory, by regular
+                // files and directories.
                 let policy = self.files.get(dir).and_then(|dir| dir.xattrs.get(&*POLICY_LABEL));
                 if let Some(policy) =
                     policy.filter(|_| matches!(kind, FileKind::Regular | FileKind::Directory))
@@ -314,7 +314,7 @@ impl Model {
         });
     }
 
-    /// A digest of names, kinds, modes, links, targets and attributes of all that is reachable:
+    /// A digest of names, kinds, modes, links, targets and attributes of all reachable files:
     /// everything but content.
     pub fn names_digest(&self) -> u64 {
         let mut digest = 0xcbf2_9ce4_8422_2325;

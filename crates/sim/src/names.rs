@@ -1,10 +1,9 @@
-//! Names of every kind that the interface allows, few at a time, so that they meet.
+//! Names of every kind that the interface allows. A run has few of them, so that they collide.
 
 use lease::Label;
 use rand_core::Rng;
 
-/// Names that fold to one, of which the lease is; and names that look alike and have nothing to do
-/// with each other.
+/// Names that fold to one label's lease, and names that look alike but are unrelated.
 const KIN: [&[&[u8]]; 6] = [
     &[b"readme", b"README", b"Readme"],
     &[b"s", b"S", "\u{17f}".as_bytes()],
@@ -14,7 +13,8 @@ const KIN: [&[&[u8]]; 6] = [
     &[b"a", b"A"],
 ];
 
-/// As long as can be; not UTF-8; what others take for something else.
+/// The longest names, names that are not UTF-8, and names with characters that are special
+/// elsewhere.
 const STRANGE: [&[u8]; 10] = [
     &[b'n'; 255],
     &[b'N'; 255],
@@ -28,7 +28,7 @@ const STRANGE: [&[u8]; 10] = [
     b"\x01\x7f*?:\\",
 ];
 
-/// So many names, no two the same: first some that fold to one.
+/// So many distinct names. The first of them fold to one.
 pub(crate) fn some(rng: &mut impl Rng, count: usize) -> Vec<Label> {
     let mut below = |n: usize| (rng.next_u64() % n as u64) as usize;
     let mut names: Vec<&[u8]> = KIN[below(KIN.len())].iter().copied().take(1 + count / 2).collect();
@@ -46,7 +46,7 @@ pub(crate) fn some(rng: &mut impl Rng, count: usize) -> Vec<Label> {
     names.into_iter().map(label).collect()
 }
 
-/// A name that is written in a table.
+/// A label from a name in a table.
 pub(crate) fn label(name: &[u8]) -> Label {
     #[expect(clippy::expect_used, reason = "the tables hold nothing else")]
     Label::new(name).expect("a label")

@@ -1,6 +1,6 @@
-//! Farsite's two microbenchmarks on leases (Farsite §8.2.3, §8.2.4), with what is counted in them:
-//! real clients, one real server, and a seed that says whose turn it is. Every answer is checked.
-//! They are done on a [`Testbed`]: simulated machines, or processes.
+//! Farsite's two microbenchmarks on leases (Farsite §8.2.3, §8.2.4), and the counts of leases in
+//! them. They have real clients, one real server, and a seed that chooses whose turn it is. Every
+//! answer is checked. An experiment runs on a [`Testbed`]: simulated machines, or processes.
 
 mod script;
 
@@ -13,43 +13,43 @@ pub use script::{Actor, Editor, Installer, Opener, Reader, Script};
 use script::{OPENED, backup, exclusive_write, label};
 use wire::{FileGrant, ToClient};
 
-/// Files that are edited in [`file_field`], each on a machine of its own, and how often each is
-/// saved (Farsite §8.3.3: 100 saves).
+/// Files that are edited in [`file_field`], each on a machine of its own, and the number of saves
+/// of each (Farsite §8.3.3: 100 saves).
 const EDITED: [&str; EDITORS] = ["letter", "novel"];
 const SAVES: u64 = 50;
-/// Machines in [`file_field`].
+/// Number of machines in [`file_field`].
 pub const EDITORS: usize = 2;
-/// Machines in [`disjunctive`] beside the creator (Farsite §8.3.4).
+/// Number of machines in [`disjunctive`] beside the creator (Farsite §8.3.4).
 pub const OPENERS: usize = 12;
 
-/// Machines on which an experiment is done, numbered from 0.
+/// Machines on which an experiment runs, numbered from 0.
 pub trait Testbed {
-    /// Has each of these machines do its part, all at once; the parts as they are at the end.
+    /// Runs each of these machines' parts, all at once. Returns the parts as they are at the end.
     fn run(&mut self, parts: Vec<(usize, Actor)>) -> Result<Vec<Actor>, Violation>;
-    /// The machine stops and starts again: what it held is free.
+    /// Stops the machine and starts it again, so that its leases are released.
     fn restart(&mut self, machine: usize) -> Result<(), Violation>;
-    /// What the server has told all clients since this was asked before.
+    /// The server's messages to all clients since the last call.
     fn heard(&mut self) -> Result<Vec<ToClient>, Violation>;
 }
 
 /// Leases that the server issued and recalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leases {
-    /// On how many single fields of those that are counted: an infinite lease is one, and so is
-    /// everything of a file.
+    /// Number of single fields, of those that are counted. An infinite lease is one field, and so
+    /// is everything of a file.
     pub fields: u64,
-    /// In how many grants of the file. With a single lease for each file that is the leases; the
-    /// modes of an open are needed, and so granted, together.
+    /// Number of grants of the file. With a single lease for each file this is the number of
+    /// leases. The modes of an open are needed together, and so are granted together.
     pub grants: u64,
-    /// In how many messages any of them was recalled.
+    /// Number of messages that recalled any of the fields.
     pub recalls: u64,
-    /// Operations that the server did itself, whatever they were on: nobody was granted anything
-    /// for them, so a count of leases does not show them.
+    /// Operations that the server did itself, on any file. They grant no lease, so a count of
+    /// leases does not show them.
     pub shipped: u64,
 }
 
 impl Leases {
-    /// Those on the fields of `file` that are `counted`, among what clients have heard.
+    /// Counts the leases on the fields of `file` that are `counted`, among messages to clients.
     fn among(heard: &[ToClient], file: &FileId, counted: impl Fn(&Field) -> bool) -> Leases {
         let mut leases = Leases::default();
         for message in heard {
@@ -77,8 +77,8 @@ fn fields_of(grant: &FileGrant, counted: impl Fn(&Field) -> bool) -> u64 {
     if grant.whole { 1 } else { grant.fields.iter().filter(|(field, _)| counted(field)).count() as u64 }
 }
 
-/// Two clients edit two files in one directory, fifty saves each (Farsite §8.2.3). The leases on
-/// the directory's labels, from where nobody holds anything.
+/// Two clients edit two files in one directory, fifty saves each (Farsite §8.2.3). Counts the
+/// leases on the directory's labels, from a start at which no client holds any.
 pub fn file_field(testbed: &mut impl Testbed) -> Result<Leases, Violation> {
     edit(testbed, SAVES)
 }
@@ -95,7 +95,7 @@ fn edit(testbed: &mut impl Testbed, saves: u64) -> Result<Leases, Violation> {
         });
     let edited = testbed.run(editors.collect::<Result<_, Violation>>()?)?;
     let heard = testbed.heard()?;
-    // Each finds what the other saved last.
+    // Each machine finds the other's last save.
     let readers = EDITED.into_iter().zip(edited).map(|(name, part)| match part {
         Actor::Edit(Editor { edited, .. }) => Ok(Reader::of(name, edited)),
         other => Err(format!("{other:?} is no editor's part")),
@@ -107,7 +107,7 @@ fn edit(testbed: &mut impl Testbed, saves: u64) -> Result<Leases, Violation> {
 }
 
 /// One client creates a file and keeps it open; twelve others open and close it again and again
-/// (Farsite §8.2.4). The leases on the file's black boxes, from its creation on.
+/// (Farsite §8.2.4). Counts the leases on the file's black boxes, from its creation on.
 pub fn disjunctive(testbed: &mut impl Testbed) -> Result<Leases, Violation> {
     testbed.heard()?;
     let files = install(testbed, Installer::of([label(OPENED)], Some(exclusive_write())))?;
@@ -116,12 +116,13 @@ pub fn disjunctive(testbed: &mut impl Testbed) -> Result<Leases, Violation> {
     Ok(Leases::among(&testbed.heard()?, file, is_mode))
 }
 
-/// The paper counts leases on modes; that a lookup has the file open is another field.
+/// Whether the paper counts leases on this field: it counts modes. A lookup's use of the file is
+/// another field.
 fn is_mode(field: &Field) -> bool {
     matches!(field, Field::Mode(_))
 }
 
-/// The first machine makes files.
+/// Has the first machine make files.
 fn install(testbed: &mut impl Testbed, installer: Actor) -> Result<Vec<FileId>, Violation> {
     match testbed.run(vec![(0, installer)])?.pop() {
         Some(Actor::Install(Installer { made, .. })) => Ok(made),
@@ -129,7 +130,7 @@ fn install(testbed: &mut impl Testbed, installer: Actor) -> Result<Vec<FileId>, 
     }
 }
 
-/// Does an experiment on so many simulated machines, which come to rest after it.
+/// Runs an experiment on so many simulated machines, which then come to rest.
 pub fn simulated(
     seed: u64,
     machines: usize,
@@ -148,7 +149,7 @@ mod tests {
     use super::script::Edited;
     use super::*;
 
-    /// The bars hold whatever comes in what order.
+    /// The bars hold in any order of events.
     const SEEDS: u64 = 10;
 
     fn edited(seed: u64, granularity: Granularity, saves: u64) -> Leases {
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(figures(), figures());
     }
 
-    /// What a program is told is compared with what is due to it.
+    /// Each answer to a program is compared with the expected one.
     #[test]
     fn a_wrong_answer_is_found() {
         let mut office = ManyMachines::for_parts(0, 1, Policy::default());

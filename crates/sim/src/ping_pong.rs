@@ -1,4 +1,4 @@
-//! What passes to and fro between machines: what it costs, and that nobody is told what was before.
+//! Ping-pong between machines: its cost, and that no answer is stale.
 
 use crate::locks::machines::Machines;
 use client::{Call, Reply};
@@ -10,7 +10,7 @@ const WRITING: Open = Open::posix(false, true);
 const READING: Open = Open::posix(true, false);
 
 impl Machines {
-    /// Whether what is read through the handle is better not kept.
+    /// Opens the file; returns whether content read through the handle is better not kept.
     fn opens(&mut self, at: usize, open: Open) -> bool {
         let file = self.file(0);
         match self.answer(at, Call::Open { file, open, mask: 0 }).unwrap() {
@@ -30,7 +30,7 @@ impl Machines {
         self.closes(at, WRITING);
     }
 
-    /// Through a handle that is open.
+    /// Writes through an open handle.
     fn writes_on(&mut self, at: usize, text: &str) {
         let (file, data) = (self.file(0), text.as_bytes().to_vec().into());
         self.answer(at, Call::Write { file, offset: 0, data, append: false }).unwrap();
@@ -43,7 +43,7 @@ impl Machines {
         text
     }
 
-    /// Through a handle that is open, past the kernel's pages.
+    /// Reads through an open handle, past the kernel's pages.
     fn reads_on(&mut self, at: usize) -> String {
         let read = Call::Read { file: self.file(0), offset: 0, length: 4096, kept: false, quietly: false };
         let Reply::Data(parts) = self.answer(at, read).unwrap() else { panic!("no data") };
@@ -54,7 +54,7 @@ impl Machines {
         String::from_utf8(parts.iter().flat_map(bytes).collect()).unwrap()
     }
 
-    /// What stat shows, and whether it may be kept.
+    /// The answer to stat, and whether it may be kept.
     fn stats(&mut self, at: usize, file: &FileId) -> (namespace::Stat, bool) {
         match self.answer(at, Call::Stat { file: file.clone() }).unwrap() {
             Reply::Stat(stat) => (stat, true),
@@ -74,7 +74,7 @@ impl Machines {
     }
 }
 
-/// By and by a write and a read of it cost four messages and a flush.
+/// After some rounds, a write and a read of it cost four messages and a flush.
 fn costs_four_messages(
     machines: &mut Machines,
     writes: impl Fn(&mut Machines, &str),
@@ -96,7 +96,7 @@ fn costs_four_messages(
 fn a_small_file_that_one_writes_and_another_reads_costs_four_messages_and_one_flush() {
     let mut machines = Machines::new(1, 2).unwrap();
     costs_four_messages(&mut machines, |it, text| it.writes(0, text), |it| it.reads(1));
-    // And it is no different for a third that looks now and then.
+    // Reads by a third machine now and then see the same.
     for round in 0..20 {
         let text = format!("again {round:03}");
         machines.writes(0, &text);
@@ -104,7 +104,7 @@ fn a_small_file_that_one_writes_and_another_reads_costs_four_messages_and_one_fl
     }
 }
 
-/// The kernel must be told when a file is opened that it is read past its pages.
+/// An open must report to the kernel that reads go past its pages.
 #[test]
 fn who_opens_what_another_wrote_lately_and_keeps_it_open_pays_no_more() {
     let mut machines = Machines::new(8, 2).unwrap();
@@ -158,7 +158,7 @@ fn who_is_told_once_more_what_nobody_has_changed_costs_no_flush() {
         });
         let second = machines.cost(|machines| assert_eq!(machines.reads(1), text));
         if round >= 8 {
-            // It is written through by now.
+            // The writer is in write-through by now.
             assert_eq!((first.unwrap(), second.unwrap()), ((4, 1), (2, 0)), "round {round}");
         }
     }
@@ -174,8 +174,8 @@ fn what_does_not_change_any_more_is_leased() {
     for _ in 0..6 {
         assert_eq!(machines.reads(1), "round 9");
     }
-    // Its bytes were let go with the last handle, and are asked for under the lease; its writer is
-    // not asked.
+    // The bytes were dropped with the last handle. The reader asks for them under its lease; the
+    // writer is not asked.
     let cost = machines.cost(|machines| assert_eq!(machines.reads(1), "round 9"));
     assert_eq!(cost.unwrap().0, 2);
     let file = machines.file(0);
@@ -207,7 +207,8 @@ fn the_size_of_a_growing_file_is_told_to_who_looks_and_its_writer_keeps_it() {
         assert_eq!(stat.size, round as u64);
     }
     assert!(!kept, "what passes to and fro was leased");
-    // Each change was looked at, and so is said to the server at once; until nobody looks any more.
+    // Each change was looked at, and so goes to the server at once, until no machine looks any
+    // more.
     let costs = [1, 2, 3].map(|_| machines.cost(|machines| machines.writes(0, "it needs nobody")).unwrap());
     assert_eq!(costs, [(2, 1), (2, 1), (0, 0)]);
 }
@@ -226,7 +227,7 @@ fn a_directorys_times_are_told_to_who_looks_and_who_makes_names_in_it_keeps_the_
         last = Some(stat.mtime);
     }
     assert!(!kept);
-    // On its way to a name nobody looks at times, and nobody is asked for them.
+    // The way to a name needs no times of the directory, and no request is sent for them.
     let cost = machines.cost(|machines| {
         let glance = machines.answer(0, Call::Glance { file: root.clone() }).unwrap();
         assert!(matches!(glance, Reply::Passing(_)), "{glance:?}");
@@ -234,7 +235,7 @@ fn a_directorys_times_are_told_to_who_looks_and_who_makes_names_in_it_keeps_the_
     assert_eq!(cost.unwrap(), (0, 0));
 }
 
-/// A lease that is only to touch says nothing of what there is: what was known before goes.
+/// A lease only to touch gives no knowledge of the times: older knowledge of them goes.
 #[test]
 fn who_may_only_touch_does_not_know() {
     let mut machines = Machines::new(6, 2).unwrap();

@@ -1,4 +1,4 @@
-//! Machines with less than all rights: what their clients answer, and what they ask.
+//! Machines with less than all rights: their clients' answers, and their requests.
 
 use bytes::Bytes;
 use client::{Call, Client, Now, Outcome, Output, Reply, Settings};
@@ -7,7 +7,7 @@ use ident::FileId;
 use lease::{Label, Open, SessionId, Time};
 use namespace::{AttributeChange, Attributes, Cred, Error, FileKind, Timestamp};
 use std::collections::VecDeque;
-use wire::{MachineId, Rights, Space, ToClient, ToServer};
+use wire::{MachineId, Rights, Space, ToClient, ToServer, Version};
 
 const NOW: Now = Now { time: Time(1_000), wall: Timestamp { secs: 1_700_000_000, nanos: 0 } };
 const ROOT: FileId = FileId::root();
@@ -21,7 +21,7 @@ pub(crate) struct RightsWorld {
     clients: Vec<(Client, Option<SessionId>)>,
     to_server: VecDeque<Input>,
     answers: VecDeque<(client::Ticket, Result<Reply, Error>)>,
-    /// What clients have sent.
+    /// Messages that clients have sent.
     sent: Vec<ToServer>,
     refused_updates: usize,
 }
@@ -51,7 +51,7 @@ impl RightsWorld {
         lab
     }
 
-    /// A machine joins with these rights; its place.
+    /// Enrols a machine with these rights; returns its place.
     pub(crate) fn join(&mut self, rights: Rights) -> usize {
         let mut token = [1; 32];
         token[0] = self.clients.len() as u8;
@@ -68,7 +68,8 @@ impl RightsWorld {
         self.input(at, client::Input::Greeting);
         let machine = MachineId(at as u64 + 1);
         let connection = at as u64;
-        self.to_server.push_back(Input::Open { machine, incarnation: 1, session: None, connection });
+        let (incarnation, session, version) = (1, None, Version::NEWEST);
+        self.to_server.push_back(Input::Open { machine, incarnation, session, connection, version });
         self.run();
     }
 
@@ -93,11 +94,11 @@ impl RightsWorld {
                 Output::Store(_) | Output::Unneeded(_) | Output::Settled(_) | Output::Invalidate(_) => {}
             }
         }
-        // There is nothing below.
+        // No front door has anything cached.
         yielded.into_iter().for_each(|number| self.input(at, client::Input::Yielded { number }));
     }
 
-    /// Until nothing is under way.
+    /// Runs until no message is under way.
     fn run(&mut self) {
         while let Some(input) = self.to_server.pop_front() {
             let mut out = Vec::new();
@@ -188,7 +189,7 @@ fn lookup(dir: &FileId, name: &str) -> Call {
     Call::Lookup { dir: dir.clone(), label: label(name) }
 }
 
-/// A lab with `/in/f` and `/out`, made by the founder.
+/// A world with `/in/f` and `/out`, made by the founder.
 fn lab() -> (RightsWorld, FileId, FileId, FileId) {
     let mut lab = RightsWorld::new();
     let inside = lab.make(0, &ROOT, "in", FileKind::Directory).unwrap();
@@ -219,18 +220,18 @@ fn a_machine_that_may_only_read_reads_and_is_refused_the_rest_without_a_message(
     let open = Call::Open { file: f.clone(), open: Open::posix(true, true), mask: 6 };
     assert_eq!(lab.call(reader, open).err(), Some(Error::ReadOnly));
     assert_eq!(lab.sent.len(), before);
-    // It sees what others do.
+    // The machine sees the changes of others.
     lab.write(0, &f, b"world").unwrap();
     let read = Call::Read { file: f.clone(), offset: 0, length: 100, kept: true, quietly: false };
     let Ok(Reply::Data(parts)) = lab.call(reader, read) else { panic!() };
     assert!(format!("{parts:?}").contains("world"), "{parts:?}");
-    // It keeps what it has open, and the server does what its close leaves to be done.
+    // The machine keeps its open file, and the server finishes the deletion after the close.
     lab.call(0, remove).unwrap();
     assert_eq!(lab.read(reader, &f), Ok(true));
     lab.call(reader, Call::Close { file: f.clone(), open: READING }).unwrap();
     lab.call(reader, Call::SyncAll).unwrap();
     assert_eq!(lab.directory.status(NOW.time).files, 3);
-    // Elsewhere there is nothing.
+    // Elsewhere there is nothing for this machine.
     for file in [&ROOT, &outside] {
         assert_eq!(lab.stat(reader, file), Err(Error::Stale));
     }
@@ -245,14 +246,14 @@ fn all_users_of_a_machine_count_as_one() {
     lab.write(guest, &new, b"mine").unwrap();
     let attributes = lab.stat(0, &new).unwrap();
     assert_eq!((attributes.uid, attributes.gid), (1000, 1000));
-    // Its root user is nobody in particular.
+    // The machine's root user has no special rights.
     let secret = lab.make(0, &inside, "secret", FileKind::Regular).unwrap();
     lab.write(0, &secret, b"mine").unwrap();
     lab.chmod(0, &secret, 0o600);
     assert_eq!(lab.stat(guest, &secret).map(|it| it.mode), Ok(0o600));
     let open = Call::Open { file: secret.clone(), open: READING, mask: 4 };
     assert_eq!(lab.call(guest, open).err(), Some(Error::AccessDenied));
-    // Even if it does not ask for permission.
+    // The same holds for calls without a permission check before.
     assert_eq!(lab.read(guest, &secret), Err(Error::AccessDenied));
     assert_eq!(lab.write(guest, &secret, b"x").err(), Some(Error::AccessDenied));
     assert_eq!(lab.read(guest, &f), Ok(true));
@@ -285,8 +286,8 @@ fn below_its_root_a_machine_works_as_any() {
     assert_eq!(lab.call(other, rename(&dir, "sub", &outside, "sub")).err(), Some(Error::Stale));
     lab.call(other, Call::SyncAll).unwrap();
     assert!(matches!(lab.call(0, lookup(&dir, "g")), Ok(Reply::Node(entry, _)) if entry.file == f));
-    // Who goes on in a directory that was moved away hears of it when that is sent, and nothing
-    // else suffers.
+    // A machine goes on to work in a directory that was moved out of its root. Its update is
+    // refused once sent, and nothing else suffers.
     lab.call(0, rename(&dir, "sub", &outside, "sub")).unwrap();
     assert_eq!(lab.make(other, &sub, "late", FileKind::Regular), Err(Error::Stale));
     assert!(lab.make(other, &deep, "late", FileKind::Regular).is_ok());
@@ -297,8 +298,7 @@ fn below_its_root_a_machine_works_as_any() {
     assert!(lab.call(0, lookup(&dir, "fine")).is_ok());
 }
 
-/// A directory's times that come after a change of the directory which the server had not seen when
-/// it said them.
+/// The server grants a directory's times without having seen a later change of the directory.
 #[test]
 fn times_that_are_granted_do_not_forget_what_was_done_meanwhile() {
     let (mut lab, dir, _, _) = lab();
@@ -307,7 +307,7 @@ fn times_that_are_granted_do_not_forget_what_was_done_meanwhile() {
     lab.make(other, &dir, "theirs", FileKind::Regular).unwrap();
     lab.make(0, &dir, "ours", FileKind::Regular).unwrap();
     lab.make(other, &dir, "theirs too", FileKind::Regular).unwrap();
-    // The other asks for them, and makes another file before the question is answered.
+    // The other machine asks for the times, and makes another change before the answer.
     let cred = Cred::default();
     let mut out = Vec::new();
     let asked = lab.clients[other].0.call(NOW, &cred, Call::Stat { file: dir.clone() }, &mut out);

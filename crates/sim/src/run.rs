@@ -1,5 +1,5 @@
-//! One run: random calls, random crashes, and after each of them the invariants of ARCHITECTURE are
-//! checked.
+//! One run: random calls and random crashes, and after each of them a check of the invariants of
+//! ARCHITECTURE.
 
 use crate::cluster::{Cluster, Violation};
 use crate::model::{File, Model, feed};
@@ -9,7 +9,7 @@ use lease::{Label, Open};
 use namespace::{Error, FileKind, RenameMode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What happened, in case it is of interest.
+/// Counts of events, to show that a run had some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Calls answered.
@@ -18,11 +18,11 @@ pub struct Summary {
     pub crashes: u64,
     /// Calls that found no space.
     pub full: u64,
-    /// Digest of everything that was said: equal for equal runs.
+    /// Digest of all inputs and outputs: equal for equal runs.
     pub trace: u64,
 }
 
-/// A violation, with what replays it.
+/// A violation, with the arguments that replay it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("seed {seed}, step {step}: {what}\nreplay: leasehold simulate --seed {seed} --steps {steps}")]
 pub struct Failure {
@@ -32,22 +32,22 @@ pub struct Failure {
     pub step: u64,
     /// Calls asked for.
     pub steps: u64,
-    /// What is wrong.
+    /// A description of the violation.
     pub what: Violation,
 }
 
-/// All states since the last crash that a crash may leave, by number of calls done.
+/// All states since the last crash that the next crash may leave, by number of calls done.
 struct History {
     /// Digest of names after each call.
     names: Vec<u64>,
-    /// The first of them that may survive: a sync has been answered there.
+    /// The first of these states that may survive: a sync was answered there.
     floor: usize,
-    /// Every content that each file has had: after which call, and its digest.
+    /// Every content that each file has had: its digest, and the call after which it was so.
     content: BTreeMap<FileId, Vec<(usize, u64)>>,
-    /// Content of these files up to these calls survives.
+    /// For each file, the call up to which its content survives.
     synced: BTreeMap<FileId, usize>,
-    /// If names survive up to this call, so does this file's content up to it: it replaced another
-    /// by rename.
+    /// Files that replaced another by rename, and the call that did. If names survive up to that
+    /// call, so does the file's content.
     replaced: Vec<(usize, FileId)>,
 }
 
@@ -60,8 +60,7 @@ struct Run {
     crash_odds: u64,
 }
 
-/// Runs `steps` calls from `seed`, which decides everything: the disk's size, which faults there
-/// are, what is called.
+/// Runs `steps` calls from `seed`. The seed chooses the disk's size, the faults and the calls.
 pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
     let mut chooser = Cluster::new(seed ^ 0xD15C, 1);
     let space = if chooser.one_in(4) { 200_000 + chooser.below(1_500_000) } else { 1 << 30 };
@@ -125,16 +124,15 @@ impl Run {
                 self.summary.full += 1;
                 return Ok(());
             }
-            // A sync may fail while shares cannot be stored; what it did not promise need not
-            // survive.
+            // A sync may fail while shares cannot be stored. Then it promises nothing.
             (Err(Error::NoSpace | Error::Damaged), Ok(()))
                 if matches!(call, Call::Sync { .. } | Call::SyncAll) =>
             {
                 return Ok(());
             }
             (Err(found), Err(expected)) if found == expected => return Ok(()),
-            // A rename may be wrong in several ways at once; the kernel looks at most of them
-            // before it asks anybody.
+            // A rename may be wrong in several ways at once. The kernel checks most of them before
+            // it asks the file system.
             (Err(_), Err(_)) if matches!(call, Call::Rename { .. }) => return Ok(()),
             (Ok(_), Ok(())) => {}
             _ => return Err(format!("{call:?} gave {result:?}, expected {expected:?}")),
@@ -203,7 +201,7 @@ impl Run {
 
     fn crash(&mut self, under_way: Option<&Call>) -> Result<(), Violation> {
         self.summary.crashes += 1;
-        // A rename that the server was doing may have been done.
+        // The server may or may not have done a rename that was under way.
         if let Some(call @ Call::Rename { .. }) = under_way
             && self.model.refuses(call).is_ok()
         {
@@ -226,7 +224,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reads everything back.
+    /// Reads the whole file system.
     fn survey(&mut self) -> Result<Model, Violation> {
         let mut model = Model::default();
         let mut todo = vec![(FileId::root(), None)];
@@ -316,8 +314,8 @@ impl Run {
         }
     }
 
-    /// A listing ends at what was there when it began, also if each entry is renamed as it is
-    /// listed: to a label of its own, then over another's. Each is listed once.
+    /// Checks that a listing has exactly the entries that were there when it began. Each entry is
+    /// renamed as it is listed: to a label of its own, then over another's. Each is listed once.
     fn rename_what_is_listed(cluster: &mut Cluster, dir: &FileId, there: usize) -> Result<(), Violation> {
         let ask = |cluster: &mut Cluster, call: Call| {
             let text = format!("{call:?}");
@@ -350,7 +348,7 @@ impl Run {
         if seen.len() == there { Ok(()) } else { Err(format!("{dir} lists {} of {there}", seen.len())) }
     }
 
-    /// At the end, without any fault any more: all of it is there, and nothing else is kept.
+    /// Ends the run without further faults: everything is there, and no garbage is kept.
     fn finish(&mut self) -> Result<(), Violation> {
         self.cluster.upload_faults = false;
         self.cluster.space = 1 << 30;
@@ -383,7 +381,7 @@ impl Run {
         }
         self.ask(Call::SyncAll)?;
         self.cluster.settle()?;
-        // What was synced has gone to shares, since nobody has it open any more.
+        // Synced content goes to shares, since no handle is open any more.
         self.ask(Call::SyncAll)?;
         self.cluster.settle()?;
         self.cluster.check()?;
@@ -399,7 +397,7 @@ impl History {
             names: vec![model.names_digest()],
             floor: 0,
             content,
-            // What was read back after a crash is durable.
+            // Content that was read after a crash is durable.
             synced: model.files.keys().map(|id| (id.clone(), 0)).collect(),
             replaced: Vec::new(),
         }
@@ -427,8 +425,8 @@ impl History {
         }
     }
 
-    /// Whether `found` is what a crash may leave: a prefix of the updates, not shorter than the
-    /// last sync; content at least as new as its own last sync.
+    /// Checks that a crash may leave `found`. It must be a prefix of the updates that has the last
+    /// sync. Each file's content must be at least as new as the file's last sync.
     fn allows(&self, found: &Model) -> Result<(), Violation> {
         let names = found.names_digest();
         let Some(at) = (self.floor..self.names.len()).find(|at| self.names[*at] == names) else {
@@ -466,7 +464,7 @@ fn touched(call: &Call, made: Option<FileId>) -> Option<FileId> {
     }
 }
 
-/// What may be told that no space is left: what uses some, and nothing else.
+/// Whether the call may fail for lack of space: only calls that use space may.
 fn may_be_full(call: &Call) -> bool {
     matches!(
         call,

@@ -1,4 +1,4 @@
-//! What the simulated users do: random calls, mostly ones that make sense.
+//! The calls of simulated users: random, mostly such as make sense.
 
 use crate::cluster::Cluster;
 use crate::model::Model;
@@ -8,9 +8,9 @@ use ident::FileId;
 use lease::{Label, Open};
 use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XATTR_BYTES_MAX, XattrMode};
 
-/// Directories beyond which no more are made.
+/// Number of directories beyond which no more are made.
 const DIRS_MAX: usize = 12;
-/// How content of what is made in a directory may be spread.
+/// Policies for the content of new files of a directory.
 const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
 
 impl Cluster {
@@ -93,7 +93,7 @@ impl Cluster {
                 let (file, name) = (self.dir(model), self.xattr());
                 let value = match name == *POLICY_LABEL {
                     true => POLICIES[self.below(POLICIES.len() as u64) as usize].to_vec(),
-                    // Some fill what a file may have of them.
+                    // Some values are as long as a file's attributes may be in all.
                     false => {
                         let most = if self.one_in(8) { XATTR_BYTES_MAX as u64 + 1 } else { 64 };
                         vec![b'v'; self.below(most) as usize]
@@ -125,7 +125,7 @@ impl Cluster {
         if self.one_in(3) {
             return POLICY_LABEL.clone();
         }
-        // Of attributes letters' case counts everywhere.
+        // In names of attributes the case of letters always counts.
         let long = format!("user.{:n>250}", self.below(10));
         let names: [&[u8]; 5] = [b"user.one", b"user.ONE", b"user.\xff/\n", b"user.two", long.as_bytes()];
         let pick = self.below(names.len() as u64) as usize;

@@ -103,11 +103,21 @@ pub enum ShareCall {
 }
 
 impl ShareCall {
-    /// The first version in which it may be said.
+    /// The first version in which it may be said: a host that speaks an earlier one is not asked.
+    /// All are of version 1; what the next one adds says so here.
     pub fn since(&self) -> Version {
         match self {
-            ShareCall::Report | ShareCall::Which | ShareCall::Account(_) | ShareCall::Space => Version(4),
-            _ => Version::OLDEST,
+            ShareCall::Store { .. }
+            | ShareCall::Read { .. }
+            | ShareCall::LetGo(_)
+            | ShareCall::Fetch(_)
+            | ShareCall::Keep(_)
+            | ShareCall::Doubt(_)
+            | ShareCall::Standing
+            | ShareCall::Report
+            | ShareCall::Which
+            | ShareCall::Account(_)
+            | ShareCall::Space => Version(1),
         }
     }
 }

@@ -92,8 +92,7 @@ pub struct ServerAt {
     pub addresses: Vec<String>,
     /// Whether it votes in the server group.
     pub votes: bool,
-    /// What content it keeps, in proportion to what others do: 0, none. Before version 4 only
-    /// whether it keeps any.
+    /// What content it keeps, in proportion to what others do: 0, none.
     pub weight: u32,
 }
 
@@ -204,15 +203,9 @@ pub fn read_greeting(ours: Versions, bytes: &[u8]) -> Result<(Version, Purpose),
 }
 
 /// An answer's bytes, for who was found to speak `version`.
-pub fn answer(version: Version, mut welcome: Welcome) -> Vec<u8> {
-    if let Welcome::Session { servers, .. } = &mut welcome
-        && !version.has_weights()
-    {
-        // As a boolean was written.
-        servers.iter_mut().for_each(|server| server.weight = server.weight.min(1));
-    }
+pub fn answer(version: Version, welcome: &Welcome) -> Vec<u8> {
     let mut bytes = version.0.to_le_bytes().to_vec();
-    bytes.extend(postcard::to_allocvec(&welcome).unwrap_or_default());
+    bytes.extend(postcard::to_allocvec(welcome).unwrap_or_default());
     bytes
 }
 
@@ -269,48 +262,33 @@ mod tests {
             |ours, theirs| read_greeting(ours, &greeting(theirs, &purpose)).map(|(version, _)| version);
         assert_eq!(read_greeting(KNOWN, &greeting(KNOWN, &purpose)), Ok((KNOWN.newest, purpose.clone())));
         // Of an upgrade, whichever side is first.
-        assert_eq!(read(KNOWN, Versions::held_to(Version(3))), Ok(Version(3)));
-        assert_eq!(read(Versions::held_to(Version(3)), KNOWN), Ok(Version(3)));
+        assert_eq!(read(KNOWN, Versions::WITH_NEXT), Ok(KNOWN.newest));
+        assert_eq!(read(Versions::WITH_NEXT, KNOWN), Ok(KNOWN.newest));
+        assert_eq!(read(Versions::WITH_NEXT, Versions::WITH_NEXT), Ok(KNOWN.newest.next()));
         // A newer one that still speaks ours is spoken to in ours.
-        assert_eq!(read(KNOWN, versions(4, 12)), Ok(KNOWN.newest));
+        assert_eq!(read(KNOWN, versions(1, 12)), Ok(KNOWN.newest));
         let welcome = Welcome::Refused { why: "no".into() };
         assert_eq!(
-            read_answer(KNOWN, &answer(Version(3), welcome.clone())),
-            Ok((Version(3), welcome.clone()))
+            read_answer(Versions::WITH_NEXT, &answer(KNOWN.newest, &welcome)),
+            Ok((KNOWN.newest, welcome.clone()))
         );
         // Nobody answers in what was not offered.
-        let held = Versions::held_to(Version(3));
-        assert_eq!(read_answer(held, &answer(Version(4), welcome)), Err(GreetingError::Foreign));
-    }
-
-    /// Machines of version 3 know weights as booleans: a byte that is 0 or 1.
-    #[test]
-    fn older_machines_are_told_no_weights() {
-        let welcome = |weight| {
-            let server = ServerAt { machine: MachineId(1), addresses: Vec::new(), votes: true, weight };
-            Welcome::Session { session: SessionId(5), servers: vec![server], serve: false }
-        };
-        for (weight, old) in [(0, 0), (1, 1), (931, 1)] {
-            assert_eq!(answer(Version(3), welcome(weight)), answer(Version(3), welcome(old)));
-            let read = read_answer(KNOWN, &answer(Version(4), welcome(weight)));
-            assert_eq!(read, Ok((Version(4), welcome(weight))));
-        }
-        assert_eq!(answer(Version(3), welcome(931))[2..], [0, 5, 1, 1, 0, 1, 1, 0]);
+        assert_eq!(read_answer(KNOWN, &answer(KNOWN.newest.next(), &welcome)), Err(GreetingError::Foreign));
     }
 
     #[test]
     fn who_is_too_old_is_told_so_on_both_sides() {
-        let (old, new) = (versions(3, 4), versions(9, 12));
+        let (old, new) = (versions(1, 2), versions(9, 12));
         let here = read_greeting(new, &greeting(old, &Purpose::Content)).unwrap_err();
         assert_eq!(
             here.to_string(),
-            "the other machine's leasehold is too old: it knows versions 3 to 4, this one's versions 9 to 12; install a newer one there"
+            "the other machine's leasehold is too old: it knows versions 1 to 2, this one's versions 9 to 12; install a newer one there"
         );
         assert_eq!(answer_other_version(new), [0, 0, 9, 0, 12, 0]);
         let there = read_answer(old, &answer_other_version(new)).unwrap_err();
         assert_eq!(
             there.to_string(),
-            "this machine's leasehold is too old: it knows versions 3 to 4, the other machine's versions 9 to 12; install a newer one here"
+            "this machine's leasehold is too old: it knows versions 1 to 2, the other machine's versions 9 to 12; install a newer one here"
         );
     }
 }

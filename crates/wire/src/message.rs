@@ -1,7 +1,7 @@
 //! What clients and servers say to each other. Every message names what it grants, recalls or
 //! releases (Farsite §6: recipients need not draw inferences).
 
-use crate::{LOG_ENTRIES_MAX, Receipt, Rights};
+use crate::{LOG_ENTRIES_MAX, Receipt, Rights, Version};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
@@ -32,8 +32,7 @@ pub enum ToServer {
         operation: Operation,
         /// What the client found missing. Anything that it holds already it gets the values of once
         /// more. In mode `Ship` what it doubts, beside the files that the operation names: it
-        /// answers from that only when it has heard what was done. (Since version 6. Before, what
-        /// it had found missing, which the server had no use for.)
+        /// answers from that only when it has heard what was done.
         wants: Vec<Lease>,
         /// What is wanted of the server.
         mode: AskMode,
@@ -126,9 +125,9 @@ pub enum AskMode {
 /// An entry of a client's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogEntry {
-    /// Decided and done on the client under its leases, to be replayed. `rules` is the version of
-    /// `decide`.
-    Update { rules: u16, operation: Operation },
+    /// Decided by `version`, and done on the client under its leases: to be decided again by the
+    /// same.
+    Update { version: Version, operation: Operation },
     /// Lets go of shared values.
     Release(Vec<Released>),
     /// Lets go of leases on black boxes of `file`, each down to what is kept of it. Where
@@ -139,7 +138,7 @@ pub enum LogEntry {
     /// Answers `FlushThrough`. As `Flushed`; and from here on this client writes the content of
     /// `file` through: no change of it counts before the server has said `Heard` of the
     /// [`LogEntry::Wrote`] behind it. So what the server has of it is what there is, and who wants
-    /// to know it need wait for nobody. (Since version 5, as is `Wrote`.)
+    /// to know it need wait for nobody.
     FlushedThrough { number: u64, file: FileId },
     /// What stands before this of the content of `file` waits to count, and somebody waits for
     /// that.
@@ -159,8 +158,8 @@ pub enum ToClient {
         space: Space,
         /// How long without a renewal until the session may be taken for lapsed, ms.
         term_ms: u64,
-        /// Version of `decide` in force.
-        rules: u16,
+        /// By which version the machine is to decide.
+        version: Version,
         /// What the machine may do, and which directory is its root.
         rights: Rights,
     },
@@ -188,8 +187,7 @@ pub enum ToClient {
     /// Comes before any grant, report or result that rests on them, but for one that says as much
     /// itself: the answer to the only request that the session has, if no part of the log came
     /// after that. The log before the request is durable then, and none of it refused that was not
-    /// said. (Since version 4; not to who asks again over a new connection, who has the log
-    /// acknowledged first.)
+    /// said. (Not to who asks again over a new connection, who has the log acknowledged first.)
     Applied { through: u64, rejected: Vec<(u64, Error)> },
     /// Answers `Reserve`: integers `first..end`.
     Reserved { dir: FileId, first: u64, end: u64 },
@@ -207,9 +205,9 @@ pub enum ToClient {
     /// (it is remembered of the latest only). After this come the results of shipped operations
     /// that are remembered, and what the client was asked and has not answered: recalls and
     /// flushes. Everything else that was under way is lost: the client asks again.
-    Resumed { through: u64, rejected: Vec<(u64, Error)>, space: Space, term_ms: u64, rules: u16 },
+    Resumed { through: u64, rejected: Vec<(u64, Error)>, space: Space, term_ms: u64, version: Version },
     /// As `Flush` of the content of `file`, which somebody asks for after each change: the client
-    /// may answer that it writes through from now on. (Since version 5, as is `Heard`.)
+    /// may answer that it writes through from now on.
     FlushThrough { number: u64, file: FileId },
     /// The server has the log up to `through`, durable or not, so what was written through of
     /// `file` up to there counts. Unless it `goes_on`, the file is written through no more: what is

@@ -1,8 +1,8 @@
-//! A machine without a mount, in a process of its own, that makes the calls of its part through the
-//! door that front doors use.
+//! A machine without a mount, in a process of its own. It makes the calls of its part through the
+//! machine's file API.
 //!
-//! Its parent says when, over standard input, and hears what came of it over standard output:
-//! frames of a length and postcard.
+//! Its parent sends orders over standard input and reads the results from standard output. A frame
+//! is a length and postcard.
 
 use client::{Call, Reply};
 use file_service::{FileService, Response};
@@ -19,33 +19,34 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use wire::{FRAME_BYTES_MAX, ToClient};
 
-/// The client itself gives a call up after two minutes.
+/// The client itself gives up a call after two minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What a machine is told to do.
+/// An order to a machine.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// This part, once it is its turn.
+    /// Take this part, and begin once it is its turn.
     Take(Actor),
-    /// The next call of its part: to be answered by [`Said::Turned`] once that has been answered.
+    /// Make the next call of the part. The machine sends [`Said::Turned`] once that call is
+    /// answered.
     Turn,
-    /// To be answered by [`Said::Heard`].
+    /// Report the server's messages. The machine sends [`Said::Heard`].
     Tell,
 }
 
-/// What a machine says.
+/// A machine's message to its parent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Said {
-    /// It is up.
+    /// The machine is up.
     Up,
-    /// The call was answered. The part as it is at the end, if there was no call left.
+    /// The call was answered. If the part had no call left, this has the part as it is at the end.
     Turned(Option<Actor>),
-    /// What the server has told its client since this was asked before.
+    /// The server's messages to this machine's client since the last report.
     Heard(Vec<ToClient>),
 }
 
-/// Is the machine of `data`, listening if it has the server, and does what comes from `orders`
-/// until they end.
+/// Runs the machine of `data` and obeys `orders` until they end. The machine listens at `listen` if
+/// it has the server.
 pub fn play(
     data: &Path,
     listen: Option<SocketAddr>,
@@ -82,12 +83,12 @@ pub fn play(
     Ok(machine.stop()?)
 }
 
-/// Calls, and waits for the answer.
+/// Makes a call, and waits for the answer.
 fn answer_to(door: &dyn FileService, call: Call) -> Result<Result<Reply, Error>, String> {
     let (tell, told) = mpsc::sync_channel(1);
     let named = format!("{call:?}");
     let answer = Box::new(move |answer| {
-        // Whoever waited may have given up.
+        // The waiting side may have given up.
         let _ = tell.send(answer);
     });
     door.call(&Cred::default(), call, answer);
@@ -107,7 +108,7 @@ pub(super) fn send(out: &mut impl Write, message: &impl Serialize) -> io::Result
     out.flush()
 }
 
-/// Receives a frame; none at the end.
+/// Receives a frame; `None` at the end.
 pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {

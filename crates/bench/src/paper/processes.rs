@@ -1,8 +1,8 @@
 //! A testbed of processes: a machine with the server, and clients that have joined it and are
 //! connected by mutual TLS.
 //!
-//! The seed says whose turn it is, and a turn is over when its call is answered. So what is counted
-//! does not depend on how long anything takes.
+//! The seed chooses whose turn it is, and a turn ends with the answer to its call. So the counts do
+//! not depend on how long anything takes.
 
 use super::player::{Order, Said, receive, send};
 use node::Invitation;
@@ -15,23 +15,23 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 use wire::ToClient;
 
-/// Where the server listens: a port that is free.
+/// The server listens at any free port.
 const LISTEN: &str = "127.0.0.1:0";
-/// Tokens are used at once.
+/// Seconds that a token is good for. Tokens are used at once.
 const TOKEN_GOOD_FOR_S: u64 = 600;
 
-/// See the module.
+/// The testbed: the server's process and the clients' processes.
 pub(super) struct Processes {
     server: Process,
     clients: Vec<Process>,
     rng: ChaCha12Rng,
-    /// What was heard by clients that are no more.
+    /// Messages that the server sent to clients which have ended.
     heard: Vec<ToClient>,
-    /// The data directories; goes last.
+    /// The data directories, dropped last.
     _base: TempDir,
 }
 
-/// Does an experiment on so many clients; after it all of them stop in order, and everything is
+/// Runs an experiment on so many clients. Afterwards all of them stop in order, and everything is
 /// checked.
 pub(super) fn run(
     seed: u64,
@@ -107,11 +107,11 @@ impl Testbed for Processes {
     }
 }
 
-/// A machine.
+/// A machine's process.
 struct Process {
     data: PathBuf,
     child: Child,
-    /// None once it is to end.
+    /// None once the process is ordered to end.
     orders: Option<ChildStdin>,
     says: ChildStdout,
 }
@@ -169,7 +169,7 @@ impl Process {
         self.data.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// It is to end in order.
+    /// Orders the process to end.
     fn end(&mut self) {
         self.orders = None;
     }
@@ -180,7 +180,7 @@ impl Process {
     }
 }
 
-/// Whatever went wrong, no process stays.
+/// No process stays after a failure.
 impl Drop for Process {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
@@ -190,8 +190,8 @@ impl Drop for Process {
     }
 }
 
-/// Makes `data` the directory of a machine called `name` which has joined the cluster of the
-/// machine on `server`.
+/// Makes `data` the directory of a machine called `name`, which joins the cluster of the machine on
+/// `server`.
 fn join(server: &Path, data: &Path, name: &str) -> Result<(), Violation> {
     let invitation = Invitation {
         path: "/".to_owned(),
@@ -207,7 +207,7 @@ fn join(server: &Path, data: &Path, name: &str) -> Result<(), Violation> {
     if joined.success() { Ok(()) } else { Err(format!("{name} does not join: {joined}")) }
 }
 
-/// This program.
+/// A command that runs this program.
 fn leasehold() -> Result<Command, Violation> {
     std::env::current_exe().map(Command::new).map_err(in_words)
 }

@@ -1,4 +1,4 @@
-//! Content in fragments, two of three: how fast it is written and read, by machines that have no
+//! Content in fragments, two of three: its rates of writing and reading, on machines that have no
 //! server.
 
 use super::Settings;
@@ -10,11 +10,11 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-/// What is written, and read by a machine that has none of it.
+/// Bytes that one machine writes, and that another reads which has none of them.
 const FILE_BYTES: u64 = 100 << 20;
 const POLICY: &str = "code=2+1";
-/// Millions of bytes a second: four times what `crates/bench/peers/tahoe` has, put as well as got,
-/// on a machine of two cores.
+/// MB/s: four times the rate of `crates/bench/peers/tahoe`, put as well as got, on a machine of two
+/// cores.
 const BAR: f64 = 350.0;
 
 pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
@@ -32,7 +32,7 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
         let began = Instant::now();
         bulk::read(&reader.join(&name))?;
         rates[1].push(rate(began));
-        // What the disk does with as many bytes as three servers write.
+        // The disk's rate for as many bytes as three servers write.
         let began = Instant::now();
         bulk::write(&base.join("disk"), FILE_BYTES / 2 * 3)?;
         rates[2].push(rate(began));

@@ -1,4 +1,4 @@
-//! What a second copy of content costs: CPU time of all machines, and bytes on their disks.
+//! The cost of a second copy of content: CPU time of all machines, and bytes on their disks.
 
 use super::Settings;
 use super::row::Row;
@@ -9,11 +9,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// What is written, and read by a machine that has none of it.
+/// Files that one machine writes, and that another reads which has none of them.
 const FILES: usize = 16;
 const FILE_BYTES: u64 = 16 << 20;
 
-/// What work costs all machines together.
+/// The cost of some work to all machines together.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     cpu: Duration,
@@ -23,7 +23,7 @@ struct Spent {
 pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let offices =
         [Testbed::with_servers(&base.join("one"), 2, 1)?, Testbed::with_servers(&base.join("two"), 2, 2)?];
-    // In turns, and the sum of all rounds: whatever else the machine does falls on both.
+    // In turns, and the sum of all rounds: other work of this machine falls on both.
     let mut spent: [Vec<[Spent; 2]>; 2] = Default::default();
     for round in 0..settings.rounds {
         for (copies, (testbed, spent)) in offices.iter().zip(&mut spent).enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
     ])
 }
 
-/// What it costs that one machine writes files, and that another one reads them.
+/// The cost of one machine's writing the files, and of another's reading them.
 fn write_and_read(testbed: &Testbed, name: &str) -> io::Result<[Spent; 2]> {
     let [writer, reader] = [0, 1].map(|n| testbed.machines()[n].dir().join(name));
     std::fs::create_dir(&writer)?;
@@ -59,7 +59,7 @@ fn write_and_read(testbed: &Testbed, name: &str) -> io::Result<[Spent; 2]> {
 }
 
 impl Spent {
-    /// By all machines since they were started.
+    /// The cost to all machines since they were started.
     fn by(testbed: &Testbed) -> io::Result<Spent> {
         let mut spent = Spent { cpu: Duration::ZERO, written: 0 };
         for process in testbed.processes() {

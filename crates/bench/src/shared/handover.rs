@@ -1,5 +1,5 @@
-//! A small file that goes from one machine to another: one writes it, the other reads it, and sees
-//! what was written.
+//! A small file that goes from one machine to another. One machine writes the file; the other reads
+//! it and checks the content.
 
 use super::pace::{Load, Pace};
 use super::row::Row;
@@ -11,21 +11,22 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the best coherent peer does here (reference/measured-limits.md: MooseFS).
+/// The rate of the best coherent peer on this machine (reference/measured-limits.md: MooseFS).
 const PEER_PAIRS: f64 = 980.0;
-/// The reader asks the server, which asks the writer: there and back, each.
+/// Messages of a hand-over. The reader asks the server and the server asks the writer: there and
+/// back, each.
 const MESSAGES: u32 = 4;
 /// Bytes of the file: inline by far.
 const BYTES: usize = 64;
 
-/// How programs go about it.
+/// How the programs use the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Habit {
     /// Both keep the file open.
     Keep,
-    /// Both open it each time.
+    /// Both open the file each time.
     Open,
-    /// The writer truncates it, too: what `fs::write` does.
+    /// The writer truncates the file, too, as `fs::write` does.
     Truncate,
 }
 
@@ -40,7 +41,7 @@ impl Habit {
 }
 
 impl Pair {
-    /// In pairs of a write and a read.
+    /// Measures hand-overs: pairs of a write and a read.
     pub(super) fn handovers(
         &self,
         base: &Path,
@@ -49,7 +50,7 @@ impl Pair {
     ) -> io::Result<Vec<Row>> {
         let mut rows = Vec::new();
         for habit in [Habit::Keep, Habit::Open, Habit::Truncate] {
-            // Before and after: the machine's pace changes.
+            // The pace is measured before and after: the machine's pace changes.
             tell("a flush, a hop");
             let before = Pace::measure(base, Load::LEAST, time / 4)?;
             let (measured, floor) =
@@ -108,7 +109,8 @@ fn handovers(dirs: &Dirs, habit: Habit, time: Duration) -> io::Result<u64> {
     })
 }
 
-/// Reads. Where nobody else writes the kernel would not ask for what it has.
+/// Reads the file. On a floor no other machine writes, so the kernel must first drop the pages that
+/// it has.
 fn look(file: &File, dirs: &Dirs, read: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     if !dirs.shared {
         fadvise(file, 0, None, Advice::DontNeed)?;

@@ -1,9 +1,9 @@
 //! `leasehold bench shared`: machines that share a file system, as processes with real sockets and
-//! mounts, in one run with what they are compared with.
+//! mounts. One run has them and all that they are compared with.
 //!
-//! What machines cost each other is counted by their server (messages, recalls, flushes of its
-//! log); what is left is time, which is compared with one machine alone, with the same calls on
-//! null FUSE file systems, or with a flush of the disk and a message over TCP.
+//! The server counts the cost of machines to each other: messages, recalls, flushes of its log. The
+//! rest is time. A time is compared with one machine alone, with the same calls on null FUSE file
+//! systems, or with a disk flush and a TCP message.
 
 mod coded;
 mod copies;
@@ -26,13 +26,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testbed::{Measured, Testbed};
 
-/// What is added to the way between a machine and its server, either way.
+/// The delay added to each message between a machine and its server, either way.
 const DELAY: Duration = Duration::from_millis(5);
 
-/// A part of the measurements, which can be done by itself.
+/// A part of the measurements, which can run alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// Work on names in a directory of one's own, on a machine without a server.
+    /// Work on names in a private directory, on a machine without a server.
     Private,
     /// The same over a slow link.
     Delayed,
@@ -53,7 +53,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// All, in the order in which they are done.
+    /// All parts, in the order in which they run.
     pub const ALL: [Section; 9] = [
         Section::Private,
         Section::Delayed,
@@ -66,7 +66,7 @@ impl Section {
         Section::Coded,
     ];
 
-    /// What the command line calls it.
+    /// The part's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Section::Private => "private",
@@ -97,27 +97,28 @@ impl Section {
     }
 }
 
-/// What to measure.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which parts.
+    /// Parts to measure.
     pub parts: Vec<Section>,
     /// Files in the work on names.
     pub files: usize,
     /// Times that each work on names is done, in turns.
     pub rounds: usize,
-    /// How long each of the rest is done.
+    /// Length of each other measurement.
     pub time: Duration,
 }
 
-/// Measures below `base`, which is on the disk whose flushes count. `tell` hears of progress.
+/// Measures in a new directory of `base`, which is on the disk whose flushes count. `tell` reports
+/// progress.
 pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     end_on_signals()?;
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
     for part in Section::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
         let base = base.path().join(part.name());
-        // A fault in one is no reason to know nothing of the rest.
+        // After a failure the other parts still run.
         match part.run(&base, settings, tell) {
             Ok(measured) => rows.extend(measured),
             Err(error) => {
@@ -129,8 +130,8 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
     Ok(rows)
 }
 
-/// Two machines that share a directory; and two null file systems that share nothing, on which the
-/// same calls show what FUSE alone costs.
+/// Two machines that share a directory, and two null file systems that share nothing. On the latter
+/// the same calls show the cost of FUSE alone.
 struct Pair {
     testbed: Testbed,
     floors: [Target; 2],
@@ -145,8 +146,8 @@ impl Pair {
         })
     }
 
-    /// Does `work` in the directory `name` through both machines, and in one of each floor, each
-    /// time after `prepare`.
+    /// Does `work` in the directory `name` through both machines, and in a directory of each floor.
+    /// `prepare` runs before each.
     fn measure(
         &self,
         name: &str,
@@ -172,15 +173,16 @@ impl Pair {
     }
 }
 
-/// Where two programs work.
+/// The directories of two programs.
 struct Dirs {
     one: PathBuf,
     other: PathBuf,
-    /// It is the same directory.
+    /// Whether both are the same directory.
     shared: bool,
 }
 
-/// Does something again and again for `time`, told how often it was done. How often that was.
+/// Calls `what` again and again for `time`, with the number of calls so far. Returns the number of
+/// calls.
 fn again_and_again(time: Duration, mut what: impl FnMut(u64) -> io::Result<()>) -> io::Result<u64> {
     let end = Instant::now() + time;
     let mut count = 0;
@@ -191,12 +193,11 @@ fn again_and_again(time: Duration, mut what: impl FnMut(u64) -> io::Result<()>) 
     Ok(count)
 }
 
-/// A directory in which names were made through both machines counts as one that others work in for
-/// 10 s, and the kernel looks its names up again before each use. What is measured is what comes
-/// after that.
+/// Longer than a directory with names from both machines counts as contended (10 s). Meanwhile the
+/// kernel looks its names up again before each use. The measurement begins after that.
 const SETTLED: Duration = Duration::from_secs(11);
 
-/// What a program sees that it must not.
+/// A failed check: a program saw wrong content.
 fn wrong(what: String) -> io::Error {
     io::Error::other(what)
 }

@@ -1,4 +1,4 @@
-//! What nothing that is durable and far away can do without: a flush of the disk, and messages.
+//! The least cost of durable work on another machine: a flush of the disk, and messages.
 
 use super::again_and_again;
 use crate::bulk::{PAGE, disk_syncs};
@@ -7,34 +7,35 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes of an answer, and of a message that says little.
+/// Bytes of an answer, and of a small message.
 const SMALL: usize = 64;
 
-/// What is to be made durable, and where.
+/// The bytes to be made durable, and the disks.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
-    /// Bytes of it. A message brings them, and a flush is of them.
+    /// Bytes to be made durable. A message carries them, and a flush covers them.
     pub(super) bytes: usize,
-    /// Where it is made durable at the same time. Here they are one disk.
+    /// Number of disks that make them durable at the same time. On this machine they are one disk.
     pub(super) disks: usize,
 }
 
 impl Load {
-    /// A message that says little, and one machine's disk: what bars are of.
+    /// A small message, and one machine's disk: bars are of this load.
     pub(super) const LEAST: Load = Load { bytes: SMALL, disks: 1 };
 }
 
-/// How long that takes, in seconds.
+/// The time of both steps, in seconds.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// An append, of a page at least, and fdatasync.
+    /// The time of an append, of a page at least, and fdatasync.
     pub(super) flush: f64,
-    /// A message from one thread to another: half of one with the bytes and an answer.
+    /// The time of a message from one thread to another: half of a message with the bytes and an
+    /// answer.
     pub(super) hop: f64,
 }
 
 impl Pace {
-    /// For `time` each, on the disk of `base`.
+    /// Measures each for `time`, on the disk of `base`.
     pub(super) fn measure(base: &Path, load: Load, time: Duration) -> io::Result<Pace> {
         let bytes = load.bytes.max(PAGE);
         let flushes = std::thread::scope(|scope| {
@@ -53,7 +54,7 @@ impl Pace {
     }
 }
 
-/// A message over TCP, and an answer.
+/// The time of a message over TCP and its answer, in seconds.
 fn round_trip(bytes: usize, time: Duration) -> io::Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut caller = TcpStream::connect(listener.local_addr()?)?;

@@ -1,4 +1,4 @@
-//! Work on names in a directory that no other machine uses: leases are to make the network
+//! Work on names in a directory that no other machine uses. Leases are to make the network
 //! irrelevant.
 
 use super::Settings;
@@ -11,14 +11,14 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Of what one machine does that has the server itself.
+/// The least ratio to a machine that has the server itself.
 pub(super) const LEAST: f64 = 0.9;
-/// How often in a round work is done that can be repeated: once takes so little that any other
-/// process on the machine shows.
+/// Times that repeatable work is done in a round. Once takes so little that any other process on
+/// the machine shows.
 const LOOKS: usize = 5;
 
-/// One machine alone, and one whose server is `delay` away, in turns: all of them on one processor,
-/// so the server's part of the work counts on either side.
+/// Compares one machine alone with one whose server is `delay` away, in turns. All run on one
+/// processor, so the server's part of the work counts on either side.
 pub(super) fn run(
     base: &Path,
     delay: Duration,
@@ -37,7 +37,7 @@ pub(super) fn run(
     Ok(rows.into_iter().map(|row| row.ratio_bar(LEAST)).collect())
 }
 
-/// The first of two targets, on which names are worked on in turns, beside the other.
+/// Compares the first of two targets with the second: work on names, in turns.
 pub(super) fn compare(
     way: &str,
     targets: &[&Target],
@@ -45,7 +45,7 @@ pub(super) fn compare(
     tell: &mut dyn FnMut(&str),
 ) -> io::Result<Vec<Row>> {
     let layout = Layout { threads: 1, dirs: 1, files: settings.files, mkdirs: settings.files };
-    // Of each work and target, the rate of each round.
+    // For each work and target, the rate of each round.
     let mut rates = vec![vec![Vec::new(); targets.len()]; Work::ALL.len()];
     for round in 0..settings.rounds {
         for (w, work) in Work::ALL.into_iter().enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn compare(
             let times = if work.is_repeatable() { LOOKS } else { 1 };
             let mut took = vec![Duration::ZERO; targets.len()];
             for turn in 0..times * targets.len() {
-                // Whoever is first has the colder machine: in turns.
+                // The first target finds the colder machine, so they take turns to be first.
                 let t = (turn + turn / targets.len() + round + w) % targets.len();
                 let root = targets[t].dir().join(format!("round-{round}"));
                 layout.prepare(&root)?;
@@ -71,7 +71,7 @@ pub(super) fn compare(
     }
     let rows = Work::ALL.into_iter().zip(rates).map(|(work, rates)| {
         let (there, alone) = (&rates[0], &rates[1]);
-        // Of each round, since the machine's pace changes from one to the next.
+        // Of each round, since the machine's pace changes from one round to the next.
         let ratios: Vec<f64> = there.iter().zip(alone).map(|(there, alone)| there / alone).collect();
         let mut row = Row::of(format!("{way}: {}", work.name()), median(there)).beside(median(alone));
         row.ratio = Some(median(&ratios));
@@ -80,7 +80,7 @@ pub(super) fn compare(
     Ok(rows.collect())
 }
 
-/// What other work on this machine disturbs least.
+/// The median: other work on this machine disturbs it least.
 fn median(rates: &[f64]) -> f64 {
     let mut rates = rates.to_vec();
     rates.sort_unstable_by(f64::total_cmp);

@@ -1,8 +1,8 @@
-//! Work on one processor, and no other; and what is to leave it alone.
+//! Keeps work on one processor, and other processes off that processor.
 //!
-//! A request of FUSE wakes a thread, and its answer wakes another. Where those run is up to the
-//! scheduler, which seldom thinks better of it; on a virtual machine a processor that sleeps takes
-//! several times an operation to wake up. So which of two file systems looks faster was chance.
+//! A FUSE request wakes a thread, and its answer wakes another. The scheduler chooses their
+//! processors, and seldom moves them later. On a virtual machine a sleeping processor takes several
+//! times an operation to wake up. So chance decided which of two file systems looked faster.
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -15,7 +15,7 @@ pub struct OneProcessor {
 }
 
 impl OneProcessor {
-    /// On the last of those that this thread may use: the first is where devices interrupt.
+    /// Takes the last processor that this thread may use. Devices interrupt the first one.
     pub fn take() -> io::Result<OneProcessor> {
         let before = sched_getaffinity(None)?;
         let mut one = CpuSet::new();
@@ -26,7 +26,7 @@ impl OneProcessor {
         Ok(OneProcessor { before })
     }
 
-    /// Keeps a process, and all that it starts from now on, on the other processors, if there are
+    /// Moves a process, and all that it starts from now on, to the other processors, if there are
     /// any.
     pub fn leave(&self, process: u32) -> io::Result<()> {
         let mut others = self.before;
@@ -39,7 +39,7 @@ impl OneProcessor {
             let thread = thread?.file_name().to_str().and_then(|thread| thread.parse().ok());
             let Some(thread) = thread.and_then(Pid::from_raw) else { continue };
             match sched_setaffinity(Some(thread), &others) {
-                // It has ended meanwhile.
+                // The thread has ended meanwhile.
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -54,7 +54,8 @@ fn last(processors: &CpuSet) -> Option<usize> {
 
 impl Drop for OneProcessor {
     fn drop(&mut self) {
-        // What it could use before it can use again; else the rest is measured on one.
+        // The thread may use its former processors again; otherwise the rest would be measured on
+        // one.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

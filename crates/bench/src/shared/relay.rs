@@ -1,4 +1,4 @@
-//! A longer way: a TCP relay that passes everything on after a delay, either way.
+//! A longer way: a TCP relay that forwards all bytes after a delay, either way.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,21 +8,21 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// Read at a time.
+/// Bytes read at a time.
 const CHUNK: usize = 64 << 10;
 
-/// Takes calls until dropped; connections end when one of their ends does.
+/// Relays connections until dropped. A connection ends when one of its ends does.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
     ended: Arc<AtomicBool>,
 }
 
-/// What was read, and when it is due.
+/// The time at which bytes are due, and the bytes.
 type Late = (Instant, Vec<u8>);
 
 impl Relay {
-    /// To `server`.
+    /// Starts a relay to `server`.
     pub fn start(server: SocketAddr, delay: Duration) -> io::Result<Relay> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let (address, ended) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
@@ -32,14 +32,14 @@ impl Relay {
                 if ends.load(Ordering::SeqCst) {
                     return;
                 }
-                // Whoever could not be passed on is hung up on, and calls again.
+                // A caller that cannot be connected is hung up on, and calls again.
                 let _ = caller.and_then(|caller| connect(caller, server, delay));
             }
         })?;
         Ok(Relay { address, ended })
     }
 
-    /// What to call instead of the server.
+    /// The address to call instead of the server's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -65,7 +65,7 @@ fn connect(caller: TcpStream, server: SocketAddr, delay: Duration) -> io::Result
     Ok(())
 }
 
-/// Until the end of `from`, or until nobody wants it.
+/// Reads `from` until its end, or until the other thread has ended.
 fn take(mut from: TcpStream, late: &Sender<Late>, delay: Duration) {
     let mut chunk = vec![0; CHUNK];
     while let Ok(read @ 1..) = from.read(&mut chunk) {
@@ -82,7 +82,7 @@ fn pass_on(mut to: TcpStream, late: &Receiver<Late>) {
             break;
         }
     }
-    // Both ways: the one end is gone, so the other is of no use. Each side's reader hears of it.
+    // Both ways: one end is gone, so the other is of no use. Both readers see the end.
     let _ = to.shutdown(Shutdown::Both);
 }
 

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The table that `leasehold bench shared` prints.
 
 use super::testbed::Measured;
 use crate::table::{number, verdict};
@@ -9,42 +9,42 @@ use std::time::Duration;
 /// One line of results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The work measured.
     pub name: String,
     /// Operations a second.
     pub rate: Option<f64>,
-    /// Of what it is compared with: one machine alone, or null FUSE file systems on which the same
-    /// calls are made.
+    /// The rate it is compared with: one machine alone, or null FUSE file systems under the same
+    /// calls.
     pub beside_rate: Option<f64>,
-    /// The one over the other; of several rounds, the middle one's.
+    /// The row's rate over that rate; with several rounds, the median ratio.
     pub ratio: Option<f64>,
-    /// Messages between clients and server, for each operation. Renewals and what led up to it are
-    /// in it, as in the two below.
+    /// Messages between clients and server, for each operation. Renewals and the preparation count,
+    /// as in the two fields that follow.
     pub messages: Option<f64>,
     /// Recalls for each operation.
     pub recalls: Option<f64>,
     /// Flushes of the log for each operation.
     pub flushes: Option<f64>,
-    /// What it must come to.
+    /// The bars that the row must meet.
     pub bars: Vec<Bar>,
 }
 
 /// A bar.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bar {
-    /// What is asked.
+    /// The condition.
     pub bar: String,
     /// Whether it is met.
     pub met: bool,
 }
 
 impl Row {
-    /// So many operations a second.
+    /// A row of so many operations a second.
     pub fn of(name: impl Into<String>, rate: f64) -> Row {
         Row { name: name.into(), rate: Some(rate), ..Row::default() }
     }
 
-    /// Of what was done between machines.
+    /// A row of work between machines.
     pub fn between(name: impl Into<String>, measured: &Measured) -> Row {
         let each = |count: u64| Some(count as f64 / measured.operations as f64);
         Row {
@@ -55,17 +55,17 @@ impl Row {
         }
     }
 
-    /// Of what could not be measured: something went wrong.
+    /// A row of a part that failed.
     pub fn failed(name: &str, error: &std::io::Error) -> Row {
         Row { name: name.to_owned(), ..Row::default() }.bar(error.to_string(), false)
     }
 
-    /// Of what costs so much, beside what costs `beside`: the ratio counts.
+    /// A row of a cost and the cost `beside` it. Only their ratio is kept.
     pub fn cost(name: impl Into<String>, cost: f64, beside: f64) -> Row {
         Row { name: name.into(), ratio: Some(cost / beside), ..Row::default() }
     }
 
-    /// Compared with `rate`.
+    /// Adds the rate that the row is compared with.
     pub fn beside(mut self, rate: f64) -> Row {
         self.beside_rate = Some(rate);
         self.ratio = self.rate.map(|own| own / rate);
@@ -77,43 +77,43 @@ impl Row {
         self
     }
 
-    /// At least this of what it is compared with.
+    /// The row's rate must be at least this ratio of the compared rate.
     pub fn ratio_bar(self, least: f64) -> Row {
         let met = self.ratio.is_some_and(|ratio| ratio >= least);
         self.bar(format!("{least} of one machine"), met)
     }
 
-    /// At most so many times what it is compared with.
+    /// The row's cost must be at most so many times the compared cost.
     pub fn cost_bar(self, most: f64) -> Row {
         let met = self.ratio.is_some_and(|ratio| ratio <= most);
         self.bar(format!("{most} times"), met)
     }
 
-    /// At least so many a second.
+    /// The rate must be at least so many a second.
     pub fn rate_bar(self, least: f64, why: &str) -> Row {
         let met = self.rate.is_some_and(|rate| rate >= least);
         self.bar(format!("{least}/s ({why})"), met)
     }
 
-    /// So long each at most.
+    /// Each operation must take at most so long.
     pub fn time_bar(self, most: Duration, why: &str) -> Row {
         let met = self.rate.is_some_and(|rate| 1.0 / rate <= most.as_secs_f64());
         self.bar(format!("{} µs ({why})", most.as_micros()), met)
     }
 
-    /// At most so many messages each, to a tenth: there are renewals among them.
+    /// Each operation may cost at most so many messages, to a tenth: there are renewals among them.
     pub fn message_bar(self, most: f64) -> Row {
         let met = self.messages.is_some_and(|messages| to_a_tenth(messages) <= most);
         self.bar(format!("{most} messages"), met)
     }
 
-    /// At most so many flushes of the log each, to a tenth.
+    /// Each operation may cost at most so many flushes of the log, to a tenth.
     pub fn flush_bar(self, most: f64) -> Row {
         let met = self.flushes.is_some_and(|flushes| to_a_tenth(flushes) <= most);
         self.bar(format!("{most} flushes"), met)
     }
 
-    /// At most so many recalls for a hundred.
+    /// A hundred operations may cost at most so many recalls.
     pub fn recall_bar(self, most: f64) -> Row {
         let met = self.recalls.is_some_and(|recalls| recalls * 100.0 <= most);
         self.bar(format!("{most} recalls in 100"), met)
@@ -185,7 +185,7 @@ mod tests {
         assert!(row.clone().beside(550.0).ratio_bar(0.9).met());
         assert!(!row.clone().beside(560.0).ratio_bar(0.9).met());
         assert!(Row::cost("", 2.1, 1.0).cost_bar(2.1).met() && !Row::cost("", 2.2, 1.0).cost_bar(2.1).met());
-        // Without anything to judge by nothing is met.
+        // A bar without a figure to judge is not met.
         assert!(!row.clone().ratio_bar(0.9).met());
         let failed = Row::failed("part", &std::io::Error::other("a stale read"));
         assert!(!failed.met() && text(&[failed]).contains("MISSED: a stale read"));

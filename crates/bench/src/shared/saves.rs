@@ -8,7 +8,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-/// Five times what the best coherent peer does here (reference/measured-limits.md: MooseFS, 780).
+/// Five times the rate of the best coherent peer on this machine (reference/measured-limits.md:
+/// MooseFS, 780).
 const LEAST: f64 = 5.0 * 780.0;
 /// Bytes of a file.
 const BYTES: usize = 1024;
@@ -16,14 +17,14 @@ const BYTES: usize = 1024;
 /// How an editor saves.
 #[derive(Clone, Copy)]
 enum Editor {
-    /// Writes anew and renames.
+    /// Writes a new file and renames it.
     Rename,
-    /// As Emacs: a lock, the old content becomes the backup, the new one is synced.
+    /// As Emacs does: it makes a lock, renames the old content to a backup, and syncs the new file.
     Emacs,
 }
 
 impl Pair {
-    /// A file of each machine's own.
+    /// Measures saves: each machine saves a file of its own.
     pub(super) fn saves(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
         let (by_rename, floor) =
             self.measure("save", tell, |_| Ok(()), |dirs| saves(dirs, Editor::Rename, time))?;
@@ -80,7 +81,7 @@ impl Editor {
     }
 }
 
-/// What was saved is there.
+/// Checks that the saved content is there.
 fn sees(dir: &Path, name: &str, turn: u64) -> io::Result<()> {
     match fs::read(dir.join(name))? == text(name, turn) {
         true => Ok(()),

@@ -1,5 +1,5 @@
-//! What three servers cost beside one: in a private directory nothing, and a file that is made
-//! durable a round trip more.
+//! The cost of three servers beside one. In a private directory the cost is nothing; for a file
+//! made durable it is one more round trip.
 
 use super::pace::{Load, Pace};
 use super::private::{LEAST, compare};
@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A file that is inline, and two whose content goes with the update all the same: one that stays
-/// there, and the largest that is folded into shares later.
+/// A file that is inline, and two whose content goes with the update all the same. One of the two
+/// stays there; the other is the largest that is folded into shares later.
 const SIZES: [(&str, usize, f64); 3] = [
     ("fsync of 100 bytes", 100, 2.0),
     ("fsync of 64 KiB", 64 << 10, 3.0),
@@ -32,8 +32,7 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
     };
     let mut rows = Vec::new();
     for apart in [true, false] {
-        // As for what is private anywhere: whoever works does it on one processor, or chance
-        // decides.
+        // As in all private work: the working side has one processor, or chance decides.
         let one_processor = OneProcessor::take()?;
         let way = if apart { "three servers" } else { "three servers, one processor for all" };
         let [one, three] = offices(&base.join(way))?;
@@ -43,8 +42,8 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
             }
         }
         let names = compare(way, &[machine(&three)?, machine(&one)?], settings, tell)?;
-        // Servers are machines of their own. What their work comes to shows where it is all done on
-        // one processor.
+        // Servers are machines of their own. The row with one processor for all shows the cost of
+        // their work.
         rows.extend(names.into_iter().map(|row| if apart { row.ratio_bar(LEAST) } else { row }));
     }
     let [one, three] = offices(&base.join("content"))?;
@@ -55,9 +54,9 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
         let beside = syncs(one, bytes, settings.time)?;
         let rate = syncs(three, bytes, settings.time)?;
         let pace = before.and(Pace::measure(base, Load::LEAST, settings.time / 4)?);
-        // What any three servers would have to do here, where they have one disk: no bar is of it.
+        // The least work of any three servers on one disk. No bar is of it.
         let all = Pace::measure(base, Load { bytes, disks: 3 }, settings.time / 4)?;
-        // A round trip to the leader.
+        // A round trip to the leader: two hops.
         let most = Duration::from_secs_f64(bar * (pace.flush + 2.0 * pace.hop));
         let row = Row::of(format!("three servers: {name}"), rate).beside(beside);
         rows.push(row.time_bar(most, &format!("{bar} of a round trip and a flush")));
@@ -73,7 +72,7 @@ fn machine(testbed: &Testbed) -> io::Result<&Target> {
     testbed.machines().first().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Times a second that a file of so many bytes is written over and synced.
+/// Times a second that a file of so many bytes is overwritten and synced.
 fn syncs(target: &Target, bytes: usize, time: Duration) -> io::Result<f64> {
     let file = File::create(target.dir().join(format!("synced-{bytes}")))?;
     let mut text = vec![0; bytes];

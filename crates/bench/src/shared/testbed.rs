@@ -7,39 +7,40 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// See the module. The machine with the server does nothing else.
+/// A server and the machines that have joined it. The machine with the server does nothing else.
 #[derive(Debug)]
 pub struct Testbed {
-    // In the order in which they end.
+    // In the order in which they are dropped.
     machines: Vec<Target>,
     relays: Vec<Relay>,
     server: Target,
 }
 
-/// What some work between machines came to.
+/// The measurement of some work between machines.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// Operations that it was.
+    /// Operations done.
     pub operations: u64,
-    /// How long it took.
+    /// Wall time.
     pub wall: Duration,
-    /// What the server did for it, until all of it was durable there.
+    /// The server's counts, until all the work was durable at the server.
     pub counts: Counts,
 }
 
-/// What the server counts: since its start, or of some work.
+/// The server's counts: since its start, or of some work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Messages between sessions and the server, both ways, renewals too.
     pub messages: u64,
-    /// Those that ask for leases back.
+    /// Messages among them that recall leases.
     pub recalls: u64,
     /// Times that the log was made durable.
     pub flushes: u64,
 }
 
 impl Testbed {
-    /// So many machines below `base`, and a server; messages take `delay` on their way, either way.
+    /// Starts a server and so many machines in directories of `base`. Messages take `delay` on
+    /// their way, either way.
     pub fn start(base: &Path, machines: usize, delay: Duration) -> io::Result<Testbed> {
         let server = Target::start(Kind::Mount, &base.join("server"))?;
         let mut testbed = Testbed { machines: Vec::new(), relays: Vec::new(), server };
@@ -75,7 +76,8 @@ impl Testbed {
         Ok(token)
     }
 
-    /// With so many servers: machines of their own, which do nothing else.
+    /// Starts a testbed with so many servers. They are machines of their own, which do nothing
+    /// else.
     pub fn with_servers(base: &Path, machines: usize, servers: usize) -> io::Result<Testbed> {
         let testbed = Testbed::start(base, machines + servers - 1, Duration::ZERO)?;
         for n in machines + 1..machines + servers {
@@ -86,7 +88,7 @@ impl Testbed {
             let servers = node::servers(testbed.server.data()).map_err(io::Error::other)?;
             Ok(servers.iter().filter(|server| server.votes).count())
         };
-        // An odd number votes.
+        // Only an odd number of servers votes.
         while voters()? < servers.saturating_sub(1) / 2 * 2 + 1 {
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -98,8 +100,8 @@ impl Testbed {
         &self.machines
     }
 
-    /// The processes of all machines but the first, which works: the server's, and those of
-    /// machines that became servers.
+    /// The processes of all servers: the first server's, and those of machines that became servers.
+    /// The first machine is not among them, since it does the work.
     pub fn servers(&self) -> impl Iterator<Item = u32> {
         self.machines.iter().skip(1).chain([&self.server]).filter_map(Target::process)
     }
@@ -109,7 +111,7 @@ impl Testbed {
         self.machines.iter().chain([&self.server]).filter_map(Target::process)
     }
 
-    /// Measures `work`, which says how many operations it was.
+    /// Measures `work`, which returns its number of operations.
     pub fn measure(&self, work: impl FnOnce() -> io::Result<u64>) -> io::Result<Measured> {
         let before = self.counts()?;
         let began = Instant::now();

@@ -7,14 +7,14 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the best coherent peer does here (reference/measured-limits.md: MooseFS).
+/// The rate of the best coherent peer on this machine (reference/measured-limits.md: MooseFS).
 const PEER_OPENS: f64 = 12_300.0;
 
 impl Pair {
-    /// Names are distinct, so nobody has what another needs.
+    /// Measures creates. Names are distinct, so neither machine needs what the other has.
     pub(super) fn creates(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
         let (measured, floor) = self.measure("create", tell, |_| Ok(()), |dirs| creates(dirs, time))?;
-        // Not measured with it: a listing has recalls of its own.
+        // The listing comes after the measurement, since a listing has recalls of its own.
         for machine in self.testbed.machines() {
             let (seen, made) =
                 (fs::read_dir(machine.dir().join("create"))?.count() as u64, measured.operations);
@@ -28,7 +28,7 @@ impl Pair {
         Ok(vec![Row::between("create, two machines in turns", &measured).beside(floor).recall_bar(1.0)])
     }
 
-    /// One file, opened to read and write.
+    /// Measures opens of one file, to read and write.
     pub(super) fn opens(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
         let (measured, floor) = self.measure("open", tell, |_| Ok(()), |dirs| opens(dirs, time))?;
         let row = Row::between("open+close, two machines in turns", &measured);

@@ -1,4 +1,4 @@
-//! Shares with their files.
+//! Measurements of shares with their files: storing, discovery, and the scrub.
 
 use super::{Row, disk_syncs, median, server, together};
 use crate::bulk;
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 const WRITERS: usize = 16;
 const SMALL_BYTES: usize = 4096;
 const LARGE_BYTES: usize = 1 << 20;
-/// MiB that the scrub reads, and the disk by itself: more than a virtual disk gives in a first
-/// rush.
+/// MiB that the scrub reads, and then the disk by itself: more than a virtual disk serves in its
+/// first burst.
 const LARGE_SHARES: u64 = 512;
 /// Shares stored at a time.
 const BATCH: u64 = 16;
@@ -37,7 +37,7 @@ pub(super) fn storing(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) ->
         }
     }
     let mut settings = server();
-    // It begins by itself; the rest is done here, without pauses.
+    // Discovery begins by itself; the rest of it runs here, without pauses.
     settings.pace.shares_per_second = 1;
     let began = Instant::now();
     let store = ShareServer::open(&dir, settings).map_err(io::Error::other)?;
@@ -73,7 +73,7 @@ pub(super) fn scrub(dir: &Path, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Ro
     bulk::write(&plain, LARGE_SHARES << 20)?;
     let written = rate(began);
     let (mut disk, mut scrub) = (Vec::new(), Vec::new());
-    // In turns: whatever else the machine does falls on both.
+    // In turns: other work of this machine falls on both.
     for round in 0..ROUNDS {
         tell(&format!("reading, round {}", round + 1));
         let file = std::fs::File::open(&plain)?;
@@ -101,12 +101,12 @@ fn put(server: &ShareServer, numbers: std::ops::Range<u64>, body: &Bytes) -> io:
     server.store_many(numbers.map(share).collect(), AccountId::ANONYMOUS, None).map_err(io::Error::other)
 }
 
-/// Neighbours lie in different directories, as shares of random names do.
+/// Neighbouring numbers go to different directories, as shares of random names do.
 fn spread(n: u64) -> ShareId {
     sample::share(n.wrapping_mul(0x9e37_79b9_7f4a_7c15), u64::MAX)
 }
 
-/// Neither constant nor regular: nothing below may find it easy.
+/// The bytes are neither constant nor regular, so no layer can cut its work short.
 fn bytes_of(length: usize) -> Bytes {
     (0..length as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

@@ -1,5 +1,5 @@
-//! `leasehold bench shares`: a share server alone, in this process, and what its disk does in the
-//! same run.
+//! `leasehold bench shares`: a share server alone, in this process, and the rates of its disk in
+//! the same run.
 
 mod files;
 mod row;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A part of the measurements, which can be done by itself.
+/// A part of the measurements, which can run alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// Storing small shares, and finding them again without a database.
     Files,
-    /// Reading everything against its digest.
+    /// Reading all shares and checking their digests.
     Scrub,
     /// The lease database of a large store.
     Rows,
@@ -29,11 +29,11 @@ pub enum Section {
 }
 
 impl Section {
-    /// All, in the order in which they are done: small files first, since ext4 without a journal
+    /// All parts, in the order in which they run. Small files come first: ext4 without a journal
     /// makes them slowly for a minute after many were deleted.
     pub const ALL: [Section; 4] = [Section::Files, Section::Scrub, Section::Rows, Section::Memory];
 
-    /// What the command line calls it.
+    /// The part's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Section::Files => "files",
@@ -44,20 +44,21 @@ impl Section {
     }
 }
 
-/// What to measure.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which parts.
+    /// Parts to measure.
     pub parts: Vec<Section>,
     /// Shares in the database of `rows`.
     pub shares: u64,
     /// Shares in the database of `memory`.
     pub memory_shares: u64,
-    /// How long what can go on for any time is done.
+    /// Length of each measurement that can go on for any time.
     pub time: Duration,
 }
 
-/// Measures below `base`, which is on the disk to compare with. `tell` hears of progress.
+/// Measures in a new directory of `base`, which is on the disk to compare with. `tell` reports
+/// progress.
 pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
@@ -75,13 +76,13 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
     Ok(rows)
 }
 
-/// By the wall clock, and nothing in the background but what is asked for here.
+/// Settings with the wall clock. Nothing runs in the background but what the caller asks for.
 fn server() -> ServerSettings {
     let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     ServerSettings::new(Arc::new(clock))
 }
 
-/// How often a second the disk makes 4 KiB durable.
+/// Times a second that the disk makes 4 KiB durable.
 fn disk_syncs(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<f64> {
     tell("the disk's own fdatasync rate");
     let mut count = 0;
@@ -90,8 +91,8 @@ fn disk_syncs(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Res
     Ok(count as f64 / cost.wall.as_secs_f64())
 }
 
-/// Each of `threads` does `what`, told numbers that none is told twice, until the time is up; how
-/// often a second all of them did.
+/// Calls `what` on `threads` threads until the time is up, each time with another number. Returns
+/// the calls a second of all threads together.
 fn together(threads: usize, time: Duration, what: impl Fn(u64) -> io::Result<()> + Sync) -> io::Result<f64> {
     let (next, began) = (AtomicU64::new(0), Instant::now());
     let work = || -> io::Result<()> {
@@ -109,7 +110,7 @@ fn together(threads: usize, time: Duration, what: impl Fn(u64) -> io::Result<()>
     Ok(next.into_inner() as f64 / began.elapsed().as_secs_f64())
 }
 
-/// The middle one.
+/// The median.
 fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of.get(of.len() / 2).copied().unwrap_or_default()

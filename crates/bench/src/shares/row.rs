@@ -1,4 +1,4 @@
-//! What is printed.
+//! The table that `leasehold bench shares` prints.
 
 use crate::table::{number, verdict};
 use serde::Serialize;
@@ -7,29 +7,29 @@ use std::fmt::Write;
 /// One line of results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The work measured.
     pub name: String,
     /// The figure.
     pub value: f64,
-    /// In what.
+    /// The figure's unit.
     pub unit: &'static str,
     /// The disk's own figure, in the same run.
     pub disk: Option<f64>,
-    /// The one over the other.
+    /// The figure over the disk's.
     pub ratio: Option<f64>,
-    /// The bar.
+    /// The bar that the row must meet.
     pub bar: Option<String>,
-    /// Whether it is met.
+    /// Whether the bar is met.
     pub met: Option<bool>,
 }
 
 impl Row {
-    /// A figure.
+    /// A row of a figure.
     pub fn of(name: impl Into<String>, value: f64, unit: &'static str) -> Row {
         Row { name: name.into(), value, unit, disk: None, ratio: None, bar: None, met: None }
     }
 
-    /// Compared with the disk's.
+    /// Adds the disk's figure.
     pub fn beside(self, disk: f64) -> Row {
         Row { disk: Some(disk), ratio: Some(self.value / disk), ..self }
     }
@@ -38,19 +38,19 @@ impl Row {
         Row { bar: Some(bar), met: Some(met), ..self }
     }
 
-    /// The figure must come to so much.
+    /// The figure must be at least this.
     pub fn at_least(self, least: f64) -> Row {
         let (bar, met) = (format!("at least {least} {}", self.unit), self.value >= least);
         self.judged(bar, met)
     }
 
-    /// The figure must be below that.
+    /// The figure must be less than this.
     pub fn under(self, limit: f64) -> Row {
         let (bar, met) = (format!("under {limit} {}", self.unit), self.value < limit);
         self.judged(bar, met)
     }
 
-    /// The ratio to the disk must come to so much.
+    /// The ratio to the disk must be at least this.
     pub fn disk_bar(self, least: f64) -> Row {
         let met = self.ratio.is_some_and(|ratio| ratio >= least);
         self.judged(format!("{least} of the disk"), met)
@@ -62,7 +62,7 @@ pub fn text(rows: &[Row]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{:<50} {:>11} {:6} {:>11} {:>7}  bar", "", "", "", "disk", "/disk");
     for row in rows {
-        // As many digits as a figure of its size is good for.
+        // As many digits as a figure of its size deserves.
         let digits = if row.value < 10.0 { 3 } else { 1 };
         let _ = writeln!(
             out,
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(row(1.0).under(1.0).met, Some(false));
         assert_eq!(row(80.0).beside(100.0).disk_bar(0.8).met, Some(true));
         assert_eq!(row(79.0).beside(100.0).disk_bar(0.8).met, Some(false));
-        // Without anything to judge by it is not met.
+        // A bar without a ratio to judge is not met.
         assert_eq!(row(80.0).disk_bar(0.8).met, Some(false));
         assert!(text(&[row(99.0).at_least(100.0)]).contains("MISSED: at least 100 /s"));
     }

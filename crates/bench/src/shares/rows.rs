@@ -1,4 +1,4 @@
-//! The lease database of a large store.
+//! Measurements of the lease database of a large store.
 
 use super::{Row, Settings, disk_syncs, median, server, together};
 use crate::cost::peak_bytes;
@@ -9,11 +9,11 @@ use std::time::Instant;
 
 const READERS: usize = 4;
 const WRITERS: usize = 64;
-/// Times that what takes a moment is done.
+/// Times that a short operation is done.
 const TIMES: usize = 1000;
 /// Times that the store is opened.
 const OPENINGS: usize = 5;
-/// No lease ends before.
+/// A time before which no lease ends.
 const FAR: u64 = 1 << 40;
 
 pub(super) fn database(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
@@ -54,8 +54,8 @@ pub(super) fn database(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&st
     ])
 }
 
-/// What a server of very many shares takes that is opened, asked, and made to go through all of its
-/// leases.
+/// The memory of a server of very many shares. It is opened, asked, and made to go through all of
+/// its leases.
 pub(super) fn memory(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let shares = settings.memory_shares;
     tell(&format!("making a database of {shares} shares"));
@@ -73,7 +73,7 @@ pub(super) fn memory(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)
     Ok(vec![Row::of(format!("memory with {shares} shares, at most"), mib, "MiB").under(200.0)])
 }
 
-/// A number below `of`; those of neighbours are far apart.
+/// A number less than `of`. The results of neighbouring numbers are far apart.
 fn anywhere(n: u64, of: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % of
 }

@@ -5,17 +5,13 @@ use directory::Input;
 use ident::FileId;
 use lease::{Field, Kind, SessionId};
 use namespace::FileKind;
-use wire::{AskMode, LogEntry, MachineId, ToClient, Version, Versions};
+use wire::{AskMode, LogEntry, ToClient};
 
 const ROOT: FileId = FileId::root();
 
-/// Two machines that speak `version`.
-fn two(version: Version) -> (World, SessionId, SessionId) {
-    let mut world = World::founded_by(Versions::held_to(version));
-    world.enrol_up_to(2);
-    for machine in [1, 2].map(MachineId) {
-        world.input(Input::Speaks { machine, version });
-    }
+/// Two machines.
+fn two() -> (World, SessionId, SessionId) {
+    let mut world = World::new();
     let sessions = (world.open(1, 1), world.open(2, 1));
     (world, sessions.0, sessions.1)
 }
@@ -31,7 +27,7 @@ fn said(world: &mut World, session: SessionId) -> Vec<ToClient> {
 
 #[test]
 fn an_answer_to_the_only_request_says_that_the_log_before_it_was_taken_in() {
-    let (mut world, session, _) = two(Version::NEWEST);
+    let (mut world, session, _) = two();
     world.take_root(session);
     let_go(&mut world, session, Field::Attributes);
     assert_eq!(world.told(session), []);
@@ -42,21 +38,11 @@ fn an_answer_to_the_only_request_says_that_the_log_before_it_was_taken_in() {
     assert_eq!(world.told(session), [], "it was said");
 }
 
-#[test]
-fn older_clients_are_told_in_so_many_words() {
-    let (mut world, session, _) = two(Version(3));
-    world.take_root(session);
-    let_go(&mut world, session, Field::Attributes);
-    world.ask(session, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Read)], AskMode::Lease);
-    let told = world.told(session);
-    assert!(matches!(told.as_slice(), [ToClient::Applied { .. }, ToClient::Granted { .. }]), "{told:?}");
-}
-
 /// The client would take an answer to what it asked before for one that was given before: it would
 /// not believe in what it is granted there of what it has let go since.
 #[test]
 fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
-    let (mut world, session, other) = two(Version::NEWEST);
+    let (mut world, session, other) = two();
     let integer = world.take_root(session);
     let create = world.create(session, &ROOT, "file", FileKind::Regular, integer);
     let file = made(&create);
@@ -87,7 +73,7 @@ fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
 /// log was taken in begins with the entry after that.
 #[test]
 fn what_was_said_to_be_taken_in_lasts() {
-    let (mut world, session, _) = two(Version::NEWEST);
+    let (mut world, session, _) = two();
     world.take_root(session);
     world.send_log(session, vec![LogEntry::Flushed { number: 0 }], false);
     assert!(!world.server.lasts());

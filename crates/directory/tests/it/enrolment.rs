@@ -56,7 +56,7 @@ fn expel(world: &mut World, machine: u64) -> Result<(), ExpelError> {
 
 /// A machine's first session is asked for; what the connection is told.
 fn opens(world: &mut World, machine: u64, connection: u64) -> Vec<Output> {
-    let input = Input::Open { machine: MachineId(machine), incarnation: 1, session: None, connection };
+    let input = connects(machine, None, connection);
     let mut out = Vec::new();
     world.server.handle(world.now, input, &mut world.store, &mut out).unwrap();
     out
@@ -209,7 +209,7 @@ fn an_expelled_machine_is_out_at_once_and_for_good() {
     let refused = |why| vec![Output::Refused { connection: 7, why }];
     assert_eq!(opens(&mut world, 2, 7), refused(Refusal::Expelled(MachineId(2))));
     world.restart();
-    let again = Input::Open { machine: MachineId(2), incarnation: 1, session: Some(gone), connection: 7 };
+    let again = connects(2, Some(gone), 7);
     let mut out = Vec::new();
     world.server.handle(world.now, again, &mut world.store, &mut out).unwrap();
     assert_eq!(out, refused(Refusal::Expelled(MachineId(2))));

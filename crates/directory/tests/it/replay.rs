@@ -4,8 +4,8 @@ use crate::support::*;
 use directory::{Input, Misdeed};
 use ident::FileId;
 use lease::SessionId;
-use namespace::{Error, FileKind, Rules};
-use wire::{AskMode, LogEntry, ToClient, ToServer};
+use namespace::{Error, FileKind};
+use wire::{AskMode, LogEntry, ToClient, ToServer, Version};
 
 const ROOT: FileId = FileId::root();
 
@@ -137,8 +137,8 @@ fn a_log_that_is_sent_again_changes_nothing_and_is_answered_the_same() {
 
 #[test]
 fn misdeeds_end_the_session() {
-    let question = LogEntry::Update { rules: Rules::NEWEST.number(), operation: stat(&ROOT) };
-    let old = LogEntry::Update { rules: Rules::NEWEST.number() + 1, operation: unlink(&ROOT, "a", false) };
+    let decided_by =
+        |version| LogEntry::Update { version: Version(version), operation: unlink(&ROOT, "a", false) };
     let flushed = LogEntry::Flushed { number: 9 };
     let want = want(&ROOT, lease::Field::Attributes, lease::Kind::Read);
     let release = |field, keep| {
@@ -154,10 +154,17 @@ fn misdeeds_end_the_session() {
             ToServer::Log { answer: true, first: 2, entries: vec![flushed.clone()] },
             Misdeed::LogGap { expected: 1, first: 2 },
         ),
-        (ToServer::Log { answer: true, first: 1, entries: vec![question] }, Misdeed::QuestionLogged),
         (
-            ToServer::Log { answer: true, first: 1, entries: vec![old] },
-            Misdeed::OtherRules(Rules::NEWEST.number() + 1),
+            ToServer::Log { answer: true, first: 1, entries: vec![update(stat(&ROOT))] },
+            Misdeed::QuestionLogged,
+        ),
+        (
+            ToServer::Log { answer: true, first: 1, entries: vec![decided_by(0)] },
+            Misdeed::OtherVersion(Version(0)),
+        ),
+        (
+            ToServer::Log { answer: true, first: 1, entries: vec![decided_by(2)] },
+            Misdeed::OtherVersion(Version(2)),
         ),
         (ToServer::Log { answer: true, first: 1, entries: vec![flushed; 20_000] }, Misdeed::TooManyEntries),
         (crowd, Misdeed::TooManyWants),

@@ -1,7 +1,7 @@
 //! Connections break, sessions go on: what is said again, what is done once.
 
 use crate::support::*;
-use directory::{Input, Output};
+use directory::Output;
 use ident::FileId;
 use lease::{Field, SessionId};
 use namespace::{Error, FileKind};
@@ -12,8 +12,7 @@ const ROOT: FileId = FileId::root();
 /// The machine has a new connection; what its session is told.
 fn greets(world: &mut World, machine: u64, session: SessionId, connection: u64) -> Vec<ToClient> {
     let mut out = Vec::new();
-    let input =
-        Input::Open { machine: MachineId(machine), incarnation: 1, session: Some(session), connection };
+    let input = connects(machine, Some(session), connection);
     world.server.handle(world.now, input, &mut world.store, &mut out).unwrap();
     world.check();
     let opened = Output::Opened { machine: MachineId(machine), incarnation: 1, session, connection };
@@ -99,7 +98,7 @@ fn whose_session_is_over_begins_a_new_one() {
     let mut world = World::new();
     let session = world.open(1, 1);
     world.send(session, ToServer::Goodbye);
-    let open = |session| Input::Open { machine: MachineId(1), incarnation: 1, session, connection: 5 };
+    let open = |session| connects(1, session, 5);
     world.input(open(Some(session)));
     assert!(world.told(session).is_empty());
     // Nor does another machine's session go on, or one of another start; and who has not heard that

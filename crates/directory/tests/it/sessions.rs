@@ -12,7 +12,7 @@ const ROOT: FileId = FileId::root();
 #[test]
 fn a_session_begins_with_inode_numbers_and_room() {
     let mut world = World::new();
-    world.input(Input::Open { machine: MachineId(1), incarnation: 1, session: None, connection: 0 });
+    world.input(connects(1, None, 0));
     let session = *world.inbox.keys().next().unwrap();
     let told = world.told(session);
     let [ToClient::Opened { inodes, allowance, term_ms, .. }] = told.as_slice() else { panic!("{told:?}") };
@@ -40,7 +40,7 @@ fn a_newer_incarnation_ends_the_older_session_at_once() {
     );
     assert_eq!(world.told(old), [ToClient::Fenced]);
     // What comes late from an older incarnation changes nothing.
-    world.input(Input::Open { machine: MachineId(1), incarnation: 1, session: None, connection: 0 });
+    world.input(connects(1, None, 0));
     assert_eq!(world.server.status(world.now).sessions, 1);
     assert_eq!(world.told(new), []);
 }
@@ -209,7 +209,7 @@ fn a_restored_state_has_no_sessions_and_gives_no_number_that_may_have_been_given
     assert_eq!(world.server.status(world.now).sessions, 0);
     // A client that lives on cannot go on: not even by a number that was given after the backup.
     let late = SessionId(other.0 + 1);
-    let open = Input::Open { machine: MachineId(2), incarnation: 1, session: Some(late), connection: 0 };
+    let open = connects(2, Some(late), 0);
     world.input(open);
     let begun = *world.inbox.keys().next_back().unwrap();
     assert!(begun.0 > at && begun != late);

@@ -6,7 +6,7 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
     Attributes, ContentChange, Cred, Extent, FileKind, INLINE_SEAL_BYTES, NewFile, Operation, Piece, Place,
-    RenameMode, Rules, ShareId, Timestamp,
+    RenameMode, ShareId, Timestamp,
 };
 use std::collections::BTreeMap;
 use wire::{
@@ -19,6 +19,8 @@ pub const GIB: u64 = 1 << 30;
 pub struct World {
     pub now: Time,
     pub server: Directory,
+    /// What its program knows from its next start on.
+    pub knows: Versions,
     pub store: MemoryStore,
     /// What each session was sent and has not looked at.
     pub inbox: BTreeMap<SessionId, Vec<ToClient>>,
@@ -50,20 +52,12 @@ impl World {
     }
 
     pub fn with_policy(policy: Policy) -> World {
-        World::of(policy, Versions::KNOWN)
-    }
-
-    /// A cluster that was founded by a program that knows these versions.
-    pub fn founded_by(known: Versions) -> World {
-        World::of(Policy::default(), known)
-    }
-
-    fn of(policy: Policy, known: Versions) -> World {
-        let mut store = MemoryStore::default();
-        let server = Directory::create(&mut store, root(), known).with_policy(policy);
+        let (mut store, knows) = (MemoryStore::default(), Versions::KNOWN);
+        let server = Directory::create(&mut store, root(), knows).with_policy(policy);
         let mut world = World {
             now: Time(1000),
             server,
+            knows,
             store,
             inbox: BTreeMap::new(),
             shares: Vec::new(),
@@ -150,16 +144,17 @@ impl World {
 
     /// Opens a session of `machine`.
     pub fn open(&mut self, machine: u64, incarnation: u64) -> SessionId {
-        self.opened(machine, incarnation).0
+        self.opened(machine, incarnation, Version::NEWEST).0
     }
 
-    /// The same, and the rules that it is told.
-    pub fn opened(&mut self, machine: u64, incarnation: u64) -> (SessionId, Rules) {
+    /// The same, where it speaks `version`; and by which it is told to decide.
+    pub fn opened(&mut self, machine: u64, incarnation: u64, version: Version) -> (SessionId, Version) {
         self.enrol_up_to(machine);
         let before: Vec<SessionId> = self.inbox.keys().copied().collect();
-        self.input(Input::Open { machine: MachineId(machine), incarnation, session: None, connection: 0 });
+        let machine = MachineId(machine);
+        self.input(Input::Open { machine, incarnation, session: None, connection: 0, version });
         let session = *self.inbox.keys().find(|session| !before.contains(session)).expect("no session");
-        let Some(&ToClient::Opened { inodes, rules, .. }) =
+        let Some(&ToClient::Opened { inodes, version, .. }) =
             self.inbox.get(&session).and_then(|inbox| inbox.last())
         else {
             panic!("not opened: {:?}", self.inbox)
@@ -167,7 +162,7 @@ impl World {
         self.inodes.insert(session, inodes.0);
         self.next_entry.insert(session, 1);
         self.inbox.insert(session, Vec::new());
-        (session, Rules::numbered(rules).expect("rules of no version"))
+        (session, version)
     }
 
     pub fn send(&mut self, session: SessionId, message: ToServer) {
@@ -265,7 +260,7 @@ impl World {
     /// The server stops and starts again from what it wrote down.
     pub fn restart(&mut self) {
         self.server.checkpoint(&mut self.store);
-        self.server = Directory::open(&self.store, Versions::KNOWN).unwrap();
+        self.server = Directory::open(&self.store, self.knows).unwrap();
         self.input(Input::Lead);
     }
 
@@ -368,8 +363,14 @@ pub fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
 }
 
+/// The first start of a machine has a new connection.
+pub fn connects(machine: u64, session: Option<SessionId>, connection: u64) -> Input {
+    let (machine, incarnation, version) = (MachineId(machine), 1, Version::NEWEST);
+    Input::Open { machine, incarnation, session, connection, version }
+}
+
 pub fn update(operation: Operation) -> LogEntry {
-    LogEntry::Update { rules: Rules::NEWEST.number(), operation }
+    LogEntry::Update { version: Version::NEWEST, operation }
 }
 
 pub fn lookup(dir: &FileId, name: &str) -> Operation {

@@ -1,11 +1,11 @@
 //! Content that is written through: who looks at each change of a small file asks the server alone.
 
 use crate::support::*;
-use directory::{Directory, Input};
+use directory::Directory;
 use ident::FileId;
 use lease::{Field, Kind, SessionId};
 use namespace::{Cred, FileKind, Operation};
-use wire::{AskMode, LogEntry, MachineId, ToClient, Version, Versions};
+use wire::{AskMode, LogEntry, ToClient, Versions};
 
 const ROOT: FileId = FileId::root();
 
@@ -18,13 +18,9 @@ struct Pair {
     version: u64,
 }
 
-/// Machines that speak `version`, and the file that one of them has made.
-fn pair(version: Version) -> Pair {
-    let mut world = World::founded_by(Versions::held_to(version));
-    world.enrol_up_to(2);
-    for machine in [1, 2].map(MachineId) {
-        world.input(Input::Speaks { machine, version });
-    }
+/// Two machines, and the file that one of them has made.
+fn pair() -> Pair {
+    let mut world = World::new();
     let (writer, reader) = (world.open(1, 1), world.open(2, 1));
     let n = world.take_root(writer);
     let create = world.create(writer, &ROOT, "file", FileKind::Regular, n);
@@ -43,7 +39,7 @@ fn access(file: &FileId) -> Operation {
 
 /// The same, written through.
 fn written_through() -> Pair {
-    let mut pair = pair(Version::NEWEST);
+    let mut pair = pair();
     for _ in 0..4 {
         pair.looks_at_a_change();
     }
@@ -141,8 +137,7 @@ fn who_wants_its_lease_for_anything_else_is_told_first_that_it_writes_back() {
 #[test]
 fn over_a_new_connection_the_holder_is_asked_again() {
     let mut pair = written_through();
-    let (machine, incarnation, session) = (MachineId(1), 1, Some(pair.writer));
-    pair.world.input(Input::Open { machine, incarnation, session, connection: 9 });
+    pair.world.input(connects(1, Some(pair.writer), 9));
     pair.looks();
     let change = pair.change();
     pair.is_asked(vec![change]);
@@ -197,12 +192,4 @@ fn a_file_that_is_deleted_is_written_through_by_nobody() {
     pair.world.send_log(pair.writer, vec![wrote], false);
     let told = pair.world.told(pair.writer);
     assert!(matches!(told.as_slice(), [ToClient::Heard { goes_on: false, .. }]), "{told:?}");
-}
-
-#[test]
-fn machines_of_the_version_before_are_not_asked_to() {
-    let mut pair = pair(Version(4));
-    for _ in 0..8 {
-        pair.looks_at_a_change();
-    }
 }

@@ -1,9 +1,10 @@
 //! Appends that come in several requests.
 //!
-//! Trap: what one system call appends the kernel cuts: into requests of 1 MiB, and of 256 pages, of
-//! which each piece of a `writev` takes one at least. Between two of them another machine may
-//! append if it asks for the file. How much a call appends in all is in /proc; the file is let go
-//! once that has come. On one machine the kernel itself keeps others out meanwhile.
+//! Trap: the kernel cuts the data that one system call appends into requests. A request has 1 MiB
+//! at most, and 256 pages at most, of which each piece of a `writev` takes at least one. Between
+//! two of these requests another machine may append if it asks for the file. /proc says how much a
+//! call appends in all. The file is released once all of that has come. On one machine the kernel
+//! itself keeps other writers out meanwhile.
 
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
@@ -12,18 +13,19 @@ use std::time::{Duration, Instant};
 
 use crate::syscall;
 
-/// Pages of one request.
+/// The most pages of one request.
 const PAGES_MAX: u64 = 256;
 const PAGE: u64 = 4096;
-/// How often it is looked whether who appends still does: it may be killed in between.
+/// The pause between two looks whether the appending thread still appends: it may be killed in
+/// between.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How long who asks for the file waits for one call, at most.
+/// The longest time that a recall of the file waits for one call.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Calls of which more is to come, by file.
+/// Appending calls of which more is to come, by file.
 #[derive(Default)]
 pub(crate) struct Appends {
-    /// How many files there is something of.
+    /// The number of files in `by_node`.
     files: AtomicUsize,
     by_node: Mutex<FxHashMap<u64, Of>>,
     ended: Condvar,
@@ -33,10 +35,10 @@ pub(crate) struct Appends {
 struct Of {
     /// The one call under way.
     append: Option<Append>,
-    /// How often the file is being let go of just now. A call that began meanwhile would be cut in
+    /// How many releases of the file are under way. A call that begins meanwhile would be cut in
     /// two.
     closed: usize,
-    /// Calls that wait for that.
+    /// Calls that wait until the file has been released.
     waiting: Vec<(Append, Box<dyn FnOnce() + Send>)>,
 }
 
@@ -48,7 +50,7 @@ struct Append {
 }
 
 impl Of {
-    /// The next of those that wait, if it may begin.
+    /// The next waiting call, if it may begin.
     fn next(&mut self) -> Option<Box<dyn FnOnce() + Send>> {
         if self.closed > 0 || self.append.is_some() {
             return None;
@@ -60,13 +62,13 @@ impl Of {
 }
 
 impl Appends {
-    /// Thread `tid` appends `length` bytes more to `node`, which `does` does: now, or once the file
-    /// has been let go of.
+    /// Thread `tid` appends `length` bytes more to `node` by calling `does`: now, or once the file
+    /// has been released.
     pub(super) fn come(&self, node: u64, tid: u32, length: u64, does: impl FnOnce() + Send + 'static) {
         if self.goes_on(node, tid, length) {
             return does();
         }
-        // A request that is full has a byte for each page at least.
+        // A full request has at least one byte for each page.
         let total = (length >= PAGES_MAX && tid != 0)
             .then(|| syscall::bytes_written(tid, |pieces| may_be_full(length, pieces)))
             .flatten();
@@ -97,15 +99,15 @@ impl Appends {
         true
     }
 
-    /// That was done, or refused: then the call ends with it.
+    /// A request was done or `refused`. A refused one ends the call.
     pub(super) fn done(&self, node: u64, tid: u32, refused: bool) {
         if self.files.load(SeqCst) > 0 {
             self.end_if(node, |append| append.tid == tid && (refused || append.left == 0));
         }
     }
 
-    /// Waits until all of what a call appends to `node` has come. No other begins before what this
-    /// gives is dropped.
+    /// Waits until all of the data that a call appends to `node` has come. No other call begins
+    /// before the returned guard is dropped.
     pub(crate) fn settle(&self, node: u64) -> Settled<'_> {
         let deadline = Instant::now() + WAIT;
         loop {
@@ -155,7 +157,7 @@ impl Appends {
     }
 }
 
-/// See [`Appends::settle`].
+/// The guard of [`Appends::settle`]: no call begins to append while it lives.
 pub(crate) struct Settled<'a> {
     appends: &'a Appends,
     node: u64,
@@ -167,8 +169,8 @@ impl Drop for Settled<'_> {
     }
 }
 
-/// Whether a request of `length` bytes may have had no room for more, of a call with so many
-/// pieces: each may begin and end within a page.
+/// Whether a request of `length` bytes may have been full, in a call with so many pieces. Each
+/// piece may begin and end within a page.
 fn may_be_full(length: u64, pieces: u64) -> bool {
     length / PAGE + 2 * pieces >= PAGES_MAX
 }
@@ -188,7 +190,7 @@ mod tests {
     fn a_file_is_let_go_once_all_of_a_call_has_come() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
-        // A call of 600 pieces that waits: there is no room for its 1.2 MB.
+        // A call of 600 pieces that waits, since the pipe has no room for its 1.2 MB.
         let calling = std::thread::spawn(move || {
             tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
             let piece = [b'x'; 2000];
@@ -218,7 +220,7 @@ mod tests {
             appends.done(7, tid, false);
         });
         assert_eq!((settled.load(SeqCst), appends.files.load(SeqCst)), (1, 0));
-        // No call begins while the file is let go of.
+        // No call begins while the file is being released.
         let begun = std::sync::Arc::new(AtomicUsize::new(0));
         let does = std::sync::Arc::clone(&begun);
         let settled = appends.settle(7);
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(begun.load(SeqCst), 0);
         drop(settled);
         assert_eq!(begun.load(SeqCst), 1);
-        // Nor does anybody wait for a call that has ended without the rest.
+        // A recall does not wait for a call that has ended without the rest.
         drop(reader);
         let _ = calling.join();
         let began = Instant::now();

@@ -12,16 +12,16 @@ use crate::groups::Asker;
 use crate::nodes::Passing;
 use crate::syscall;
 
-/// What `setattr` asks for.
+/// The changes that `setattr` asks for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) attributes: AttributeChange,
     pub(crate) size: Option<u64>,
-    /// It came through an open handle (ftruncate).
+    /// The request came by an open handle (ftruncate).
     pub(crate) through_handle: bool,
 }
 
-/// What `statfs` shows, in bytes and files.
+/// The values that `statfs` shows, in bytes and files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Space {
     pub(crate) total: u64,
@@ -39,8 +39,9 @@ impl Front {
         match self.nodes.file(node) {
             Ok(file) => {
                 // Trap: the kernel drops all attributes of a directory at each change of its own in
-                // there, and asks for them again on its way to the next name. Those of a file whose
-                // size passes it has for no time at all, and asks whether it may be opened.
+                // there. It asks for them again on its way to the next name. Attributes of a file
+                // whose size ping-pongs have a time-out of 0, and the kernel asks for them to see
+                // whether the file may be opened.
                 let glance = self.nodes.passing(node).filter(|passing| match passing {
                     Passing::Times => !syscall::may_see_times(asker.pid),
                     Passing::Size(_) => syscall::opens_one_way(asker.pid),
@@ -48,8 +49,7 @@ impl Front {
                 let call = if glance.is_some() { Call::Glance { file } } else { Call::Stat { file } };
                 self.call(node, asker, call, move |front, mut told| {
                     match (&mut told, glance) {
-                        // The kernel takes a size for true at once, so it keeps the one that it
-                        // has.
+                        // The kernel believes any size at once, so it is given the one that it has.
                         (Ok(Response::Uncached(Reply::Stat(stat))), Some(Passing::Size(size))) => {
                             stat.size = size
                         }
@@ -58,8 +58,8 @@ impl Front {
                         _ => {}
                     }
                     match told {
-                        // A directory that another machine has removed: whoever has it open, or
-                        // works in it, goes on seeing one.
+                        // The directory was removed by another machine. A program that has it open,
+                        // or works in it, goes on seeing one.
                         Err(Error::Stale) => reply(front.removed_stat(node)),
                         Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)))
                             if front.mapped.hides(node, &stat) =>
@@ -74,10 +74,10 @@ impl Front {
         }
     }
 
-    /// The attributes as they are, for whoever would change them and does not: the kernel takes the
-    /// answer as if it had. Trap: it takes what it is told of a change whatever it was told since
-    /// (there is no `attr_version`), and only when who asked runs again. By then it may have been
-    /// taken back, so it is given for no time.
+    /// Answers the attributes as they are to a request that would change them. The kernel takes the
+    /// answer as if the change was made. Trap: the kernel adopts attributes from a change whatever
+    /// it was told since (there is no `attr_version`), and only when the asker runs again. By then
+    /// they may have been invalidated, so they are given with a time-out of 0.
     pub(crate) fn unchanged(
         self: &Arc<Self>,
         asker: Asker,
@@ -125,9 +125,9 @@ impl Front {
             });
         };
         match (size, attributes.mtime) {
-            // A new owner always costs the set-id bits; `decide` sees to it.
+            // A new owner always costs the set-id bits; `decide` clears them.
             (Some(_), _) => self.after_clearing_setid(asker, node, set),
-            // What is written back later would set another.
+            // Pages written back later would set another time.
             (None, Some(_)) => self.after_writing_back(node, set),
             (None, None) => set(self),
         }
@@ -167,7 +167,7 @@ impl Front {
         });
     }
 
-    /// The names, each with a zero byte after it.
+    /// Lists the names, each followed by a zero byte.
     pub(crate) fn listxattr(
         self: &Arc<Self>,
         asker: Asker,
@@ -179,7 +179,8 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         self.ask(node, asker, Call::ListXattrs { file }, move |front, told| {
-            // Who copies a file with all that it lists does not mean how it is stored.
+            // A program that copies a file with all listed attributes does not mean to copy how it
+            // is stored.
             let listed = |names: Vec<Label>| {
                 let names = Front::shown_names(asker, &names).filter(|name| *name != POLICY);
                 names.flat_map(|name| name.iter().copied().chain([0])).collect()
@@ -256,7 +257,7 @@ impl Front {
     }
 
     fn attribute(&self, node: u64, name: &[u8]) -> Outcome<(ident::FileId, Label)> {
-        // The kernel's own answer to a name over XATTR_NAME_MAX.
+        // The kernel's own error for a name over XATTR_NAME_MAX.
         let name = Label::attribute(name).map_err(|_| Errno(libc::ERANGE))?;
         Ok((self.nodes.file(node)?, name))
     }

@@ -1,10 +1,10 @@
 //! Direct writes beside the kernel's pages.
 //!
-//! Trap: the kernel drops the pages of what is written past them before it asks us, and afterwards
-//! only if it has waited for our answer (`fuse_aio_complete`). What was read into pages in between
-//! is of before the write, so we have it dropped before we answer. The kernel does not say which
-//! writes are asynchronous, nor what it has in pages: if none came during so many direct writes,
-//! all are dropped once, and nothing need be until one comes.
+//! Trap: the kernel drops the pages under a direct write before it asks us. Afterwards it drops
+//! them only if it has waited for our answer (`fuse_aio_complete`). Pages that were read in between
+//! have the content before the write. So we have them dropped before we answer. The kernel does not
+//! say which writes are asynchronous, nor which pages it has. If no page came during 16 direct
+//! writes, all pages are dropped once. From then on none need be dropped until one comes.
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -12,20 +12,20 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::Drop;
 
-/// Direct writes without a page that came, until all pages are dropped.
+/// Direct writes without a new page after which all pages are dropped.
 const WRITES: u8 = 16;
 
 /// Files that were written to directly.
 #[derive(Default)]
 pub(crate) struct Beside {
-    /// How many those are.
+    /// The number of these files.
     nodes: AtomicUsize,
-    /// Direct writes since a page came last, up to `WRITES`: then there is none.
+    /// Direct writes since the last page came, up to `WRITES`: then the kernel has no pages.
     by_node: Mutex<FxHashMap<u64, u8>>,
 }
 
 impl Beside {
-    /// The kernel comes to have pages of `node`.
+    /// Notes that the kernel comes to have pages of `node`.
     pub(super) fn paged(&self, node: u64) {
         if self.nodes.load(SeqCst) > 0
             && let Some(writes) = self.by_node.lock().get_mut(&node)
@@ -34,7 +34,8 @@ impl Beside {
         }
     }
 
-    /// `length` bytes were written directly; what is to be dropped.
+    /// Notes that `length` bytes were written directly. Returns the pages that the kernel is to
+    /// drop.
     pub(super) fn written(&self, node: u64, offset: u64, length: u64) -> Option<Drop> {
         let mut by_node = self.by_node.lock();
         let writes = by_node.entry(node).or_default();
@@ -48,7 +49,7 @@ impl Beside {
         due
     }
 
-    /// `is_gone`: the kernel has forgotten all of it.
+    /// Forgets `node` if it `is_gone`: the kernel has forgotten all of it.
     pub(super) fn forget(&self, node: u64, is_gone: impl FnOnce() -> bool) {
         if self.nodes.load(SeqCst) > 0 && is_gone() {
             let mut by_node = self.by_node.lock();

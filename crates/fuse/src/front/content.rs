@@ -13,19 +13,19 @@ use crate::groups::Asker;
 use crate::nodes::ROOT;
 use crate::syscall;
 
-/// Bytes of the kernel's smallest page: a request that is no multiple of that fills none.
+/// Bytes of the kernel's smallest page. A request that is no multiple of that fills no page.
 const PAGE: u64 = 4096;
 
 /// `FMODE_EXEC`, which the kernel leaves in the flags of an open for execve.
 const FOR_EXEC: i32 = 0x20;
 
-/// What the kernel brings back with each use of an open file. It says all that we need of it, so
-/// handles need no table: how it was opened, in the lowest byte, whether what is read is kept in
-/// pages, in the next bit, and which one it is.
+/// The handle that the kernel brings back with each use of an open file. It has all that we need,
+/// so there is no table of handles. The lowest byte is how the file was opened. The next bit is
+/// whether reads are kept in pages. The rest tells handles apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) u64);
 
-/// See [`Handle`].
+/// The bit of a [`Handle`] for reads that are kept in pages.
 const PAGED: u64 = 1 << 8;
 
 /// Tells handles apart.
@@ -33,10 +33,10 @@ const PAGED: u64 = 1 << 8;
 pub(crate) struct Handles(AtomicU64);
 
 impl Handles {
-    /// Of a file opened with `flags`. What `passes` to and fro between machines is read and written
-    /// past the kernel's pages, which would be dropped before each use; and so is what is opened to
-    /// append. Trap: through pages that it has not read the kernel writes one at a time, and
-    /// between the two requests of one append another machine appends.
+    /// A new handle for a file opened with `flags`. A file that `passes`, which is in ping-pong, is
+    /// read and written past the kernel's pages, since they would be dropped before each use. So is
+    /// a file opened to append. Trap: the kernel writes through pages that it has not read one at a
+    /// time, and between the two requests of one append another machine appends.
     pub(crate) fn next(&self, flags: i32, passes: bool) -> Handle {
         let open = opening(flags).0;
         let appends = flags & libc::O_APPEND != 0 && open.has_mode(Mode::AccessWrite);
@@ -45,16 +45,16 @@ impl Handles {
     }
 }
 
-/// In which way something is written.
+/// The way of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writes {
-    /// Through the kernel's pages, which have it as well.
+    /// Through the kernel's pages, which keep the data as well.
     Paged,
     /// With O_DIRECT.
     Direct,
-    /// At the end, wherever that is.
+    /// At the file's end, wherever that is.
     Append,
-    /// What a program has changed in a page.
+    /// Data that a program has changed in a page.
     Back,
 }
 
@@ -62,17 +62,17 @@ pub(crate) enum Writes {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
     pub(crate) handle: Handle,
-    /// Pages that the kernel has of this file are still right.
+    /// Pages of this file in the kernel are still right.
     pub(crate) keep_pages: bool,
 }
 
 impl Handle {
-    /// As it was opened. What is no handle of ours is taken for one without modes.
+    /// How the file was opened. An unknown handle counts as one without modes.
     fn open(self) -> Open {
         Open::try_from(self.0 as u8).unwrap_or(Open::with([]))
     }
 
-    /// Whether it is read and written through the kernel's pages. Mappings are in any case.
+    /// Whether the file is read and written through the kernel's pages. Mappings are in any case.
     pub(crate) fn is_paged(self) -> bool {
         self.0 & PAGED != 0
     }
@@ -83,13 +83,14 @@ impl Handle {
 pub(crate) fn opening(flags: i32) -> (Open, u8) {
     let read = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR);
     let write = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
-    // Executing reads and needs no permission to; the kernel has checked the one to execute.
+    // Executing reads the file and needs no read permission; the kernel has checked the one to
+    // execute.
     let mask = 4 * u8::from(read && flags & FOR_EXEC == 0) + 2 * u8::from(write);
     (Open::posix(read, write), mask)
 }
 
 impl Front {
-    /// Truncation comes before, as a request of its own.
+    /// Opens a file. A truncation comes before, as a request of its own.
     ///
     /// Trap: MAP_SHARED writes reach us late. While a file is open for writing the client serves
     /// its reads under the content write lease only.
@@ -113,7 +114,7 @@ impl Front {
                 Ok(other) => return reply(Err(unexpected(&other))),
                 Err(error) => return reply(Err(error.into())),
             };
-            // From here on a mapping may fill its holes.
+            // From here on a mapping may fill the file's holes.
             if front.mapped.opened(node, open) && front.nodes.is_sparse(node) {
                 front.after_dropping(node, Drop::Attributes, move |_| reply(Ok(opened)));
             } else {
@@ -149,8 +150,8 @@ impl Front {
         flags: i32,
         reply: impl FnOnce(Outcome<Vec<Bytes>>) + Send + 'static,
     ) {
-        // Trap: what is mapped is kept in pages however the file was opened, and comes in requests
-        // of whole ones.
+        // Trap: mapped content is kept in pages however the file was opened, and is read in
+        // requests of whole pages.
         let whole_pages = offset % PAGE == 0 && u64::from(length) % PAGE == 0;
         let kept = handle.is_paged() || (whole_pages && !syscall::reads(asker.pid, node));
         if kept {
@@ -174,8 +175,8 @@ impl Front {
         }
     }
 
-    /// With `append`, `offset` is the kernel's opinion only. Trap: for O_APPEND the authoritative
-    /// size is where it goes.
+    /// Writes `data`. For an append, `offset` is only the kernel's opinion. Trap: with O_APPEND the
+    /// data goes to the authoritative end of the file.
     pub(crate) fn write(
         self: &Arc<Self>,
         asker: Asker,
@@ -230,8 +231,8 @@ impl Front {
         });
     }
 
-    /// fsync and fsyncdir. That of the mount's root means everything: the kernel sends syncfs to
-    /// file systems on block devices only, so this is how a user can ask for it.
+    /// fsync and fsyncdir. On the mount's root it makes everything durable, for users to ask for
+    /// that. The kernel sends syncfs to file systems on block devices only.
     pub(crate) fn sync(
         self: &Arc<Self>,
         asker: Asker,
@@ -244,7 +245,7 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         self.call(node, asker, call, move |front, told| {
-            // Of a directory that is gone nothing is left to be made durable.
+            // A directory that is gone has nothing left to be made durable.
             let is_gone = matches!(told, Err(Error::Stale)) && front.nodes.removed_directory(node).is_some();
             reply(if is_gone { Ok(()) } else { done(told) });
         });
@@ -263,7 +264,7 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let call = Call::Allocate { file, offset: range.0, length: range.1, what };
-        // The kernel does not say of this.
+        // The kernel does not say so for this request.
         let asker = Asker { keeps_set_ids: asker.uid == 0, ..asker };
         self.after_clearing_setid(asker, node, move |front| {
             front.call(node, asker, call, move |_, told| reply(done(told)));
@@ -294,8 +295,8 @@ impl Front {
         });
     }
 
-    /// A write costs a program its capabilities, whoever writes. Of what goes through its pages the
-    /// kernel removes them itself, and of no other.
+    /// Removes a program's capabilities before a write, whoever writes. For writes through its
+    /// pages the kernel removes them itself, and for no others.
     fn after_taking_privileges(
         self: &Arc<Self>,
         asker: Asker,
@@ -308,14 +309,14 @@ impl Front {
             _ => return self.after_clearing_setid(asker, node, then),
         };
         let call = Call::RemoveXattr { file, name: CAPABILITY_LABEL.clone() };
-        // Nearly no program has any.
+        // Few programs have any.
         self.call(node, Asker::KERNEL, call, move |front, _| front.after_clearing_setid(asker, node, then));
     }
 
-    /// A change of content by a user without privilege costs a file its set-id bits
+    /// Clears a file's set-id bits before a user without privilege changes its content
     /// ([`namespace::Attributes::mode_after_write`]). We do it (`FUSE_HANDLE_KILLPRIV_V2`), since
-    /// otherwise the kernel asks for `security.capability` before each write. It is the machine
-    /// that clears them, not the user, who need not be the owner.
+    /// otherwise the kernel asks for `security.capability` before each write. The machine clears
+    /// them and not the user, who need not be the owner.
     pub(super) fn after_clearing_setid(
         self: &Arc<Self>,
         asker: Asker,
@@ -330,7 +331,7 @@ impl Front {
             let Ok(Response::Uncached(Reply::Stat(stat))) = told else { return then(front) };
             front.nodes.see(node, &stat);
             let mode = stat.attributes.mode;
-            // By capabilities as they are seen: root may be without.
+            // Decided by the capabilities that can be seen: root may be without them.
             let writer = Cred { uid: u32::MAX, ..asker.known().cred };
             let cleared = stat.attributes.mode_after_write(&writer);
             if cleared == mode {

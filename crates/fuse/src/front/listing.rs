@@ -14,19 +14,20 @@ use super::{Front, Outcome, Shown, unexpected};
 use crate::errno::Errno;
 use crate::groups::Asker;
 
-/// Cookies of `.` and `..`; an entry's is its position plus these. Positions stay far below 2^63,
-/// where cookies would turn negative for the kernel.
+/// Cookies of `.` and `..`; an entry's cookie is its position plus these. Positions stay far below
+/// 2^63, where cookies would turn negative for the kernel.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-/// Entries of a page's second call, when the first did not fill it; each further call asks for
-/// twice as many.
+/// Entries that a page's second call asks for, when the first did not fill it. Each further call
+/// asks for twice as many.
 const FURTHER_ENTRIES: usize = 32;
 
-/// Entries of one call at most.
+/// The most entries of one call.
 const ENTRIES_MAX: usize = 8192;
 
-/// Stats fetched one by one for a page: each is answered inside the last one's answer.
+/// The most stats that are fetched one by one for a page. Each is answered inside the answer to the
+/// last.
 const FETCHED_MAX: usize = 64;
 
 /// One line of a listing.
@@ -35,25 +36,25 @@ pub(crate) struct Line<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) ino: u64,
     pub(crate) kind: FileKind,
-    /// Where to go on after it.
+    /// The cookie at which the listing goes on after it.
     pub(crate) cookie: u64,
-    /// What readdirplus says beside; for `.` and `..`, which the kernel does not take, the
-    /// directory's own.
+    /// The attributes for readdirplus. For `.` and `..`, which the kernel ignores there, they are
+    /// the directory's own.
     pub(crate) shown: Option<Shown>,
 }
 
 /// The kernel's buffer.
 pub(crate) trait Page: Send + 'static {
-    /// Whether attributes are wanted, and each file counts as given.
+    /// Whether attributes are wanted. Then each file counts as given.
     fn plus(&self) -> bool;
     /// Adds a line; `false` if there is no room for it.
     fn push(&mut self, line: &Line<'_>) -> bool;
-    /// Hands it over.
+    /// Hands the page over.
     fn finish(self, outcome: Outcome<()>);
 }
 
-/// How many lines the last full pages held, plain and plus: how many there is room for depends on
-/// their names.
+/// How many lines the last full pages held, plain and plus. The number that fits depends on the
+/// names.
 #[derive(Debug)]
 pub(crate) struct PageLines([AtomicUsize; 2]);
 
@@ -67,8 +68,8 @@ impl PageLines {
     }
 }
 
-/// Directories that are open, and where the listing by each handle ends: what is renamed while it
-/// is listed would come again and again.
+/// Open directories, and where the listing by each handle ends. Without that end, an entry that is
+/// renamed while it is listed would come again and again.
 #[derive(Default)]
 pub(crate) struct Listings {
     opened: AtomicU64,
@@ -76,7 +77,7 @@ pub(crate) struct Listings {
 }
 
 impl Listings {
-    /// A handle for one more.
+    /// A handle for one more open directory.
     pub(crate) fn open(&self) -> u64 {
         self.opened.fetch_add(1, Relaxed)
     }
@@ -85,7 +86,7 @@ impl Listings {
         self.upto.lock().remove(&handle);
     }
 
-    /// Where the listing ends that goes on; nothing of one that begins: at offset 0, as after
+    /// The end of a listing that goes on. Nothing for one that begins: at offset 0, as after
     /// rewinddir.
     fn upto(&self, handle: u64, after: u64) -> Option<Upto> {
         if after == 0 { None } else { self.upto.lock().get(&handle).copied() }
@@ -97,12 +98,12 @@ impl Listings {
 }
 
 impl Front {
-    /// What follows cookie `after` in `dir`, as much as fits, up to where the listing by `handle`
-    /// ends. Every page asks anew, so entries are current when returned.
+    /// Lists the entries behind cookie `after` in `dir`, as many as fit, up to where the listing by
+    /// `handle` ends. Every page asks anew, so entries are current when returned.
     ///
     /// Handles of directories hold nothing else, and the kernel caches no listings
-    /// (`FOPEN_CACHE_DIR`): it would go on returning entries from its copy to whoever is reading
-    /// already, after they are gone.
+    /// (`FOPEN_CACHE_DIR`). It would go on returning entries from its copy to a program that is
+    /// already reading, after they are gone.
     pub(crate) fn list<P: Page>(
         self: &Arc<Self>,
         asker: Asker,
@@ -150,7 +151,7 @@ impl Front {
                                 | Response::Uncached(Reply::Node(entry, _)),
                             ) => entry.ino,
                             Err(error @ Error::Interrupted) => return to.give_up(error.into()),
-                            // Removed meanwhile: its own number is as good as any.
+                            // It was removed meanwhile: its own number is as good as any.
                             _ => own.stat.attributes.ino,
                         };
                         if to.add_dots(after, own, parent) {
@@ -161,7 +162,7 @@ impl Front {
                     });
                 }
                 Ok(other) => to.give_up(unexpected(&other)),
-                // The directory was removed, by another machine perhaps: it has no entries.
+                // The directory was removed, perhaps by another machine, and has no entries.
                 Err(Error::Stale) => to.page.finish(Ok(())),
                 Err(error) => to.give_up(error.into()),
             },
@@ -188,8 +189,8 @@ impl Front {
         });
     }
 
-    /// Writes `entries` from the one at `at` on, while there is room, then asks for more unless
-    /// they were the last.
+    /// Writes `entries` from index `at` on while there is room. Then it asks for more, unless these
+    /// were the last.
     fn fill<P: Page>(self: &Arc<Self>, mut to: Filling<P>, entries: Vec<Listed>, at: usize, end: bool) {
         let none = entries.is_empty();
         for (at, listed) in entries.iter().enumerate().skip(at) {
@@ -239,8 +240,8 @@ impl Front {
         Ok(false)
     }
 
-    /// The stat of the entry at `at`, which came without: a line that leaves it out costs a request
-    /// more.
+    /// Fetches the stat of the entry at `at`, which came without. A line without one costs a
+    /// further request.
     fn fetch<P: Page>(self: &Arc<Self>, mut to: Filling<P>, mut entries: Vec<Listed>, at: usize, end: bool) {
         let Some(Entry { file, position, .. }) = entries.get(at).map(|listed| listed.entry.clone()) else {
             return to.give_up(Errno::IO);
@@ -255,7 +256,7 @@ impl Front {
                     }
                     front.fill(to, entries, at, end);
                 }
-                // Gone since it was listed.
+                // The file was removed after it was listed.
                 Err(Error::Stale) => {
                     to.after = position;
                     front.fill(to, entries, at + 1, end);
@@ -273,28 +274,29 @@ struct Filling<P> {
     dir: u64,
     file: FileId,
     handle: u64,
-    /// See [`Listings`].
+    /// Where the listing ends: see [`Listings`].
     upto: Option<Upto>,
-    /// See [`Front::give`].
+    /// The argument `since` of [`Front::give`].
     since: u64,
     page: P,
     /// Whether the kernel may keep entries.
     given: bool,
-    /// Lines that it has.
+    /// The number of lines in the page.
     lines: usize,
-    /// Position of the last entry in it, and where to go on after that.
+    /// Position of the last entry in the page, and the cookie at which the listing goes on after
+    /// it.
     after: u64,
     cookie: u64,
     /// How many entries the next call asks for.
     ask_for: usize,
-    /// Calls that did not fill it.
+    /// Calls that did not fill the page.
     calls: u32,
     /// Stats fetched one by one.
     fetched: usize,
 }
 
 impl<P: Page> Filling<P> {
-    /// The two first lines, as far as they come after `after`; whether there was room.
+    /// Adds the first two lines, as far as they come after `after`. Whether there was room.
     fn add_dots(&mut self, after: u64, own: Shown, parent: u64) -> bool {
         let dots: [(&[u8], u64, u64); 2] = [(b".", own.stat.attributes.ino, DOT), (b"..", parent, DOT_DOT)];
         dots.into_iter().filter(|(.., cookie)| *cookie > after).all(|(name, ino, cookie)| {
@@ -303,9 +305,10 @@ impl<P: Page> Filling<P> {
         })
     }
 
-    /// What is there goes out; the error comes again with the next page. A listing that is to give
-    /// way, and has nothing yet, has one line to go on after that is of no file: C libraries leave
-    /// out what has no number, and programs what has this name.
+    /// Ends the page at an error. The lines so far are answered, and the error comes again with the
+    /// next page. An empty page of a listing that gives way gets one line of no file, so that the
+    /// listing can go on after it. C libraries skip lines without a number, and programs skip lines
+    /// of this name.
     fn give_up(mut self, errno: Errno) {
         let gives_way = errno == Errno(libc::EINTR);
         if gives_way && self.lines == 0 {

@@ -1,11 +1,11 @@
-//! Locks: fcntl's, which a process loses whenever it closes the file, and flock's and those of open
-//! files (F_OFD_SETLK), which go with the last of its descriptors.
+//! Locks. A process loses its fcntl locks whenever it closes the file. flock's locks and those of
+//! open files (F_OFD_SETLK) go with the last descriptor.
 //!
-//! The kernel says of each lock by which handle it was made, and by whom: a number for the process'
-//! table of descriptors, or for the open file. It tells us of every close (flush) with the former,
-//! and of the last one (release) with the latter if flock was called on it; of the locks that open
-//! files own it says nothing at the end. So what is remembered is which owners have locked by which
-//! handle: what is left of those when the handle goes are they.
+//! The kernel names the handle by which a lock was made, and its owner: a number for the process'
+//! table of descriptors, or for the open file. It reports every close (flush) with the former, and
+//! the last close (release) with the latter if flock was called on the file. For the locks of open
+//! files it reports nothing at the end. So the front door remembers which owners have locked by
+//! which handle. The owners that are left when the handle goes are those of open files.
 
 use client::{Call, Reply};
 use file_service::Response;
@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use super::{Front, Handle, Outcome, done, unexpected};
 use crate::groups::Asker;
 
-/// Who has locked something, by node. Where nobody has, a close costs one look at a number.
+/// The owners that have locked something, by node. Where there are none, a close costs one look at
+/// a number.
 #[derive(Default)]
 pub(crate) struct Lockers {
     nodes: AtomicUsize,
@@ -43,7 +44,7 @@ impl Lockers {
         self.nodes.store(by_node.len(), SeqCst);
     }
 
-    /// Forgets those that `leave` is true of; they are given back.
+    /// Forgets the lockers for which `leave` is true, and returns them.
     fn forget(&self, node: u64, leave: impl Fn(&Locker) -> bool) -> Vec<Locker> {
         if self.nodes.load(SeqCst) == 0 {
             return Vec::new();
@@ -60,16 +61,16 @@ impl Lockers {
     }
 }
 
-/// A lock as the kernel asks for it.
+/// A lock request of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockRequest {
     pub(crate) handle: Handle,
     pub(crate) owner: u64,
-    /// The process, for `F_GETLK` to name.
+    /// The process, which `F_GETLK` reports.
     pub(crate) pid: u32,
     pub(crate) space: LockSpace,
     pub(crate) range: LockRange,
-    /// Nothing unlocks.
+    /// Nothing means to unlock.
     pub(crate) kind: Option<LockKind>,
     pub(crate) wait: bool,
 }
@@ -95,7 +96,7 @@ impl Front {
         self.call(node, asker, Call::Lock { file, change, wait }, move |_, told| reply(done(told)));
     }
 
-    /// `fcntl(F_GETLK)`: what is in the way.
+    /// Answers `fcntl(F_GETLK)`: the lock that is in the way.
     pub(crate) fn get_lock(
         self: &Arc<Self>,
         asker: Asker,
@@ -119,8 +120,8 @@ impl Front {
         });
     }
 
-    /// A descriptor was closed: its process loses all fcntl locks on the file. Trap: FOPEN_NOFLUSH
-    /// loses this.
+    /// A descriptor was closed: its process loses all fcntl locks on the file. Trap: with
+    /// FOPEN_NOFLUSH this would not come.
     pub(crate) fn flush(
         self: &Arc<Self>,
         asker: Asker,
@@ -133,8 +134,7 @@ impl Front {
         self.unlock_all(asker, node, lost, move |_| reply(Ok(())));
     }
 
-    /// The last descriptor was closed: whatever was locked by this handle and still is goes with
-    /// it.
+    /// The last descriptor was closed: all locks made by this handle that are left go with it.
     pub(super) fn unlock_handle(
         self: &Arc<Self>,
         asker: Asker,
@@ -146,7 +146,7 @@ impl Front {
         self.unlock_all(asker, node, lost, then);
     }
 
-    /// Unlocks all that these have locked, one after the other.
+    /// Unlocks all locks of these owners, one after the other.
     fn unlock_all(
         self: &Arc<Self>,
         asker: Asker,
@@ -158,7 +158,7 @@ impl Front {
             return then(self);
         };
         let change = LockChange { owner, pid: asker.pid, space, range: LockRange::WHOLE, kind: None };
-        // Whatever comes of it: a file that is gone has no locks, and those of a machine that was
+        // Any answer will do: a file that is gone has no locks, and the locks of a machine that was
         // cut off went with its session.
         let call = Call::Lock { file, change, wait: false };
         let then = Box::new(then) as Box<dyn FnOnce(&Arc<Front>) + Send>;

@@ -1,10 +1,10 @@
-//! What the kernel may hold dirty: pages that a program has mapped to write to, and changed.
+//! Pages that the kernel may hold dirty: a program has mapped them to write to, and changed them.
 //!
-//! Trap: the kernel says nothing of them before it writes them back: at msync, fsync and close, or
-//! when memory is short. What is decided on content before that (holes, blocks, times) is decided
-//! without them. So it is made to write them back first, by a notification that drops the file's
-//! pages. Only of files that are open here to read and to write, which a shared mapping takes, and
-//! only if pages may have come since the last time.
+//! Trap: the kernel does not mention them before it writes them back: at msync, fsync and close, or
+//! when memory is short. Decisions on content before that (holes, blocks, times) are made without
+//! them. So a notification that drops the file's pages first makes the kernel write them back. It
+//! is sent only for files that are open here to read and to write, as a shared mapping needs. It is
+//! sent only if pages may have come since the last time.
 
 use namespace::Stat;
 use parking_lot::Mutex;
@@ -16,20 +16,20 @@ use lease::{Mode, Open};
 
 use super::Front;
 
-/// What is done once the kernel has written back.
+/// Called once the kernel has written back.
 pub(crate) type Written = Box<dyn FnOnce() + Send>;
 
-/// What of a file the kernel is to ask for anew.
+/// The part of a file that the kernel is to ask for anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drop {
     Attributes,
-    /// What is dirty of these pages it writes back first: from an offset on, so many bytes, 0 for
-    /// all.
+    /// Pages from an offset on, and so many bytes, 0 for all. The kernel writes dirty ones back
+    /// first.
     Pages(u64, u64),
 }
 
-/// Who makes the kernel do so. Not on the thread that calls, which may serve what the kernel writes
-/// back.
+/// Makes the kernel drop something, on another thread than the caller's. The caller's thread may
+/// have to serve the pages that the kernel writes back.
 pub(crate) trait Kernel: Send + Sync {
     fn drop_and_tell(&self, node: u64, what: Drop, then: Written);
 }
@@ -37,7 +37,7 @@ pub(crate) trait Kernel: Send + Sync {
 /// Files that programs here may have mapped to write to.
 #[derive(Default)]
 pub(crate) struct Mapped {
-    /// How many those are: where there is none, all else costs a look at a number.
+    /// The number of these files. Where there are none, everything else costs a look at a number.
     nodes: AtomicUsize,
     by_node: Mutex<FxHashMap<u64, Mappable>>,
     kernel: OnceLock<Weak<dyn Kernel>>,
@@ -46,19 +46,19 @@ pub(crate) struct Mapped {
 #[derive(Default)]
 struct Mappable {
     handles: u32,
-    /// The kernel may have pages of it.
+    /// The kernel may have pages of the file.
     pages: bool,
-    /// The size that the kernel was told last.
+    /// The size that the kernel was last given.
     size: Option<u64>,
 }
 
 impl Mapped {
-    /// By whom the kernel is told.
+    /// Sets the sender of notifications.
     pub(crate) fn tell_by(&self, kernel: Weak<dyn Kernel>) {
         let _ = self.kernel.set(kernel);
     }
 
-    /// A handle was opened; whether a program may map the file to write to it by that.
+    /// Notes that a handle was opened. Whether a program may map the file by it to write to it.
     pub(super) fn opened(&self, node: u64, open: Open) -> bool {
         if !maps(open) {
             return false;
@@ -84,7 +84,7 @@ impl Mapped {
         self.nodes.store(by_node.len(), SeqCst);
     }
 
-    /// The kernel comes to have pages of `node`.
+    /// Notes that the kernel comes to have pages of `node`.
     pub(super) fn paged(&self, node: u64) {
         if self.nodes.load(SeqCst) > 0
             && let Some(mappable) = self.by_node.lock().get_mut(&node)
@@ -93,8 +93,8 @@ impl Mapped {
         }
     }
 
-    /// The kernel is told `stat`. Whether that may change without a word, by what a program writes
-    /// into a hole of the file.
+    /// Notes that the kernel is given `stat`. Whether that may change unnoticed, by a program that
+    /// writes into a hole of the file.
     pub(super) fn told(&self, node: u64, stat: &Stat) -> bool {
         if self.nodes.load(SeqCst) == 0 {
             return false;
@@ -105,18 +105,18 @@ impl Mapped {
         is_sparse(stat)
     }
 
-    /// Whether the kernel is to write back what it may hold dirty of `node` before it is told
-    /// `stat`. Trap: a notification that comes before our answer has the kernel show that, but not
-    /// take it for its own. So only if the size is none that is news, or programs would go by the
-    /// old one (lseek, a read, a page of a mapping).
+    /// Whether the kernel is to write back dirty pages of `node` before it is given `stat`. Trap:
+    /// if a notification comes before our answer, the kernel shows the answer but does not adopt
+    /// it. So this holds only if the kernel knows the size already. Otherwise programs would go by
+    /// the old size (lseek, a read, a page of a mapping).
     pub(super) fn hides(&self, node: u64, stat: &Stat) -> bool {
         self.nodes.load(SeqCst) > 0
             && is_sparse(stat)
             && self.by_node.lock().get(&node).is_some_and(|it| it.pages && it.size == Some(stat.size))
     }
 
-    /// Whether the kernel may hold something dirty. From here on it does not, until it has pages
-    /// again.
+    /// Whether the kernel may hold dirty pages. The caller has them written back, so none are held
+    /// until the kernel has pages again.
     fn take(&self, node: u64) -> bool {
         self.nodes.load(SeqCst) > 0
             && self.by_node.lock().get_mut(&node).is_some_and(|it| std::mem::take(&mut it.pages))
@@ -124,7 +124,7 @@ impl Mapped {
 }
 
 impl Front {
-    /// Goes on once the kernel has written back what it may hold dirty of `node`.
+    /// Calls `then` once the kernel has written back the dirty pages of `node`.
     pub(super) fn after_writing_back(
         self: &Arc<Self>,
         node: u64,
@@ -133,7 +133,7 @@ impl Front {
         if self.mapped.take(node) { self.after_dropping(node, Drop::Pages(0, 0), then) } else { then(self) }
     }
 
-    /// Goes on once the kernel has dropped this.
+    /// Calls `then` once the kernel has dropped `what`.
     pub(super) fn after_dropping(
         self: &Arc<Self>,
         node: u64,
@@ -146,13 +146,12 @@ impl Front {
     }
 }
 
-/// Whether a shared mapping can be written to by such a handle.
+/// Whether a program can write to a shared mapping by such a handle.
 fn maps(open: Open) -> bool {
     open.has_mode(Mode::AccessRead) && open.has_mode(Mode::AccessWrite)
 }
 
-/// Whether there is a hole that could be written to: without one neither blocks nor holes change by
-/// a mapping.
+/// Whether the file has a hole. Without one, writes to a mapping change neither blocks nor holes.
 pub(crate) fn is_sparse(stat: &Stat) -> bool {
     stat.occupied < stat.size
 }
@@ -178,7 +177,7 @@ mod tests {
         let (mapped, both, read) = (Mapped::default(), Open::posix(true, true), Open::posix(true, false));
         assert!(!mapped.opened(5, read) && !mapped.take(5));
         assert!(mapped.opened(5, both) && mapped.opened(5, both) && !mapped.take(6));
-        // Pages that it has from before count.
+        // Pages that the kernel has from before count.
         assert!(mapped.take(5) && !mapped.take(5));
         mapped.paged(5);
         assert!(mapped.take(5));

@@ -1,9 +1,8 @@
-//! What requests of the kernel mean in calls of the file API. Nothing here knows how requests
-//! arrive.
+//! Turns requests of the kernel into calls of the file API. Nothing here knows how requests arrive.
 //!
-//! Each request takes a closure that is given the result; it may run on another thread, later. So
-//! no thread of the transport ever waits: a request that has to (for a lease that is recalled
-//! elsewhere) is answered when it can be, and the door bounds how long that takes.
+//! Each request takes a closure that is given the result. The closure may run later, on another
+//! thread. So no thread of the transport ever waits. A request that has to wait for a recalled
+//! lease is answered when it can be, and the client bounds how long that takes.
 
 mod appends;
 mod attributes;
@@ -59,25 +58,25 @@ pub(crate) struct Front {
     page_lines: listing::PageLines,
 }
 
-/// Attributes, and how long the kernel may believe them, and that they are of what it asked for by
-/// name.
+/// Attributes for the kernel, how long they are valid, and how long the asked name is this file's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) stat: Stat,
-    /// What the kernel calls the file.
+    /// The kernel's number for the file.
     pub(crate) node: u64,
     pub(crate) ttl: Duration,
     pub(crate) entry_ttl: Duration,
 }
 
 impl Shown {
-    /// The attributes were so, and nobody says that they still are.
+    /// The same with a time-out of 0: the attributes were so, and no lease says that they still
+    /// are.
     fn passing(self) -> Shown {
         Shown { ttl: Duration::ZERO, ..self }
     }
 }
 
-/// What a request comes to.
+/// The result of a request.
 pub(crate) type Outcome<T> = Result<T, Errno>;
 
 impl Front {
@@ -104,17 +103,17 @@ impl Front {
         &*self.door
     }
 
-    /// Calls for what permissions have no say in, or had it when the file was opened.
+    /// Makes a call that needs no permission, or for which it was checked when the file was opened.
     fn call(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
         self.call_as(Locks::of(&call), node, asker, &asker.cred(), call, then);
     }
 
-    /// The same on behalf of a listing of `dir`, which the kernel keeps locked meanwhile.
+    /// Makes a call for a listing of `dir`, which the kernel keeps locked meanwhile.
     fn call_listing(self: &Arc<Self>, dir: &FileId, node: u64, asker: Asker, call: Call, then: impl Then) {
         self.call_as(Locks::reading(dir), node, asker, &asker.cred(), call, then);
     }
 
-    /// Calls for `asker`, of whom not all is known that the kernel goes by: see [`permission`].
+    /// Makes a call for `asker`, whose rights are not all known: see [`permission`].
     fn ask(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
         if asker.uid == 0 {
             return self.call(node, asker, call, then);
@@ -141,8 +140,8 @@ impl Front {
         then: impl Then,
     ) {
         let interruptible = matches!(call, Call::Lock { .. });
-        // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops
-        // waiting for.
+        // A close goes on whatever becomes of its thread. A call without a waiter is never
+        // cancelled.
         let waiter = Waiter::of(asker).filter(|_| !matches!(call, Call::Close { .. }));
         let waiter = waiter.map(|waiter| (waiter, Arc::<AtomicBool>::default()));
         let resizes = changes_size(&call);
@@ -167,7 +166,7 @@ impl Front {
         }
     }
 
-    /// Calls that wait and keep `dir` locked in the kernel give way, as far as they can: see
+    /// Has waiting calls that keep `dir` locked in the kernel give way, as far as they can: see
     /// [`crate::way`].
     pub(crate) fn give_way(&self, dir: &FileId) {
         for (ticket, tid, changes) in self.waits.locking(dir) {
@@ -186,8 +185,8 @@ impl Front {
     }
 }
 
-/// Whether the kernel takes another size from the answer. A page that is not full tells it where a
-/// file ends.
+/// Whether the kernel may adopt another size with the answer. A page that is not full tells it
+/// where a file ends.
 fn changes_size(call: &Call) -> bool {
     match call {
         Call::Write { .. } | Call::Allocate { .. } | Call::SetAttributes { .. } => true,
@@ -196,11 +195,11 @@ fn changes_size(call: &Call) -> bool {
     }
 }
 
-/// What is done with an answer.
+/// Handles the answer to a call.
 trait Then: FnOnce(&Arc<Front>, Result<Response, Error>) + Send + 'static {}
 impl<F: FnOnce(&Arc<Front>, Result<Response, Error>) + Send + 'static> Then for F {}
 
-/// Nothing but success was asked for.
+/// The outcome of a call that answers only success.
 fn done(told: Result<Response, Error>) -> Outcome<()> {
     match told? {
         Response::Reply(Reply::Nothing | Reply::Lingers(_)) => Ok(()),
@@ -208,7 +207,8 @@ fn done(told: Result<Response, Error>) -> Outcome<()> {
     }
 }
 
-/// A bug of the machine: logged, and an IO error for the user.
+/// The error for an answer of the wrong kind. It is a bug of the machine: logged, and an IO error
+/// for the user.
 fn unexpected(told: &Response) -> Errno {
     tracing::error!(?told, "an answer that is none to this call");
     Errno::IO

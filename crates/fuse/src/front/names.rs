@@ -1,4 +1,4 @@
-//! Names: looking them up, making, moving and removing them.
+//! Names: looks them up, makes, moves and removes them.
 
 use client::{Call, Reply};
 use file_service::Response;
@@ -15,16 +15,16 @@ use crate::groups::Asker;
 use crate::syscall;
 use crate::watches::Noted;
 
-/// What a lookup comes to.
+/// The result of a lookup.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A file.
     File(Shown),
-    /// Known to be nothing, for so long.
+    /// There is no such name, and the kernel may cache that for so long.
     Missing(Duration),
 }
 
-/// What a request wants made.
+/// A file that a request makes.
 #[derive(Clone, Debug)]
 pub(crate) struct NewNode {
     pub(crate) kind: FileKind,
@@ -35,7 +35,7 @@ pub(crate) struct NewNode {
 }
 
 impl NewNode {
-    /// Of `kind`, with the permission bits that are left of a kernel's `mode`.
+    /// A new file of `kind`, with the permission bits of the kernel's `mode`.
     pub(crate) fn new(kind: FileKind, mode: u32, umask: u32) -> NewNode {
         NewNode {
             kind,
@@ -74,8 +74,8 @@ impl Front {
                         Ok(Found::Missing(front.door.valid_for()))
                     }
                 }
-                // Whatever was called `label` in a directory that is gone, by another machine
-                // perhaps, is gone. Of what is only replaced the kernel asks once more.
+                // If the directory is gone, perhaps removed by another machine, its name `label` is
+                // gone as well. If only a file was replaced, ESTALE has the kernel ask once more.
                 Err(Error::Stale) => {
                     return front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
                         let gone = matches!(told, Err(Error::Stale));
@@ -88,8 +88,9 @@ impl Front {
         });
     }
 
-    /// Who has a file handle (`open_by_handle_at`, nfsd) has a node's number, which the kernel may
-    /// have forgotten; and on its way to the root each parent's.
+    /// Looks up `.` or `..` of a node. A user of a file handle (`open_by_handle_at`, nfsd) has a
+    /// node's number, which the kernel may have forgotten. On its way to the root it asks for each
+    /// parent.
     fn lookup_node(
         self: &Arc<Self>,
         asker: Asker,
@@ -125,7 +126,7 @@ impl Front {
         });
     }
 
-    /// mknod, mkdir, symlink.
+    /// Makes a file or directory: mknod, mkdir, symlink.
     pub(crate) fn make(
         self: &Arc<Self>,
         asker: Asker,
@@ -144,16 +145,16 @@ impl Front {
         self.ask(dir, asker, call, move |front, told| {
             noted.into_iter().for_each(|noted| noted.bound(&told));
             reply(match told {
-                // The directory is gone: of that Linux says ENOENT, and ESTALE only of what it may
-                // look up anew.
+                // The directory is gone. Linux reports ENOENT for that. It takes ESTALE only where
+                // it may look a name up anew.
                 Err(Error::Stale) => Err(Error::NotFound.into()),
                 told => front.node_of(told, (asker, dir, &label), since),
             });
         });
     }
 
-    /// creat: makes a file and opens it. Without `O_EXCL` in `flags`, opens what is there if
-    /// somebody else was faster.
+    /// creat: makes a file and opens it. If another program was faster, it opens the existing file,
+    /// unless `flags` has `O_EXCL`.
     pub(crate) fn create(
         self: &Arc<Self>,
         asker: Asker,
@@ -175,12 +176,12 @@ impl Front {
         self.ask(dir, asker, call, move |front, told| {
             noted.into_iter().for_each(|noted| noted.bound(&told));
             match told {
-                // Another machine made it after the kernel's lookup.
+                // Another machine made the file after the kernel's lookup.
                 Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
                     front.open_existing(asker, dir, name.as_bytes(), flags, reply)
                 }
-                // What was made may be gone before it was opened (then the kernel tries again), or
-                // the directory was.
+                // Either the new file was gone before it was opened, and the kernel tries again, or
+                // the directory is gone.
                 Err(Error::Stale) => front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
                     let gone = matches!(told, Err(Error::Stale));
                     reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
@@ -209,7 +210,7 @@ impl Front {
                 let again = Arc::clone(&front);
                 front.open(asker, node, flags, move |opened| {
                     if opened.is_err() {
-                        // The kernel is not told of the node after all.
+                        // The kernel is not given the node after all.
                         again.forget([(node, 1)]);
                     }
                     reply(opened.map(|opened| (shown, opened)));
@@ -261,7 +262,7 @@ impl Front {
                     front.lingers(&told);
                     let outcome = done(told);
                     if outcome.is_ok() {
-                        // The kernel does so by itself.
+                        // The kernel drops its entry by itself.
                         front.nodes.drop_entry(dir, &label);
                     }
                     reply(outcome);
@@ -307,8 +308,9 @@ impl Front {
         });
     }
 
-    /// A file has lost its last name: the kernel holds on to it until it says otherwise. What it
-    /// does not have, since another machine has given the name to another file, it cannot forget.
+    /// Notes that a file has lost its last name, and lingers until the kernel forgets it. The
+    /// kernel cannot forget a file that it does not have, because another machine has given the
+    /// name to another file. Such a file counts as forgotten at once.
     fn lingers(&self, told: &Result<Response, Error>) {
         if let Ok(Response::Reply(Reply::Lingers(file))) = told
             && !self.nodes.linger(file)
@@ -335,7 +337,7 @@ impl Front {
         }
     }
 
-    /// The kernel forgets nodes, each so many times.
+    /// The kernel forgets nodes, each a number of times.
     pub(crate) fn forget(&self, nodes: impl IntoIterator<Item = (u64, u64)>) {
         let lingered: Vec<ident::FileId> =
             nodes.into_iter().filter_map(|(node, lookups)| self.forget_one(node, lookups)).collect();
@@ -351,13 +353,13 @@ impl Front {
         lingered
     }
 
-    /// Too long a name is refused here, before anything is asked; the kernel itself resolves `.`
-    /// and `..`.
+    /// The file of `dir`, and the label for `name`. A name that is too long is refused here, before
+    /// any call. The kernel itself resolves `.` and `..`.
     fn place(&self, dir: u64, name: &[u8]) -> Outcome<(ident::FileId, Label)> {
         Ok((self.nodes.file(dir)?, Label::new(name)?))
     }
 
-    /// The kernel is about to be given what `told` names, as `label` in `dir`. `since`: see
+    /// Gives the kernel the file in answer `told` as `label` in `dir`. `since`: see
     /// [`Front::give`].
     fn node_of(
         &self,
@@ -376,7 +378,7 @@ impl Front {
             self.nodes.give_entry(dir, label);
         }
         let shown = self.give((asker, dir, label), &entry, stat, true, since)?;
-        // A node of its own it gets always.
+        // With `anew` a file is always given a node.
         let mut shown = shown.ok_or(Errno::STALE)?;
         if contended {
             shown = Shown { entry_ttl: Duration::ZERO, ..shown };
@@ -384,11 +386,11 @@ impl Front {
         Ok(if contended || passing { shown.passing() } else { shown })
     }
 
-    /// The kernel is about to be given a file as `label` in `dir`, of which was asked when there
-    /// had been so many [`Nodes::missed`](crate::nodes::Nodes::missed). Trap: what is taken back
-    /// between that it is decided and that it is given is taken back of nobody. So if anything was,
-    /// the file is given for no time. Of a directory that the kernel has elsewhere and cannot move
-    /// it is given nothing unless that may get another node (`anew`).
+    /// Gives the kernel a file as `label` in `dir`. `since` is
+    /// [`Nodes::missed`](crate::nodes::Nodes::missed) from before the file was asked for. Trap: an
+    /// invalidation that comes between the decision and this finds no node. So if there was any,
+    /// the file is given with a time-out of 0. A directory that the kernel has elsewhere and cannot
+    /// move is given only if it may get another node (`anew`).
     pub(super) fn give(
         &self,
         (asker, dir, label): (Asker, u64, &Label),
@@ -407,8 +409,8 @@ impl Front {
         Ok(Some(if keeps { shown } else { shown.passing() }))
     }
 
-    /// Whether the kernel can move an entry from `from` to `to` when it is answered: if nobody
-    /// renames, nobody changes anything in `from`, and who asks does neither.
+    /// Whether the kernel can move an entry from `from` to `to` when it is answered. It can if no
+    /// thread renames, the asker included, and no request is under way in `from`.
     fn can_splice(&self, asker: Asker, from: u64, to: u64) -> bool {
         let is_idle = |whose| self.flight.idle(Whose::Node(whose));
         is_idle(RENAMES) && (from == to || is_idle(from)) && !syscall::may_rename(asker.pid)

@@ -1,15 +1,16 @@
-//! What users may by all that the kernel knows of them.
+//! Decides what users may do, by all that the kernel knows of them.
 //!
 //! The kernel checks each request before it sends it (`default_permissions`): by user, groups,
-//! capabilities and namespaces, on attributes that it was given. The door decides again, on what is
-//! so by then, and a request says only which user asks and which is their primary group. So whoever
-//! is refused is looked at in /proc and asks again with all groups and capabilities, and so does at
-//! once who may lose a set-gid bit without being told.
+//! capabilities and namespaces, on attributes that it was given. The client decides again, on the
+//! current state. A request names only the user and their primary group. So after a refusal the
+//! front door looks at the asker in /proc, and asks again with all groups and capabilities. It does
+//! so at once for a request that could lose a set-gid bit in silence.
 //!
-//! Trap: /proc does not show everybody, nor everything ([`Known::complete`](crate::groups::Known)).
-//! Then what the kernel has let pass counts, if it went by what is so. Most checks ask us for
-//! attributes that it is not sure of; those of changes of attributes do not, so there what it was
-//! told last is compared. If that is not so any more it is told ESTALE: it looks the path up once
+//! Trap: /proc does not show every asker, nor everything
+//! ([`Known::complete`](crate::groups::Known)). Then the kernel's own check counts, if it was on
+//! the current state. For most checks the kernel asks us for attributes that it is not sure of. For
+//! changes of attributes it does not. So there the attributes that it was last given are compared
+//! with the current ones. If they differ, the kernel is answered ESTALE: it looks the path up once
 //! more, and checks anew.
 
 use client::{Call, Reply};
@@ -23,7 +24,8 @@ use crate::way::Locks;
 
 const SET_GID: u16 = 0o2000;
 
-/// Whether groups and capabilities decide more than success: then they are to be known before.
+/// Whether groups and capabilities decide on more than success. Then they must be known before the
+/// call.
 pub(super) fn is_decided_in_silence(call: &Call, may_have_set_ids: bool) -> bool {
     match call {
         Call::SetAttributes { change: AttributeChange { mode: Some(mode), .. }, .. } => mode & SET_GID != 0,
@@ -34,11 +36,11 @@ pub(super) fn is_decided_in_silence(call: &Call, may_have_set_ids: bool) -> bool
     }
 }
 
-/// Whether `error` may be another for who has more groups or capabilities.
+/// Whether an asker with more groups or capabilities may get another answer than `error`.
 pub(super) fn may_be_for_want_of(error: Error, call: &Call) -> bool {
     match (error, call) {
         (Error::AccessDenied | Error::NotPermitted, _) => true,
-        // Who may not see such attributes is told that there is none.
+        // An asker that may not see such attributes is answered that there is none.
         (Error::NoAttribute, Call::GetXattr { name, .. }) => is_trusted(name.as_bytes()),
         _ => false,
     }
@@ -49,12 +51,12 @@ fn is_trusted(name: &[u8]) -> bool {
     name.starts_with(b"trusted.")
 }
 
-/// As whom somebody counts of whom the kernel knows more than can be seen, when it has let this
-/// call pass.
+/// The rights that count for an asker when the kernel has let this call pass, and knows more of the
+/// asker than can be seen.
 fn vouched_for(asker: Asker, known: &Known, call: &Call) -> Cred {
     let mut capabilities = Capabilities::EVERY;
     let keeps_set_gid = match call {
-        // It has taken the bit out of a mode that may not have it.
+        // The kernel has taken the bit out of a mode that may not have it.
         Call::SetAttributes { change, .. } => change.mode.is_some(),
         Call::Create { .. } => true,
         _ => asker.keeps_set_ids,
@@ -65,7 +67,7 @@ fn vouched_for(asker: Asker, known: &Known, call: &Call) -> Cred {
     Cred { capabilities, ..known.cred.clone() }
 }
 
-/// Whether the kernel checks this by the attributes that it has, be they still so or not.
+/// Whether the kernel checks this call by its cached attributes, even if they are out of date.
 fn is_checked_by_old_attributes(call: &Call) -> bool {
     match call {
         Call::SetAttributes { .. } => true,
@@ -79,7 +81,7 @@ fn is_acl(name: &lease::Label) -> bool {
 }
 
 impl Front {
-    /// Calls with all that can be known of who asks.
+    /// Makes a call with all that can be known of the asker.
     pub(super) fn ask_with_all(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
         let known = asker.known();
         if known.complete {
@@ -108,7 +110,7 @@ impl Front {
             let Known { cred, complete } = asker.known();
             if complete { cred.capabilities.has(Capability::SysAdmin) } else { asker.uid == 0 }
         };
-        // Nearly no file has any, and nobody is looked at.
+        // Few files have any, and then /proc is not read.
         let any = names.iter().any(|name| is_trusted(name.as_bytes()));
         let hidden = any && !may_see_trusted();
         names.iter().map(lease::Label::as_bytes).filter(move |name| !(hidden && is_trusted(name)))

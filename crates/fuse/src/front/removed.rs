@@ -1,6 +1,7 @@
-//! Directories that are gone while somebody here is still in them. On the machine's disk they would
-//! go on until they are left; in the tree that all machines share they are no more. So what is done
-//! to one stays here, where alone it can be seen, until the kernel forgets it.
+//! Directories that are gone while a program here is still in them. On a local disk such a
+//! directory would go on until the program leaves it. In the tree that all machines share it is
+//! gone. So changes to it stay at this front door, where alone they can be seen, until the kernel
+//! forgets it.
 
 use lease::Label;
 use namespace::{AttributeChange, Error, SetTime, Stat, Timestamp, XattrMode};
@@ -13,22 +14,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::{Front, Outcome, Shown};
 use crate::errno::Errno;
 
-/// Those to which something was done.
+/// Removed directories that were changed.
 #[derive(Default)]
 pub(crate) struct Removed {
-    /// How many there are.
+    /// The number of these directories.
     nodes: AtomicUsize,
     by_node: Mutex<FxHashMap<u64, Left>>,
 }
 
-/// What is left of one.
+/// The state of one such directory.
 struct Left {
     stat: Stat,
     xattrs: BTreeMap<Label, Vec<u8>>,
 }
 
 impl Removed {
-    /// `is_gone`: the kernel has forgotten all of it.
+    /// Forgets `node` if it `is_gone`: the kernel has forgotten all of it.
     pub(super) fn forget(&self, node: u64, is_gone: impl FnOnce() -> bool) {
         if self.nodes.load(SeqCst) > 0 && is_gone() {
             let mut by_node = self.by_node.lock();
@@ -37,7 +38,8 @@ impl Removed {
         }
     }
 
-    /// Does something to `node`, of which `stat` is shown if nothing was done to it before.
+    /// Calls `does` on the state of `node`, which begins as `stat` if nothing was done to it
+    /// before.
     fn with<T>(&self, node: u64, stat: Stat, does: impl FnOnce(&mut Left) -> T) -> T {
         let mut by_node = self.by_node.lock();
         let done = does(by_node.entry(node).or_insert_with(|| Left { stat, xattrs: BTreeMap::new() }));
@@ -47,7 +49,7 @@ impl Removed {
 }
 
 impl Left {
-    /// The kernel has checked that who asks may (`default_permissions`).
+    /// Sets attributes. The kernel has checked that the asker may (`default_permissions`).
     fn set(&mut self, change: &AttributeChange, now: Timestamp) {
         let at = |time: SetTime| match time {
             SetTime::Now => now,
@@ -74,7 +76,7 @@ impl Left {
 }
 
 impl Front {
-    /// What stat shows of a directory that is gone.
+    /// The stat of a directory that is gone.
     pub(super) fn removed_stat(&self, node: u64) -> Outcome<Shown> {
         let stat = self.nodes.removed_directory(node).ok_or(Errno::STALE)?;
         let shown = |left: &mut Left| left.stat;

@@ -9,18 +9,18 @@ use crate::groups::Asker;
 /// Bytes of `struct fuse_in_header`.
 pub(super) const HEADER_BYTES: usize = 40;
 
-/// What the kernel asks.
+/// A request of the kernel.
 #[derive(Debug)]
 pub struct Request {
-    /// For whom.
+    /// The user and thread that ask.
     pub asker: Asker,
-    /// The file that it is about; of names, the directory.
+    /// The file; for names, the directory.
     pub node: u64,
-    /// What.
+    /// The operation.
     pub call: Call,
 }
 
-/// A request's operation. What we do not look at is left out.
+/// A request's operation. Fields that we do not look at are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Call {
@@ -29,7 +29,7 @@ pub enum Call {
     },
     Forget(Vec<Forget>),
     GetAttr,
-    /// The same, and when it was born.
+    /// The same, and the time of creation.
     StatX,
     SetAttr(SetAttr),
     ReadLink,
@@ -73,7 +73,7 @@ pub enum Call {
         handle: u64,
         offset: u64,
         size: u32,
-        /// As the file was opened.
+        /// The flags with which the file was opened.
         flags: i32,
     },
     Write {
@@ -93,7 +93,7 @@ pub enum Call {
         name: Bytes,
         value: Bytes,
         flags: i32,
-        /// Of an access list: whether a set-gid bit stays.
+        /// For an access list: whether a set-gid bit stays.
         keeps_set_ids: bool,
     },
     GetXattr {
@@ -143,16 +143,16 @@ pub enum Call {
         whence: i32,
     },
     IoCtl,
-    /// An earlier request's thread has got a signal.
+    /// An earlier request's thread has received a signal.
     Interrupt {
         request: u64,
     },
-    /// One that we know nothing of.
+    /// An operation that we do not know.
     Other(u32),
 }
 
-/// A node that the kernel has no use for any more, and how many of the times that it was given it
-/// that counts for.
+/// A node that the kernel drops, and the number of times that it was given the node which this
+/// counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Forget {
@@ -160,7 +160,7 @@ pub struct Forget {
     pub times: u64,
 }
 
-/// What `setattr` changes.
+/// The changes of `setattr`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct SetAttr {
@@ -168,14 +168,14 @@ pub struct SetAttr {
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub size: Option<u64>,
-    /// Nothing inside is now.
+    /// Without a time inside, it is set to now.
     pub atime: Option<Option<Timestamp>>,
     pub mtime: Option<Option<Timestamp>>,
     pub handle: Option<u64>,
     pub keeps_set_ids: bool,
 }
 
-/// A lock, of a file's bytes from `first` to `last`.
+/// A lock on a file's bytes from `first` to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Lock {
@@ -186,7 +186,7 @@ pub struct Lock {
     /// `F_RDLCK`, `F_WRLCK`, `F_UNLCK`.
     pub kind: i32,
     pub pid: u32,
-    /// flock's, not fcntl's.
+    /// The lock is flock's, not fcntl's.
     pub flock: bool,
 }
 
@@ -200,7 +200,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Nothing if it is cut short.
+    /// Reads a header. Nothing if it is cut short.
     pub(super) fn read(bytes: &[u8]) -> Option<Header> {
         let mut fields = Fields(bytes);
         let _length = fields.u32()?;
@@ -216,19 +216,19 @@ impl Header {
         !matches!(self.operation, FORGET | BATCH_FORGET | NOTIFY_REPLY | INTERRUPT)
     }
 
-    /// Where what was read of the device goes on, behind the header, with names and content.
+    /// Bytes of the operation's fixed part. Names and content follow behind it.
     pub(super) fn fixed_bytes(&self) -> usize {
         fixed_bytes(self.operation)
     }
 
-    /// `fixed` is what this operation has of a fixed size, and maybe more; `rest` what it has
-    /// beside. Nothing if anything is cut short.
+    /// Reads the operation. `fixed` has its part of fixed size, and maybe more; `rest` has names
+    /// and content. Nothing if anything is cut short.
     pub(super) fn call(&self, fixed: &[u8], rest: &[u8]) -> Option<Call> {
         let fields = Fields(fixed.get(..self.fixed_bytes())?);
         self.names(fields, rest).or_else(|| self.content(fields, rest))
     }
 
-    /// Of operations on names.
+    /// Reads operations on names.
     fn names(&self, mut fields: Fields<'_>, rest: &[u8]) -> Option<Call> {
         let mut names = Names(Bytes::copy_from_slice(if takes_names(self.operation) { rest } else { &[] }));
         Some(match self.operation {
@@ -266,7 +266,7 @@ impl Header {
         })
     }
 
-    /// Of all others.
+    /// Reads all other operations.
     fn content(&self, mut fields: Fields<'_>, rest: &[u8]) -> Option<Call> {
         Some(match self.operation {
             FORGET => Call::Forget(vec![Forget { node: self.node, times: fields.u64()? }]),
@@ -295,7 +295,7 @@ impl Header {
             }
             STATFS => Call::StatFs,
             RELEASE => Call::Release { handle: fields.u64()? },
-            // Of a file or of a directory, and of content alone or not: all is one flush.
+            // On a file or a directory, on content alone or not: all are one flush.
             FSYNC | FSYNCDIR => Call::Fsync,
             LISTXATTR => Call::ListXattr { size: fields.u32()? },
             FLUSH => {
@@ -321,14 +321,14 @@ impl Header {
             }
             IOCTL => Call::IoCtl,
             INTERRUPT => Call::Interrupt { request: fields.u64()? },
-            // Of these something is to be had that was cut short, or they would have been read.
+            // An operation with names comes here only if it was cut short.
             other if takes_names(other) => return None,
             other => Call::Other(other),
         })
     }
 }
 
-/// Numbers, one after the other, as this machine has them.
+/// Reads numbers one after the other, in this machine's byte order.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a [u8]);
 
@@ -356,7 +356,7 @@ impl Fields<'_> {
         let (atime, mtime, _ctime) = (self.u64()?, self.u64()?, self.u64()?);
         let (atime_nanos, mtime_nanos, _ctime_nanos) = (self.u32()?, self.u32()?, self.u32()?);
         let (mode, _, uid, gid) = (self.u32()?, self.u32()?, self.u32()?, self.u32()?);
-        // FATTR_*, by their places.
+        // The bit numbers are those of FATTR_*.
         const KILL_SUIDGID: u32 = 11;
         let given = |bit: u32| valid & 1 << bit != 0;
         let time = |bit: u32, now: u32, secs: u64, nanos: u32| {
@@ -390,7 +390,7 @@ impl Fields<'_> {
     }
 }
 
-/// Names, each with a zero byte after it.
+/// Names, each followed by a zero byte.
 struct Names(Bytes);
 
 impl Names {
@@ -421,7 +421,7 @@ fn takes_names(operation: u32) -> bool {
     )
 }
 
-/// The kernel's structures for each operation; those of no size are not among them.
+/// Bytes of the kernel's structure for each operation. Operations without one are left out.
 fn fixed_bytes(operation: u32) -> usize {
     match operation {
         SETATTR => 88,
@@ -437,16 +437,16 @@ fn fixed_bytes(operation: u32) -> usize {
     }
 }
 
-/// The kernel's `fuse_setxattr_in` has flags of its own (`FUSE_SETXATTR_EXT`), as all mounts of one
-/// kernel agree.
+/// Whether the kernel's `fuse_setxattr_in` has flags of its own (`FUSE_SETXATTR_EXT`). All mounts
+/// of one kernel agree on it.
 pub(super) static LONG_SETXATTR: AtomicBool = AtomicBool::new(true);
 
-/// `FUSE_SETXATTR_ACL_KILL_SGID`: who sets the list is neither in the file's group nor may keep the
-/// bit all the same.
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: the setter of the list is not in the file's group, and may not
+/// keep the bit for another reason.
 const ACL_KILL_SGID: u32 = 1;
-/// `FUSE_WRITE_CACHE`: what was written through a mapping, or kept.
+/// `FUSE_WRITE_CACHE`: the data was written through a mapping, or cached.
 const WRITE_CACHE: u32 = 1;
-/// `FUSE_WRITE_KILL_SUIDGID`: whoever writes has no CAP_FSETID.
+/// `FUSE_WRITE_KILL_SUIDGID`: the writer has no CAP_FSETID.
 const WRITE_KILL_SUIDGID: u32 = 4;
 
 // `enum fuse_opcode`.
@@ -538,7 +538,7 @@ mod tests {
     #[test]
     fn times_are_now_or_given_also_before_the_epoch() {
         let mut setattr = [0u32; 22];
-        // Both times, the second of them now; and a mode.
+        // Sets both times, the second of them to now, and a mode.
         setattr[0] = 1 | 1 << 4 | 1 << 5 | 1 << 8;
         setattr[8..10].copy_from_slice(&[-2i32 as u32, u32::MAX]);
         (setattr[14], setattr[17]) = (800_000_000, 0o600);
@@ -566,7 +566,7 @@ mod tests {
         let forgotten = |count| header(BATCH_FORGET).call(&words(&[count, 0]), &two);
         let both = vec![Forget { node: 3, times: 1 }, Forget { node: 4, times: 1 }];
         assert_eq!(forgotten(2), Some(Call::Forget(both.clone())));
-        // No room is set aside for what is only said.
+        // No room is reserved for a count that the request merely claims.
         assert_eq!(forgotten(u32::MAX), Some(Call::Forget(both)));
     }
 
@@ -579,7 +579,7 @@ mod tests {
         ) {
             let header = header(operation);
             let call = header.call(&fixed, &rest);
-            // What is whole is understood.
+            // A complete request is understood.
             prop_assert!(call.is_some() || fixed.len() < header.fixed_bytes() || takes_names(operation) || operation == WRITE);
         }
     }

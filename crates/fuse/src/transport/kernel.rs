@@ -1,4 +1,4 @@
-//! Notifications, in the kernel's own form.
+//! Writes notifications in the kernel's own form.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ const INC_EPOCH: i32 = 8;
 /// `FUSE_EXPIRE_ONLY`.
 const EXPIRE_ONLY: u32 = 1;
 
-/// Where notifications go.
+/// Sends notifications to the kernel.
 #[derive(Debug)]
 pub(crate) struct Notifier(OwnedFd);
 
@@ -22,7 +22,8 @@ impl Notifier {
         Notifier(device)
     }
 
-    /// A negative offset spares the pages; a length of 0 means all that follow.
+    /// Invalidates attributes and pages of `node`. A negative offset keeps the pages; a length of 0
+    /// means all that follow.
     fn invalidate(&self, node: u64, offset: i64, length: u64) -> io::Result<()> {
         let mut body = [0; 24];
         body[..8].copy_from_slice(&node.to_ne_bytes());
@@ -42,45 +43,46 @@ impl Notifier {
 }
 
 impl Kernel for Notifier {
-    /// The kernel looks `name` up again before it uses it. May block: it takes the directory's
-    /// lock, which a create or rename in it holds while it waits for us.
+    /// Has the kernel look `name` up again before its next use. May block: the kernel takes the
+    /// directory's lock, which a create or rename in it holds while it waits for us.
     fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()> {
         let length = u32::try_from(name.len()).map_err(io::Error::other)?;
         let mut body = Vec::with_capacity(16 + name.len() + 1);
         body.extend(dir.to_ne_bytes());
         body.extend(length.to_ne_bytes());
         // Trap: an entry that is *invalidated* is unhashed, and a shell in that directory loses its
-        // place; one that expires is merely looked up, and the kernel itself drops it if the answer
-        // is another file.
+        // place. An entry that expires is merely looked up, and the kernel itself drops it if the
+        // answer is another file.
         body.extend(EXPIRE_ONLY.to_ne_bytes());
         body.extend(name);
         body.push(0);
         match self.send(INVAL_ENTRY, &body) {
-            // It need not be there.
+            // The kernel need not have the entry.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             sent => sent,
         }
     }
 
-    /// The kernel asks for attributes (and ACLs) again. Does not block.
+    /// Has the kernel ask for attributes (and ACLs) again. Does not block.
     fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
         self.invalidate(node, -1, 0)
     }
 
-    /// The same, and drops its pages. May block: it waits for pages that a read holds locked until
-    /// we answer it.
+    /// Does the same, and drops the file's pages. May block: the kernel waits for pages that a read
+    /// holds locked until we answer it.
     fn invalidate_pages(&self, node: u64) -> io::Result<()> {
         self.invalidate(node, 0, 0)
     }
 
-    /// The same of a part. What is dirty the kernel writes back before it drops it
-    /// (`fuse_launder_folio`), and needs no lock for that which a request holds that waits for
-    /// this: but where one truncates (`FUSE_NOWRITE`).
+    /// Does the same for a range of the file. The kernel writes dirty pages back before it drops
+    /// them (`fuse_launder_folio`). For that it needs no lock of a request that waits for this,
+    /// except where a file is truncated (`FUSE_NOWRITE`).
     fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
         self.invalidate(node, offset.cast_signed(), length)
     }
 
-    /// All entries are looked up again. Does not block, but unhashes directories on their next use.
+    /// Has the kernel look up all entries again. Does not block, but unhashes directories on their
+    /// next use.
     fn drop_all_entries(&self) -> io::Result<()> {
         self.send(INC_EPOCH, &[])
     }

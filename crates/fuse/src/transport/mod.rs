@@ -1,5 +1,6 @@
 //! The way to the kernel: requests and answers, over its device or over rings. fuser mounts, and
-//! agrees with the kernel on what there is; requests it reads of a device only.
+//! agrees with the kernel on features. It reads requests of a device only, so requests and answers
+//! are handled here.
 
 mod call;
 mod kernel;
@@ -29,19 +30,19 @@ use crate::mountpoint;
 use requests::Requests;
 use rings::Rings;
 
-/// One request carries so much: 256 pages, the kernel's own limit.
+/// The most bytes that one request carries: 256 pages, the kernel's own limit.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Requests that the kernel may have under way without anyone waiting (reading ahead).
+/// The most requests that the kernel may have under way without a waiter (reading ahead).
 const BACKGROUND_MAX: u16 = 64;
 
-/// What is mounted.
+/// A file system that can be mounted.
 pub trait Serve: Send + Sync + 'static {
-    /// Serves a request. `reply` may be given its answer by any thread, at any time: the one that
-    /// calls must not wait.
+    /// Serves a request. Any thread may answer by `reply`, at any time. The calling thread must not
+    /// wait.
     fn serve(&self, request: Request, reply: Reply);
-    /// A thread that serves looks out for answers to what it has served: whatever may bring one
-    /// without waiting.
+    /// A serving thread looks out for answers to requests that it has served. This does anything
+    /// that may bring one without waiting.
     fn look(&self) {}
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Unserved {
 /// Ends a mount.
 pub(crate) struct Unmounter(Mutex<SessionUnmounter>);
 
-/// Mounts the front door on `dir`.
+/// Mounts the front door's file system on `dir`.
 pub(crate) fn mount(front: Arc<Front>, dir: &Path, options: &Options) -> io::Result<Unserved> {
     mount_any(Arc::new(Requests(front)), dir, options)
 }
@@ -70,7 +71,7 @@ pub(crate) fn mount_any(filesystem: Arc<dyn Serve>, dir: &Path, options: &Option
         MountOption::FSName("leasehold".into()),
         // fuser's own option does not reach mount(2).
         MountOption::CUSTOM("subtype=leasehold".into()),
-        // The kernel checks permissions by the attributes and ACLs that it has; the door checks
+        // The kernel checks permissions by the attributes and ACLs that it has; the client checks
         // them again.
         MountOption::DefaultPermissions,
         if options.trusted { MountOption::Dev } else { MountOption::NoDev },
@@ -101,8 +102,8 @@ impl Filesystem for Greeter {
     }
 }
 
-/// Rings, if the kernel has offered them. Trap: once it is told that there will be some, it waits
-/// for them, so they are made before.
+/// Rings, if the kernel has offered them. Trap: once the kernel is told that there will be rings,
+/// it waits for them. So they are made before.
 fn rings(config: &mut KernelConfig) -> Option<Rings> {
     if !config.capabilities().contains(InitFlags::FUSE_OVER_IO_URING) {
         return None;
@@ -133,7 +134,7 @@ impl Unserved {
     pub(crate) fn serve(mut self) -> io::Result<()> {
         let (filesystem, device) = (&*self.filesystem, self.device()?);
         let (mut jobs, readers) = match self.rings.take() {
-            // Over these comes all that anybody waits for.
+            // All requests that have a waiter come over the rings, so one reader is enough.
             Some(rings) => (rings.jobs(&device, filesystem, &self.dir)?, 1),
             None => (Vec::new(), self.threads),
         };
@@ -141,7 +142,8 @@ impl Unserved {
         for device in others.into_iter().chain([device]) {
             jobs.push(Box::new(move || reader::serve(device, filesystem)));
         }
-        // What one does not serve nobody does, and whoever asked would wait for ever.
+        // No other thread serves the requests of one that fails, and their programs would wait for
+        // ever. So a failure ends the mount.
         let run = |job: Job<'_>| {
             catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(failed).inspect_err(|error| self.abort(error))
         };
@@ -163,12 +165,12 @@ impl Unserved {
     }
 }
 
-/// A thread has panicked, which is in the log.
+/// The error for a thread that has panicked. The panic itself is in the log.
 fn failed(_: Box<dyn std::any::Any + Send>) -> io::Result<()> {
     Err(io::Error::other("a thread that served requests failed"))
 }
 
-/// What one thread does until the mount is gone.
+/// The work of one thread until the mount is gone.
 type Job<'a> = Box<dyn FnOnce() -> io::Result<()> + Send + 'a>;
 
 impl Unmounter {
@@ -177,7 +179,7 @@ impl Unmounter {
     }
 }
 
-/// What is asked of the kernel at the beginning; what it lacks is left out.
+/// Asks the kernel for its features at the beginning. Features that it lacks are left out.
 pub(crate) fn negotiate(config: &mut KernelConfig) {
     for (flags, lacking) in wanted() {
         let known = config.add_capabilities(flags).is_ok();
@@ -197,12 +199,12 @@ pub(crate) fn negotiate(config: &mut KernelConfig) {
     }
 }
 
-/// Flags, and what goes without them.
+/// The features, and what is lost without each.
 ///
 /// Not among them: WRITEBACK_CACHE (trap: it makes the kernel the authority on size and times),
 /// NO_OPEN_SUPPORT (trap: it hides opens), ATOMIC_O_TRUNC (the kernel would drop a running
-/// program's pages before it finds that it may not be written, and forget O_TRUNC with O_RDONLY),
-/// AUTO_INVAL_DATA (pages are dropped when a lease ends, not when a time stamp differs).
+/// program's pages before it finds that the program may not be written, and forget O_TRUNC with
+/// O_RDONLY), AUTO_INVAL_DATA (pages are dropped when a lease ends, not when a time stamp differs).
 fn wanted() -> [(InitFlags, &'static str); 11] {
     [
         (InitFlags::FUSE_PARALLEL_DIROPS, "one lookup at a time in a directory"),
@@ -210,27 +212,27 @@ fn wanted() -> [(InitFlags, &'static str); 11] {
             InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
             "listings come without attributes",
         ),
-        // The mode and the umask come apart, so that a default ACL can take the umask's place.
+        // The mode and the umask come separately, so that a default ACL can take the umask's place.
         (InitFlags::FUSE_DONT_MASK, "the umask applies in spite of default ACLs"),
         (InitFlags::FUSE_POSIX_ACL, "ACLs are not enforced"),
-        // Else each write is preceded by a request for security.capability.
+        // Otherwise the kernel asks for security.capability before each write.
         // `Front::after_clearing_setid` does the other half.
         (InitFlags::FUSE_HANDLE_KILLPRIV_V2, "each write costs two requests"),
-        // Of an access list the kernel says whether its setter may keep a set-gid bit.
+        // The kernel then says for an access list whether its setter may keep a set-gid bit.
         (InitFlags::FUSE_SETXATTR_EXT, "setfacl by a member of another container costs a set-gid bit"),
         // The target of a link never changes.
         (InitFlags::FUSE_CACHE_SYMLINKS, "each use of a symbolic link is a request"),
         (InitFlags::FUSE_ASYNC_DIO, "direct IO is done in sequence"),
-        // What passes to and fro between machines, and what is opened to append, is opened for
-        // direct IO; programs map it all the same.
+        // Files in ping-pong, and files opened to append, are opened for direct IO. Programs can
+        // map them all the same.
         (
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             "what other machines change, and what is opened to append, cannot be mapped shared",
         ),
-        // Of a file handle the kernel has a node's number only: it looks up `.` and `..` of nodes
+        // For a file handle the kernel has only a node's number: it looks up `.` and `..` of nodes
         // that it has forgotten.
         (InitFlags::FUSE_EXPORT_SUPPORT, "file handles are lost with the kernel's memory of their files"),
-        // Of directories the kernel keeps locks itself.
+        // For directories the kernel keeps locks itself.
         (InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS, "locks hold on this machine only"),
     ]
 }

@@ -1,5 +1,5 @@
-//! The device: requests are read of it, and answers written to it. What a ring is there for, it
-//! brings only what nobody waits for.
+//! The device: requests are read of it, and answers are written to it. Where there are rings, it
+//! brings only requests without a waiter.
 
 use rustix::io::Errno as Sys;
 use std::io;
@@ -11,17 +11,17 @@ use super::reply::{Reply, To};
 use super::{REQUEST_BYTES_MAX, Serve};
 use crate::errno::Errno;
 
-/// Room for the longest request: one that writes.
+/// Bytes of the longest request: a write.
 const ROOM: usize = REQUEST_BYTES_MAX as usize + 4096;
 
-/// Serves what is read of `device`, until the mount is gone.
+/// Serves requests that are read of `device`, until the mount is gone.
 pub(super) fn serve(device: OwnedFd, filesystem: &dyn Serve) -> io::Result<()> {
     let device = Arc::new(device);
     let mut room = vec![0; ROOM];
     loop {
         match rustix::io::read(&*device, &mut room[..]) {
             Ok(bytes) => request(&room[..bytes], &device, filesystem),
-            // Who asked does not wait any more.
+            // The asker does not wait any more.
             Err(Sys::NOENT | Sys::INTR | Sys::AGAIN) => {}
             Err(Sys::NODEV) => return Ok(()),
             Err(errno) => return Err(errno.into()),

@@ -1,4 +1,4 @@
-//! Answers, in the kernel's own form (linux/fuse.h).
+//! Writes answers in the kernel's own form (linux/fuse.h).
 
 use bytes::Bytes;
 use device::{After, Returns, Slot};
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::errno::Errno;
 
-/// Answers one request. Dropped without an answer, it says EIO, as whoever waits must not wait for
-/// ever.
+/// Answers one request. A reply that is dropped without an answer says EIO, since the asker must
+/// not wait for ever.
 pub struct Reply {
     unique: u64,
     to: Option<To>,
@@ -22,30 +22,30 @@ pub struct Reply {
     underway: Option<Underway>,
 }
 
-/// Where an answer goes: to where the request came from.
+/// The destination of an answer: where the request came from.
 pub(super) enum To {
-    /// Written to the device.
+    /// The answer is written to the device.
     Device(Arc<OwnedFd>),
-    /// Put where the request was.
+    /// The answer is put into the request's slot.
     Ring(Slot, Arc<Returns>),
-    /// The kernel waits for none.
+    /// The kernel waits for no answer.
     Nowhere,
 }
 
-/// What the kernel knows of a file.
+/// A file's attributes, as the kernel has them.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Attr {
     pub ino: u64,
     pub size: u64,
-    /// Of 512 bytes.
+    /// In units of 512 bytes.
     pub blocks: u64,
     pub atime: Timestamp,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
-    /// Told to who asks for it (statx).
+    /// Answered only to statx.
     pub btime: Timestamp,
-    /// The kind of file among it.
+    /// Includes the kind of file.
     pub mode: u32,
     pub links: u32,
     pub uid: u32,
@@ -53,30 +53,31 @@ pub struct Attr {
     pub rdev: u32,
 }
 
-/// A name's file, which the kernel has been given once more then. Node 0: there is none.
+/// A name's file, which thereby counts as given to the kernel once more. Node 0 means that there is
+/// none.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Entry {
     pub node: u64,
     pub attr: Attr,
-    /// For how long the name is that of this file.
+    /// How long the name is this file's.
     pub entry_ttl: Duration,
-    /// For how long the attributes are so.
+    /// How long the attributes are valid.
     pub attr_ttl: Duration,
 }
 
-/// How the kernel treats an open file: `FOPEN_*`.
+/// How the kernel treats an open file's pages: `FOPEN_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// It reads and writes past its pages.
     Past,
-    /// What it has in pages is still right.
+    /// Its pages are still right, and stay.
     Keep,
-    /// It is not.
+    /// Its pages may be wrong, and are dropped.
     Drop,
 }
 
-/// What statfs shows.
+/// The values that statfs shows.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Totals {
@@ -88,15 +89,15 @@ pub struct Totals {
     pub name_bytes_max: u32,
 }
 
-/// What programs are advised to read and write at once. Each write(2) is one request, so that stdio
-/// should not do it by pages.
+/// The block size that programs are advised to read and write with. Each write(2) is one request,
+/// so stdio should not write by pages.
 const BLOCK_BYTES: u32 = 1 << 16;
 
 // linux/stat.h
 const STATX_BASIC_STATS: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
 
-/// The longest answer of a fixed size: an entry and how it was opened.
+/// Room for the longest answer of a fixed size: an entry and how it was opened.
 type Fields = SmallVec<[u8; 160]>;
 
 impl Reply {
@@ -104,8 +105,8 @@ impl Reply {
         Reply { unique, to: Some(to), after: None, underway: None }
     }
 
-    /// Has `after` called once the kernel has the answer: where a ring brings it, it has it later
-    /// than it is given here.
+    /// Has `after` called once the kernel has the answer. A ring brings it there later than the
+    /// answer is given here.
     pub(super) fn before(mut self, after: impl FnOnce() + Send + 'static) -> Reply {
         self.after = Some(Box::new(after));
         self
@@ -117,29 +118,29 @@ impl Reply {
         self
     }
 
-    /// It did not work out.
+    /// Answers an error.
     pub fn error(self, errno: Errno) {
         self.send(errno.0.saturating_neg(), &[]);
     }
 
-    /// It did, and there is nothing to say.
+    /// Answers success without a value.
     pub fn done(self) {
         self.send(0, &[]);
     }
 
-    /// A name's file.
+    /// Answers a name's file.
     pub fn entry(self, entry: &Entry) {
         self.fields(entry_fields(entry));
     }
 
-    /// A new file's, which is open as well.
+    /// Answers a new file that is open as well.
     pub fn created(self, entry: &Entry, handle: u64, pages: Pages) {
         let mut fields = entry_fields(entry);
         fields.extend(open_fields(handle, pages));
         self.fields(fields);
     }
 
-    /// A file's attributes.
+    /// Answers a file's attributes.
     pub fn attr(self, attr: &Attr, ttl: Duration) {
         let mut fields = Fields::new();
         put64(&mut fields, ttl.as_secs());
@@ -148,7 +149,7 @@ impl Reply {
         self.fields(fields);
     }
 
-    /// The same, and when it was born: `struct fuse_statx_out`.
+    /// Answers a file's attributes with the time of creation: `struct fuse_statx_out`.
     pub fn statx(self, attr: &Attr, ttl: Duration) {
         let mut fields = Fields::new();
         put64(&mut fields, ttl.as_secs());
@@ -156,7 +157,7 @@ impl Reply {
         [0, 0].into_iter().for_each(|spare| put64(&mut fields, spare));
         put32(&mut fields, &[STATX_BASIC_STATS | STATX_BTIME, BLOCK_BYTES]);
         put64(&mut fields, 0);
-        // The mode has 16 bits, and as many spare ones behind it.
+        // The mode has 16 bits, with as many of padding behind it.
         put32(&mut fields, &[attr.links, attr.uid, attr.gid]);
         fields.extend_from_slice(&(attr.mode as u16).to_ne_bytes());
         fields.extend_from_slice(&[0; 2]);
@@ -167,47 +168,47 @@ impl Reply {
             put64(&mut fields, time.secs.cast_unsigned());
             put32(&mut fields, &[time.nanos, 0]);
         }
-        // Device numbers as the kernel has them inside.
+        // Device numbers in the kernel's internal form.
         let (major, minor) = (attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00);
         put32(&mut fields, &[major, minor, 0, 0]);
         [0; 14].into_iter().for_each(|spare| put64(&mut fields, spare));
         self.fields(fields);
     }
 
-    /// An open file's handle.
+    /// Answers an open file's handle.
     pub fn opened(self, handle: u64, pages: Pages) {
         self.fields(open_fields(handle, pages));
     }
 
-    /// How many bytes were written.
+    /// Answers how many bytes were written.
     pub fn written(self, bytes: u32) {
         self.words(&[bytes, 0]);
     }
 
-    /// How many an attribute has.
+    /// Answers the size of an attribute in bytes.
     pub fn size(self, bytes: u32) {
         self.words(&[bytes, 0]);
     }
 
-    /// Bytes.
+    /// Answers bytes.
     pub fn data(self, data: &[u8]) {
         self.send(0, &[data]);
     }
 
-    /// Bytes, in parts.
+    /// Answers bytes, in parts.
     pub fn parts(self, parts: &[Bytes]) {
         let parts: SmallVec<[&[u8]; 16]> = parts.iter().map(|part| &part[..]).collect();
         self.send(0, &parts);
     }
 
-    /// Where data or a hole is.
+    /// Answers the offset of data or of a hole.
     pub fn offset(self, offset: u64) {
         let mut fields = Fields::new();
         put64(&mut fields, offset);
         self.fields(fields);
     }
 
-    /// A lock that is in the way: `first`, `last`, `F_*`, the process.
+    /// Answers a lock that is in the way: `first`, `last`, `F_*`, the process.
     pub fn lock(self, first: u64, last: u64, kind: i32, pid: u32) {
         let mut fields = Fields::new();
         put64(&mut fields, first);
@@ -216,7 +217,7 @@ impl Reply {
         self.fields(fields);
     }
 
-    /// Room.
+    /// Answers total and free space.
     pub fn totals(self, of: &Totals) {
         let mut fields = Fields::new();
         for number in [of.blocks, of.blocks_free, of.blocks_free, of.files, of.files_free] {
@@ -227,7 +228,7 @@ impl Reply {
         self.fields(fields);
     }
 
-    /// A page of a listing.
+    /// Answers a page of a listing.
     pub fn lines(self, lines: &Lines) {
         self.data(&lines.bytes);
     }
@@ -242,10 +243,10 @@ impl Reply {
         self.send(0, &[&fields]);
     }
 
-    /// `error` is negative, or 0.
+    /// Sends the answer. `error` is negative, or 0.
     fn send(mut self, error: i32, parts: &[&[u8]]) {
         if let Some(to) = self.to.take() {
-            // Counted before anybody can see the answer.
+            // Counted before any program can see the answer.
             drop(self.underway.take());
             to.send(self.unique, error, parts, self.after.take());
         }
@@ -276,7 +277,7 @@ impl To {
                 let parts: SmallVec<[IoSlice<'_>; 17]> =
                     std::iter::once(header).chain(parts.iter().map(|part| IoSlice::new(part))).collect();
                 match writev(device, &parts) {
-                    // Who asked was killed before we were read of, or the mount is gone.
+                    // The asker was killed before it was answered, or the mount is gone.
                     Ok(_) | Err(Sys::NOENT | Sys::NODEV) => {}
                     Err(errno) => tracing::error!(unique, %errno, "an answer that the kernel does not take"),
                 }
@@ -293,22 +294,22 @@ impl To {
     }
 }
 
-/// A page of a listing, of at most so many bytes.
+/// A page of a listing, of limited size.
 pub struct Lines {
     bytes: Vec<u8>,
     room: usize,
 }
 
 impl Lines {
-    /// For a request with room for `room` bytes.
+    /// An empty page for a request with room for `room` bytes.
     pub fn new(room: u32) -> Lines {
         Lines { bytes: Vec::new(), room: room.min(super::REQUEST_BYTES_MAX) as usize }
     }
 
-    /// Adds a line, with `entry` where the request is for those. `mode` has the kind of file,
-    /// `cookie` is where to go on after it. Whether there was room.
+    /// Adds a line, with `entry` if the request wants entries. `mode` has the kind of file;
+    /// `cookie` is where the listing goes on after the line. Whether there was room.
     pub fn push(&mut self, entry: Option<&Entry>, ino: u64, cookie: u64, mode: u32, name: &[u8]) -> bool {
-        // `struct fuse_dirent`, to a multiple of 8 bytes.
+        // `struct fuse_dirent`, padded to a multiple of 8 bytes.
         let line = (24 + name.len()).next_multiple_of(8);
         if self.bytes.len() + entry.map_or(0, |_| ENTRY_BYTES) + line > self.room {
             return false;
@@ -332,7 +333,7 @@ const ENTRY_BYTES: usize = 128;
 
 fn entry_fields(entry: &Entry) -> Fields {
     let mut fields = Fields::new();
-    // Inode numbers are never used again, so neither are nodes: one generation of each.
+    // Inode numbers are never used again, and so neither are nodes: each has one generation.
     for number in [entry.node, 0, entry.entry_ttl.as_secs(), entry.attr_ttl.as_secs()] {
         put64(&mut fields, number);
     }
@@ -395,7 +396,7 @@ mod tests {
             (&fields[16..24], &fields[32..36]),
             (&1u64.to_ne_bytes()[..], &500_000_000u32.to_ne_bytes()[..])
         );
-        // The mode, after 40 of the entry, six numbers of 8 bytes and three of 4.
+        // The mode comes after 40 bytes of the entry, six numbers of 8 bytes and three of 4.
         assert_eq!(fields[100..104], (libc::S_IFREG | 0o644).to_ne_bytes());
     }
 

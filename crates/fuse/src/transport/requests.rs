@@ -1,4 +1,4 @@
-//! The kernel's requests as the front door's, and its results as answers.
+//! Turns the kernel's requests into requests of the front door, and its results into answers.
 
 use client::Allocate;
 use file_service::Kind;
@@ -19,12 +19,12 @@ use crate::front::{
 use crate::groups::Asker;
 use crate::watches::{Answer, Ghost};
 
-/// What statfs counts in.
+/// The block size in which statfs counts.
 const STATFS_BLOCK_BYTES: u32 = 4096;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 
-/// What the transport calls.
+/// The front door, as the transport calls it.
 pub(super) struct Requests(pub(super) Arc<Front>);
 
 impl Serve for Requests {
@@ -71,8 +71,8 @@ impl Serve for Requests {
                 });
             }
             Call::Write { offset, data, from_pages, flags, keeps_set_ids, .. } => {
-                // Pages that were written through a mapping come back with whatever handle was at
-                // hand, and belong where they are.
+                // The kernel writes back pages of a mapping by any handle at hand. Their content
+                // belongs at its offset.
                 let how = match () {
                     () if from_pages => Writes::Back,
                     () if flags & libc::O_APPEND != 0 => Writes::Append,
@@ -103,7 +103,7 @@ impl Serve for Requests {
                 Err(errno) => reply.error(errno),
             }),
             Call::Access { mask } => {
-                // Not asked under `default_permissions`.
+                // The kernel does not ask this under `default_permissions`.
                 front.access(asker, node, (mask & 7) as u8, move |outcome| empty(outcome, reply));
             }
             Call::GetLock(lock) => get_lock(front, asker, node, &lock, reply),
@@ -122,9 +122,9 @@ impl Serve for Requests {
             Call::Seek { offset, whence } => seek(front, asker, node, offset, whence, reply),
             Call::Interrupt { request } => front.waits.interrupt(request),
             Call::IoCtl => reply.error(Errno(libc::ENOTTY)),
-            // The kernel does without, then: copy_file_range (it copies by reading and writing),
-            // bmap, poll, syncfs (which it sends to file systems on a block device only: `fsync` of
-            // a directory is the way to flush).
+            // The kernel then does without: copy_file_range (it copies by reading and writing),
+            // bmap, poll, and syncfs. It sends syncfs to file systems on a block device only:
+            // `fsync` of a directory is the way to flush.
             Call::Other(_) => reply.error(Errno(libc::ENOSYS)),
             call => names(front, asker, node, call, reply),
         }
@@ -135,9 +135,9 @@ impl Serve for Requests {
     }
 }
 
-/// The answer to our own process, which asks for what is not done: see [`crate::watches`].
+/// Answers the event raiser, whose requests change nothing: see [`crate::watches`].
 fn phantom(front: &Arc<Front>, asker: Asker, node: u64, (call, answer): (&Call, Answer), reply: Reply) {
-    /// A node of no file stays as it is; its name is asked for each time.
+    /// Attributes of a phantom do not change; its name is asked for each time.
     const STAYS: Duration = Duration::from_secs(10);
     let attr = |of: Ghost| {
         let mode = if of.directory { libc::S_IFDIR | 0o700 } else { libc::S_IFREG | 0o600 };
@@ -156,8 +156,8 @@ fn phantom(front: &Arc<Front>, asker: Asker, node: u64, (call, answer): (&Call, 
     }
 }
 
-/// Of a name the node is the directory; of all else the directory is the one that the file was made
-/// in.
+/// Counts the operation. For an operation on a name the directory is the node. For all others it is
+/// the directory in which the file was made.
 fn counted(front: &Front, node: u64, call: &Call, reply: Reply) -> Reply {
     let (Some(activity), Some((kind, is_directory))) = (front.door().activity(), kind(call)) else {
         return reply;
@@ -169,8 +169,8 @@ fn counted(front: &Front, node: u64, call: &Call, reply: Reply) -> Reply {
     reply.ends(activity.begin(kind, directory))
 }
 
-/// What people call it, and whether its node is a directory. Nothing of what the kernel waits for
-/// no answer to.
+/// The operation's kind, and whether its node is a directory. Nothing for a request that the kernel
+/// waits for no answer to.
 fn kind(call: &Call) -> Option<(Kind, bool)> {
     Some(match call {
         Call::Lookup { .. } => (Kind::Lookup, true),
@@ -209,8 +209,8 @@ fn kind(call: &Call) -> Option<(Kind, bool)> {
     })
 }
 
-/// Whether the kernel keeps anything of the answer. What is said of locks and of closing it does
-/// not, and some of that waits for long.
+/// Whether the kernel caches anything of the answer. It caches nothing of answers on locks and
+/// closing, and some of these take long.
 fn is_kept(call: &Call) -> bool {
     !matches!(
         call,
@@ -225,7 +225,7 @@ fn is_kept(call: &Call) -> bool {
     )
 }
 
-/// The answer is under way from before anything is asked until the kernel has it.
+/// Counts the answer as under way, from before the first call until the kernel has it.
 fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply {
     let (other, renames) = match call {
         Call::Rename { to, .. } => (Some(*to).filter(|to| *to != node), Some(RENAMES)),
@@ -237,7 +237,8 @@ fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply 
     reply.before(move || nodes.iter().flatten().for_each(|node| front.flight.end(*node)))
 }
 
-/// What makes, moves and removes names; and extended attributes, which have some, too.
+/// Serves requests that make, move and remove names. It also serves extended attributes, which have
+/// names, too.
 fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) {
     let made = move |shown: Outcome<Shown>, reply: Reply| match shown {
         Ok(shown) => reply.entry(&entry(&shown)),
@@ -313,7 +314,7 @@ fn get_lock(front: &Arc<Front>, asker: Asker, node: u64, lock: &Lock, reply: Rep
     let Lock { first, last, .. } = *lock;
     front.get_lock(asker, node, request, move |conflict| match conflict {
         Ok(Some(Conflict { range, kind, pid })) => {
-            // No process here has a number for one of another machine.
+            // A process of another machine has no number here.
             reply.lock(range.first, range.last.min(LOCK_END), lock_type(Some(kind)), pid.unwrap_or(0));
         }
         Ok(None) => reply.lock(first, last, lock_type(None), 0),
@@ -339,7 +340,7 @@ fn change(of: &SetAttr) -> Change {
     let mode = of.mode.map(|mode| (mode & 0o7777) as u16);
     let time = |time: Option<Option<_>>| time.map(|at| at.map_or(SetTime::Now, SetTime::At));
     let (uid, gid, atime, mtime) = (of.uid, of.gid, time(of.atime), time(of.mtime));
-    // Nothing else asks for nothing.
+    // Only a chown that keeps the owner asks for no change.
     let keeps_owner = (mode, uid, gid, of.size, atime, mtime) == (None, None, None, None, None, None);
     let attributes = AttributeChange { mode, uid, gid, atime, mtime, keeps_owner };
     Change { attributes, size: of.size, through_handle: of.handle.is_some() }
@@ -355,10 +356,10 @@ fn allocate(mode: i32) -> Option<Allocate> {
     })
 }
 
-/// The kernel's last byte of a file, and "to the end" as well.
+/// The kernel's number for a file's last byte, and for "to the end" as well.
 const LOCK_END: u64 = i64::MAX as u64;
 
-/// Nothing for a sort of lock that there is not.
+/// The front door's form of a lock. Nothing for an unknown sort of lock.
 fn lock_request(lock: &Lock, wait: bool) -> Option<LockRequest> {
     let kind = match lock.kind {
         libc::F_RDLCK => Some(LockKind::Read),
@@ -386,8 +387,8 @@ fn lock_type(kind: Option<LockKind>) -> i32 {
     }
 }
 
-/// Nobody interrupts a change of names but to have it give way ([`crate::way`]), or because its
-/// thread is being killed.
+/// The error for a change of names that was interrupted. It is interrupted only to give way
+/// ([`crate::way`]), or because its thread is being killed.
 fn gives_way(errno: Errno) -> Errno {
     if errno == Errno(libc::EINTR) { Errno::STALE } else { errno }
 }
@@ -406,7 +407,7 @@ fn attributes(shown: Outcome<Shown>, reply: Reply) {
     }
 }
 
-/// An attribute's value, or only its size for who brings no buffer.
+/// Answers an attribute's value, or only its size to an asker without a buffer.
 fn sized(value: Outcome<Vec<u8>>, room: u32, reply: Reply) {
     match value {
         Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
@@ -421,7 +422,7 @@ fn entry(shown: &Shown) -> Entry {
     Entry { node: shown.node, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
 }
 
-/// What a name that is known to be none is told as: node 0, which the kernel caches as a negative
+/// The entry for a name that is known not to exist: node 0, which the kernel caches as a negative
 /// entry.
 fn missing(ttl: Duration) -> Entry {
     Entry { node: 0, attr: Attr::default(), entry_ttl: ttl, attr_ttl: ttl }
@@ -455,7 +456,7 @@ fn pages(opened: Opened) -> Pages {
 
 fn totals(&Space { total, free, files }: &Space) -> Totals {
     let block = u64::from(STATFS_BLOCK_BYTES);
-    // Files are limited by space only.
+    // Only space limits the number of files.
     let files_free = free / block;
     Totals {
         block_bytes: STATFS_BLOCK_BYTES,
@@ -479,7 +480,7 @@ fn mode_of_kind(kind: FileKind) -> u32 {
     }
 }
 
-/// What mknod's mode makes.
+/// The kind of file that mknod makes by its mode.
 fn kind_of_mode(mode: u32) -> Option<FileKind> {
     Some(match mode & libc::S_IFMT {
         libc::S_IFREG | 0 => FileKind::Regular,
@@ -491,7 +492,7 @@ fn kind_of_mode(mode: u32) -> Option<FileKind> {
     })
 }
 
-/// A page of a listing, and who waits for it.
+/// A page of a listing, and the reply that waits for it.
 struct Listing {
     lines: Lines,
     plus: bool,

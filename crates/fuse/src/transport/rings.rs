@@ -1,4 +1,4 @@
-//! Rings: a thread for each processor, which serves what is asked there.
+//! Rings: each processor has a thread that serves the requests made there.
 
 use device::{Cpus, Event, Sight, Unused, stay_on};
 use os::Patience;
@@ -15,21 +15,21 @@ use super::reply::{Reply, To};
 use super::{Job, REQUEST_BYTES_MAX, Serve};
 use crate::errno::Errno;
 
-/// Where the kernel is told by root whether it may offer rings.
+/// The kernel's setting, for root to write, whether it may offer rings.
 const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// For so long an answer is looked out for: what a server takes that is near, has not to ask
-/// others, and waits for its disk.
+/// How long a thread looks out for an answer. A nearby server that need not ask others answers in
+/// that time, with the wait for its disk.
 const LOOK_OUT: Duration = Duration::from_micros(400);
 
-/// Rings of a mount to be.
+/// The rings of a mount that is not served yet.
 pub(super) struct Rings {
     rings: Vec<(u32, Unused)>,
     queues: Cpus,
 }
 
-/// Lets the kernel offer rings, if we may: it does not by itself, though nobody gets one who does
-/// not ask for it.
+/// Lets the kernel offer rings, if this process may. By default the kernel does not offer them,
+/// though only a process that asks for rings gets any.
 pub(super) fn have_offered() {
     if std::fs::read_to_string(OFFERED).is_ok_and(|offered| offered.trim() == "N") {
         match std::fs::write(OFFERED, "Y") {
@@ -42,7 +42,7 @@ pub(super) fn have_offered() {
 }
 
 impl Rings {
-    /// As many as there are processors.
+    /// Makes a ring for each processor.
     pub(super) fn new() -> io::Result<Rings> {
         let ring = |cpu| Ok((cpu, Unused::new()?));
         Ok(Rings {
@@ -51,8 +51,8 @@ impl Rings {
         })
     }
 
-    /// What their threads do. Each ring has the queue of its processor; those of processors that
-    /// sleep are spread over all.
+    /// The work of their threads. Each ring has the queue of its processor. The queues of
+    /// processors that sleep are spread over all rings.
     pub(super) fn jobs<'a>(
         self,
         device: impl AsFd,
@@ -81,29 +81,28 @@ impl Rings {
     }
 }
 
-/// A processor whose requests the kernel may have kept back, since there were no slots for them,
-/// and there are now.
+/// A processor whose requests the kernel may have kept back for want of slots. There are further
+/// slots now.
 struct Stall {
     cpu: u32,
-    /// Requests that its ring has had.
+    /// The number of requests that its ring has had.
     taken: Arc<AtomicU64>,
 }
 
-/// An attribute that no file has, and of which nobody is asked: whoever asks for it makes a request
-/// that is answered at once.
+/// An attribute that no file has. It is answered at once, without a call to the client.
 const TURN: &str = "security.leasehold.turn";
 
-/// Has the kernel hand out what it has kept back: with each answer it takes, it hands out one. So
-/// requests are made which have an answer, until that brings none.
+/// Makes the kernel hand out requests that it has kept back. It hands out one with each answer that
+/// it takes. So this makes requests that are answered at once, until they bring no other.
 fn bring_on(stall: &Stall, dir: &Path) {
     stay_on(stall.cpu);
     let mut quiet = 0;
-    // What a turn brings may be counted with the next one only.
+    // A request that one turn brings may be counted only with the next.
     while quiet < 2 {
         let before = stall.taken.load(SeqCst);
         match rustix::fs::getxattr(dir, TURN, &mut [0; 0]) {
             Err(rustix::io::Errno::NODATA) => {}
-            // The mount is gone, or another is upon it.
+            // The mount is gone, or another lies on top of it.
             _ => return,
         }
         quiet = if stall.taken.load(SeqCst) - before > 1 { 0 } else { quiet + 1 };
@@ -125,7 +124,7 @@ fn serve(
     while let Event::Request { slot, grown } = ring.wait(&mut look_out)? {
         taken.fetch_add(1, SeqCst);
         if grown {
-            // Nobody is left to take it only when the mount ends.
+            // This fails only when the mount ends.
             let _ = short.send(Stall { cpu: slot.queue(), taken: Arc::clone(&taken) });
         }
         let header = Header::read(slot.header()).ok_or_else(|| io::Error::other("a request cut short"))?;
@@ -140,8 +139,8 @@ fn serve(
     Ok(())
 }
 
-/// Looks out for an answer, and takes in what a server says meanwhile: no other thread has to wake
-/// up for it. Whoever has something to do on this processor comes first.
+/// Looks out for an answer, and takes in messages of a server meanwhile: no other thread has to
+/// wake up for them. Other threads on this processor go first.
 fn look_out(patience: &mut Patience, filesystem: &dyn Serve, see: &mut dyn FnMut() -> Sight) {
     if !patience.begins() {
         return;

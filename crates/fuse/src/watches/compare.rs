@@ -1,9 +1,9 @@
-//! What of a directory has changed since it was seen last, as events: pure.
+//! Compares a directory with its last snapshot, and finds the events for its watchers: pure.
 //!
-//! The kernel has told its watchers already of what was done through this mount. So a snapshot
-//! follows those operations ([`Snapshot::begin`], [`Snapshot::end`]), and what differs from it is
-//! another machine's doing. Of attributes and content only files count that were recalled
-//! ([`Snapshot::doubt`]): while they are leased nobody else changes them.
+//! The kernel has already told its watchers of changes through this mount. So a snapshot follows
+//! those operations ([`Snapshot::begin`], [`Snapshot::end`]), and any difference from it is another
+//! machine's work. Attributes and content are compared only for files that were recalled
+//! ([`Snapshot::doubt`]): while they are leased no other machine changes them.
 
 use ident::FileId;
 use lease::Label;
@@ -11,24 +11,24 @@ use namespace::{FileKind, Stat, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What there is to tell of a name.
+/// An event for the watchers of a directory, about a name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// It is no more.
+    /// The name is gone.
     Removed { name: Label, directory: bool },
-    /// One file's name is another now.
+    /// A file has another name now.
     Renamed { from: Label, to: Label, directory: bool },
-    /// It is another file's.
+    /// The name is another file's now.
     Replaced { name: Label },
-    /// It is new.
+    /// The name is new.
     Made { name: Label, directory: bool },
-    /// Its content may be another.
+    /// The file's content may have changed.
     Modified { name: Label },
-    /// Its attributes are others.
+    /// The file's attributes have changed.
     Changed { name: Label },
 }
 
-/// What of a file's attributes its watchers may be told to look at.
+/// The attributes of a file whose changes watchers hear of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Looks {
     size: u64,
@@ -46,14 +46,14 @@ impl Looks {
     }
 }
 
-/// What a name was seen to be.
+/// A name as a look has seen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Not known of what a rename here has put there.
+    /// Unknown for a name that a rename here has just brought.
     pub(crate) file: Option<FileId>,
     pub(crate) kind: FileKind,
     pub(crate) looks: Option<Looks>,
-    /// No lease says that it still looks so.
+    /// No lease covers these attributes.
     pub(crate) passing: bool,
 }
 
@@ -63,10 +63,10 @@ impl Seen {
     }
 }
 
-/// Names, each with what it is.
+/// The names of a directory, each as it was seen.
 pub(crate) type Names = BTreeMap<Label, Seen>;
 
-/// What an operation of this machine has made of a name.
+/// The result of an operation of this machine on a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Done {
     Nothing,
@@ -74,20 +74,20 @@ pub(crate) enum Done {
     Bound(Seen),
 }
 
-/// What watchers have been told of a directory.
+/// The state of a directory of which its watchers have been told.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     names: Names,
-    /// Names of which operations of this machine are under way, and how many.
+    /// Names with operations of this machine under way, and how many.
     busy: FxHashMap<Label, u32>,
-    /// Names of which such have ended since a look began, or has found something that is to be
-    /// told.
+    /// Names with operations of this machine that have ended since the last look. They count from
+    /// the look's beginning while it is under way, and then from its end if it found events.
     touched: Option<FxHashSet<Label>>,
     /// Files that were recalled since the last look began.
     doubted: FxHashSet<FileId>,
-    /// Those that were before, and are compared by the look that is under way.
+    /// Files that were recalled before that. The look under way compares them.
     asked: FxHashSet<FileId>,
-    /// It was not seen yet.
+    /// It has not been seen yet.
     pub(crate) is_new: bool,
 }
 
@@ -96,12 +96,12 @@ impl Snapshot {
         Snapshot { is_new: true, ..Snapshot::default() }
     }
 
-    /// An operation of this machine on a name begins.
+    /// Notes that an operation of this machine on a name begins.
     pub(crate) fn begin(&mut self, name: &Label) {
         *self.busy.entry(name.clone()).or_default() += 1;
     }
 
-    /// It has ended.
+    /// Notes that it has ended.
     pub(crate) fn end(&mut self, name: &Label, done: Done) {
         if let Some(busy) = self.busy.get_mut(name) {
             *busy -= 1;
@@ -119,17 +119,18 @@ impl Snapshot {
         }
     }
 
-    /// Whether this machine has done something to a name since the look that found it changed.
+    /// Whether an operation of this machine on a name has ended since the look that found it
+    /// changed.
     pub(crate) fn is_touched(&self, name: &Label) -> bool {
         self.touched.as_ref().is_none_or(|touched| touched.contains(name))
     }
 
-    /// What a name is, as far as that is known.
+    /// The last known state of a name.
     pub(crate) fn seen(&self, name: &Label) -> Option<&Seen> {
         self.names.get(name)
     }
 
-    /// Others may change `file` from here on; until then it looked so.
+    /// Notes that other machines may change `file` from here on. Until now it looked like `looks`.
     pub(crate) fn doubt(&mut self, file: &FileId, looks: Option<Looks>) {
         self.doubted.insert(file.clone());
         if let Some(looks) = looks {
@@ -138,25 +139,25 @@ impl Snapshot {
         }
     }
 
-    /// Others may have changed any of them.
+    /// Notes that other machines may have changed any of the files.
     pub(crate) fn doubt_all(&mut self) {
         self.doubted.extend(self.names.values().filter_map(|seen| seen.file.clone()));
     }
 
-    /// A look begins: what is done here meanwhile may be seen by it or not.
+    /// Begins a look. It may or may not see the changes that this machine makes meanwhile.
     pub(crate) fn begin_look(&mut self) {
         self.touched = Some(FxHashSet::default());
         self.asked.extend(self.doubted.drain());
     }
 
-    /// It came to nothing.
+    /// Ends a look without a result.
     pub(crate) fn end_look(&mut self) {
         self.touched = None;
         self.doubted.extend(self.asked.drain());
     }
 
-    /// The look has found `now`. What there is to tell, and whether some of it is to be looked at
-    /// once more.
+    /// Ends a look that has found `now`. Returns the events, and whether some names must be looked
+    /// at once more.
     pub(crate) fn compare(&mut self, now: Names) -> (Vec<Event>, bool) {
         let touched = self.touched.take().unwrap_or_default();
         let is_unclear = |name: &Label| self.busy.contains_key(name) || touched.contains(name);
@@ -189,7 +190,7 @@ impl Snapshot {
             match same {
                 Some(was) if was.passing || is_doubted(file) => looked.extend(of_looks(name, was, seen)),
                 Some(_) => {}
-                // What was written into what is new by now.
+                // A new file with content was written to by now.
                 None if was.is_none_or(|was| was.file.is_some())
                     && seen.kind == FileKind::Regular
                     && seen.looks.is_some_and(|looks| looks.size > 0)
@@ -202,7 +203,7 @@ impl Snapshot {
                 None => {}
             }
         }
-        // Of what is unclear the doubt stays; and what was recalled meanwhile may change yet.
+        // The doubt stays for unclear names. Files that were recalled meanwhile may change yet.
         let unclear = kept.values().filter_map(|seen| seen.file.as_ref());
         let unclear: Vec<FileId> = unclear.filter(|file| asked.contains(*file)).cloned().collect();
         self.doubted.extend(unclear);
@@ -217,7 +218,7 @@ impl Snapshot {
     }
 }
 
-/// What has become of names.
+/// The events of names that were removed, moved or made.
 fn of_names(old: &Names, new: &Names) -> Vec<Event> {
     let is_other = |name: &Label| match (old.get(name), new.get(name)) {
         (Some(was), Some(is)) => was.file.is_some() && was.file != is.file,
@@ -260,12 +261,13 @@ fn of_names(old: &Names, new: &Names) -> Vec<Event> {
     removed
 }
 
-/// Whoever follows renames must find each name as it was: one that others go to goes first.
+/// The renames in an order that a watcher can follow: a name that another one moves to moves first,
+/// so that each is found as it was.
 fn in_order(mut renames: BTreeMap<&Label, (&Label, bool)>) -> Vec<Event> {
     let mut events = Vec::new();
     while let Some(first) = renames.keys().next().copied() {
         let (mut from, mut steps) = (first, renames.len());
-        // In a circle any is as good.
+        // In a circle any name is as good.
         while let Some((to, _)) = renames.get(from).filter(|(to, _)| steps > 0 && renames.contains_key(*to)) {
             (from, steps) = (*to, steps - 1);
         }
@@ -285,7 +287,7 @@ fn of_looks(name: &Label, was: &Seen, is: &Seen) -> impl Iterator<Item = Event> 
         (None, Some(_)) => (false, true),
         (_, None) => (false, false),
     };
-    // A directory's times are its names', of which its own watchers hear.
+    // A directory's times change with its names, of which its own watchers hear.
     let of_rights = |was: &Seen| was.looks.map(|looks| looks.rights);
     let (modified, changed) = if is.is_directory() {
         (false, changed && of_rights(was) != of_rights(is))
@@ -309,7 +311,7 @@ mod tests {
         Looks { size, mtime: at, ctime: at, rights: (mode, 0, 0) }
     }
 
-    /// A file with this number, in which nothing is.
+    /// An empty file with this number.
     fn file(number: u64) -> Seen {
         let looks = Some(looks(0, 1, 0o644));
         let file = Some(FileId::root().child(number));
@@ -366,7 +368,7 @@ mod tests {
         let replaced = Event::Replaced { name: label("a") };
         assert_eq!(look(&mut snapshot, &now), [removed("c"), renamed("b", "d"), replaced, is_directory]);
         assert!(look(&mut snapshot, &now).is_empty(), "each is told once");
-        // A directory cannot be replaced by a file, nor the other way round.
+        // A file cannot replace a directory, nor the other way round.
         let gone = Event::Removed { name: label("e"), directory: true };
         assert_eq!(look(&mut snapshot, &[("a", file(4)), ("d", file(2)), ("e", file(6))]), [gone, made("e")]);
     }
@@ -379,7 +381,7 @@ mod tests {
             look(&mut snapshot, &now),
             [renamed("log.1", "log.2"), renamed("log", "log.1"), made("log")]
         );
-        // Two that trade places: some order there is.
+        // Two names that are swapped come in some order.
         let events = look(&mut snapshot, &[("log", file(1)), ("log.1", file(4)), ("log.2", file(2))]);
         assert_eq!(events.len(), 2);
         assert!(events.contains(&renamed("log", "log.1")) && events.contains(&renamed("log.1", "log")));
@@ -395,7 +397,7 @@ mod tests {
         let rights = Seen { looks: Some(looks(9, 2, 0o600)), ..file(2) };
         let now = [("a", written(1)), ("b", rights.clone()), ("d", touched.clone())];
         assert_eq!(look(&mut snapshot, &now), [modified("b"), changed("b")]);
-        // What this machine had written before the recall is no news.
+        // Changes by this machine before the recall give no event.
         snapshot.doubt(&FileId::root().child(1), Some(looks(11, 3, 0o644)));
         let now =
             [("a", Seen { looks: Some(looks(11, 3, 0o644)), ..file(1) }), ("b", rights), ("d", touched)];
@@ -410,7 +412,7 @@ mod tests {
         assert_eq!(snapshot.compare(names(&[("a", file(1))])).0, []);
         let written = Seen { looks: Some(looks(9, 2, 0o644)), ..file(1) };
         assert_eq!(look(&mut snapshot, &[("a", written)]), [modified("a")]);
-        // A look that comes to nothing forgets nothing.
+        // A look without a result forgets nothing.
         snapshot.doubt(&FileId::root().child(1), None);
         snapshot.begin_look();
         snapshot.end_look();
@@ -441,9 +443,10 @@ mod tests {
         snapshot.begin(&label("gone"));
         snapshot.end(&label("gone"), Done::Gone);
         assert!(look(&mut snapshot, &[("here", file(2)), ("new", file(3))]).is_empty());
-        // Another machine's removal of what was made here is.
+        // Another machine removes a file that was made here: that is an event.
         assert_eq!(look(&mut snapshot, &[("here", file(2))]), [removed("new")]);
-        // What a rename has brought from where nobody watches is known with the next look.
+        // A rename from an unwatched directory brings an unknown file. The next look finds out
+        // which.
         snapshot.begin(&label("moved"));
         snapshot.end(&label("moved"), Done::Bound(Seen { file: None, ..file(9) }));
         assert!(look(&mut snapshot, &[("here", file(2)), ("moved", file(7))]).is_empty());
@@ -465,7 +468,7 @@ mod tests {
         snapshot.begin_look();
         snapshot.begin(&label("a"));
         snapshot.end(&label("a"), Done::Gone);
-        // Found before that.
+        // The look saw `a` before that.
         assert_eq!(snapshot.compare(names(&[("a", file(1)), ("b", file(2))])), (Vec::new(), true));
         assert!(look(&mut snapshot, &[("b", file(2))]).is_empty());
     }

@@ -1,8 +1,8 @@
-//! The process that makes the system calls of which the kernel tells watchers.
+//! The event raiser: a process that makes the system calls of which the kernel tells watchers.
 //!
-//! A thread of this process must not do so: killed while it waits for this process' own answer, it
-//! would keep the process, and with it the mount, for ever. So another does, which ends when it is
-//! told nothing more.
+//! A thread of this process must not make them. If it were killed while it waits for this process'
+//! own answer, it would keep the process, and with it the mount, for ever. So another process makes
+//! them, and ends when it gets no more orders.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{
@@ -19,18 +19,18 @@ use std::time::Duration;
 
 use super::phantoms::{ELSEWHERE_NAME, IN_ELSEWHERE};
 
-/// How long one system call may take: a lookup on the way may wait for another machine.
+/// The longest time for one system call: a lookup on its path may wait for another machine.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// The longest word: a path of many labels.
+/// The most bytes of a word: a path of many labels.
 const WORD_BYTES_MAX: usize = 1 << 20;
 
-/// What the process is to do. Names are in the directory that was opened last.
+/// An order to the event raiser. Names are in the directory that was opened last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Opens the directory at this path from the root, and holds it: then the mount counts as used.
+    /// Opens the directory at this path from the root, and holds it. The mount then counts as used.
     Open { path: Vec<u8>, device: u32 },
-    /// Lets go of it.
+    /// Closes that directory.
     Close,
     /// mknod, mkdir.
     Make { name: Vec<u8>, directory: bool },
@@ -38,15 +38,15 @@ pub(super) enum Order {
     Remove { name: Vec<u8>, directory: bool },
     /// rename.
     Rename { from: Vec<u8>, to: Vec<u8> },
-    /// rename of what is elsewhere ([`ELSEWHERE_NAME`]).
+    /// rename of the file in the phantom directory ([`ELSEWHERE_NAME`]).
     Replace { name: Vec<u8> },
-    /// Sets times: that of the last modification, which is told as a modification, or both, as a
-    /// change of attributes.
+    /// Sets times. Setting only that of the last modification is an event of modification. Setting
+    /// both is one of changed attributes.
     Touch { name: Vec<u8>, both: bool },
 }
 
 impl Order {
-    /// As words: what, a number, one or two names.
+    /// The order as words: its kind, a number, one or two names.
     fn words(&self) -> [Vec<u8>; 4] {
         let (what, number, name, other): (u8, u32, &[u8], &[u8]) = match self {
             Order::Open { path, device } => (b'o', *device, path, &[]),
@@ -100,7 +100,7 @@ impl Order {
     }
 }
 
-/// The process, as we see it. Killed when dropped.
+/// The event raiser, as this process sees it. Dropping it kills the process.
 pub(super) struct EventRaiser {
     child: Child,
     orders: ChildStdin,
@@ -108,7 +108,8 @@ pub(super) struct EventRaiser {
 }
 
 impl EventRaiser {
-    /// Starts it: a program and its first arguments, to which the mount's directory is added.
+    /// Starts the process by a program and its first arguments, to which the mount's directory is
+    /// added.
     pub(super) fn start(program: &[OsString], mount: &Path) -> io::Result<EventRaiser> {
         let (program, arguments) = program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut child = Command::new(program)
@@ -127,13 +128,13 @@ impl EventRaiser {
         Ok(EventRaiser { child, orders, results })
     }
 
-    /// By which the kernel names it in requests.
+    /// The number by which the kernel names it in requests.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Has it carry out an order. The error of its system call, if that is one; ours if the process
-    /// is of no more use.
+    /// Has it carry out an order. The inner error is that of its system call. The outer error means
+    /// that the process is of no more use.
     pub(super) fn carry_out(&mut self, order: &Order) -> io::Result<Result<(), i32>> {
         order.write(&mut self.orders)?;
         let timeout = Timespec { tv_sec: WAIT.as_secs().cast_signed(), tv_nsec: 0 };
@@ -153,7 +154,7 @@ impl EventRaiser {
 impl Drop for EventRaiser {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        // One that waits for an answer of ours ends with that, and is not waited for.
+        // A process that waits for an answer of ours ends once it has that. It is not waited for.
         for _ in 0..100 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
@@ -163,10 +164,10 @@ impl Drop for EventRaiser {
     }
 }
 
-/// What that process does until nobody gives it orders any more.
+/// The event raiser's work: carries out orders from standard input until they end.
 ///
 /// # Errors
-/// If what it is told is no order.
+/// If it reads anything but an order.
 pub fn raise_events(mount: &Path) -> io::Result<()> {
     let (mut orders, mut results) = (io::stdin().lock(), io::stdout().lock());
     let mut held = None;
@@ -182,7 +183,7 @@ pub fn raise_events(mount: &Path) -> io::Result<()> {
     }
 }
 
-/// The root and the directory.
+/// The open root and the open directory.
 type Held = (OwnedFd, OwnedFd);
 
 fn obey(mount: &Path, order: Order, held: &mut Option<Held>) -> rustix::io::Result<()> {
@@ -222,7 +223,7 @@ fn obey(mount: &Path, order: Order, held: &mut Option<Held>) -> rustix::io::Resu
     }
 }
 
-/// Only on the mount itself: what is mounted over it or within is none of ours.
+/// Opens a directory on the mount itself: file systems mounted over it or within it are not ours.
 fn open(mount: &Path, path: &[u8], device: u32) -> rustix::io::Result<Held> {
     let root = open_directory(CWD, mount.as_os_str().as_bytes())?;
     let mut dir = root.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;

@@ -1,17 +1,17 @@
-//! What programs watch: /proc tells of each inotify descriptor what is watched by it.
+//! Finds out what programs watch: /proc shows the watches of each inotify descriptor.
 
 use rustc_hash::FxHashSet;
 
 use crate::proc;
 
-/// The nodes that programs watch on the mount whose device has this number. Of processes that we
-/// may look at: as root of all.
+/// The nodes that programs watch on the mount with this device number. Only processes that we may
+/// look at are seen: as root all.
 pub(super) fn watched(device: u32) -> FxHashSet<u64> {
     let mut nodes = FxHashSet::default();
     for pid in proc::names(".").unwrap_or_default().iter().filter(|name| name.parse::<u32>().is_ok()) {
         for fd in proc::names(&format!("{pid}/fd")).unwrap_or_default() {
-            // The link says so without the file being looked at, which may be one of a file system
-            // that hangs.
+            // The link says so without a look at the file, which may be on a file system that
+            // hangs.
             if proc::link(&format!("{pid}/fd/{fd}")).is_ok_and(|link| link == b"anon_inode:inotify") {
                 let info = proc::read(&format!("{pid}/fdinfo/{fd}")).unwrap_or_default();
                 nodes.extend(info.lines().filter_map(|line| node(line, device)));
@@ -21,9 +21,14 @@ pub(super) fn watched(device: u32) -> FxHashSet<u64> {
     nodes
 }
 
-/// The node of a line `inotify wd:1 ino:9 sdev:2f mask:fff ignored_mask:0 fhandle-bytes:c
-/// fhandle-type:81 f_handle:...`. FUSE's handles begin with it, in two halves; a root's inode
-/// number is none.
+/// The node of a line of this form:
+///
+/// ```text
+/// inotify wd:1 ino:9 sdev:2f mask:fff ignored_mask:0 fhandle-bytes:c fhandle-type:81 f_handle:...
+/// ```
+///
+/// FUSE's handles begin with the node's number, in two halves. A root's inode number is not its
+/// node number.
 fn node(line: &str, device: u32) -> Option<u64> {
     let mut words = line.strip_prefix("inotify ")?.split_ascii_whitespace();
     let mut number = |key: &str| {

@@ -1,9 +1,9 @@
-//! What programs here watch (inotify), and how they hear of what other machines do there.
+//! Tells programs here that watch files (inotify) of changes by other machines.
 //!
 //! FUSE has no notice that tells watchers anything. So [`round`] finds out what is watched
-//! ([`inotify`]), sees what others have changed there ([`compare`]), and has a process of ours ask
-//! the kernel for just that ([`hand`]), which is answered as if it were done ([`phantoms`]): the
-//! kernel then tells watchers as of anybody's doing.
+//! ([`inotify`]), and what other machines have changed there ([`compare`]). Then it has another
+//! process ask the kernel for just that ([`event_raiser`]). The request is answered as if it were
+//! done ([`phantoms`]), and the kernel tells watchers as of any program's change.
 //!
 //! While nothing is watched all of this costs a request two loads.
 
@@ -33,28 +33,30 @@ use crate::transport;
 use compare::{Done, Event, Looks, Names, Seen, Snapshot};
 use phantoms::Phantoms;
 
-/// So long after a recall it is looked again: what is recalled together is looked at together.
+/// The time from a recall to the look, so that fields which are recalled together are looked at
+/// together.
 const SOON: Duration = Duration::from_millis(50);
 
-/// From one look at a target to the next: it doubles while each finds something new.
+/// The shortest and the longest pause between two looks at a target. It doubles while each look
+/// finds something new.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 
-/// How often what no lease covers is looked at.
+/// The pause between looks at names that no lease covers.
 const PASSING_EVERY: Duration = Duration::from_secs(1);
 
-/// After so many operations of this machine what is remembered of files that are gone is cleared
-/// away by a look.
+/// Operations of this machine after which a look clears away what is remembered of files that are
+/// gone.
 const ENDED_MAX: u32 = 4096;
 
-/// How long the end waits for a round that is under way.
+/// How long the end of the mount waits for a round that is under way.
 const END: Duration = Duration::from_secs(2);
 
-/// What is watched.
+/// The watched directories and files of one mount.
 pub(crate) struct Watches {
     door: Arc<dyn FileService>,
-    /// Whether anything is.
+    /// Whether anything is watched.
     any: AtomicBool,
-    /// The process that asks the kernel for us; 0 is none.
+    /// The number of the event raiser's process; 0 if there is none.
     hand: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
@@ -64,15 +66,15 @@ pub(crate) struct Watches {
 struct State {
     /// Watched directories and files.
     targets: FxHashMap<FileId, Target>,
-    /// Of which targets a file is seen.
+    /// The targets that show a file.
     shown_by: FxHashMap<FileId, SmallVec<[FileId; 1]>>,
-    /// Files that were recalled since a look began, if one is under way.
+    /// Files that were recalled since a look began, while one is under way.
     recalled: Option<FxHashSet<FileId>>,
     phantoms: Phantoms,
-    /// The names of which the phantom is, in this directory.
+    /// The names that the phantom concerns, in this directory.
     names: Option<(FileId, Vec<Label>)>,
     closed: bool,
-    /// The thread has ended, or there is none.
+    /// The thread has ended, or was never started.
     is_over: bool,
 }
 
@@ -80,13 +82,13 @@ struct State {
 struct Target {
     directory: bool,
     snapshot: Snapshot,
-    /// What it shows.
+    /// The files that it shows.
     files: FxHashSet<FileId>,
     /// Operations of this machine since the last look.
     ended: u32,
-    /// When it is looked at.
+    /// When the next look is due.
     due: Option<Instant>,
-    /// Not before then.
+    /// The earliest time of the next look.
     rests: Instant,
     pause: Duration,
 }
@@ -104,7 +106,7 @@ impl Target {
 }
 
 impl Watches {
-    /// Of what there is behind `door`. Nothing is watched before a [`Round`] is begun.
+    /// Watches on the file system behind `door`. Nothing is watched before a [`Round`] begins.
     pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Watches> {
         let state = Mutex::new(State { is_over: true, ..State::default() });
         let (any, hand) = (AtomicBool::default(), AtomicU32::default());
@@ -116,8 +118,8 @@ impl Watches {
         self.state.lock().is_over = false;
     }
 
-    /// Nothing is told any more. Waits a bounded time for what is just being told, by which the
-    /// mount is in use.
+    /// Ends all telling. It waits a bounded time for an event under way, which keeps the mount in
+    /// use.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -127,36 +129,36 @@ impl Watches {
         while !state.is_over && !self.changed.wait_until(&mut state, deadline).timed_out() {}
     }
 
-    /// Whether this thread is our process'.
+    /// Whether this thread is the event raiser's.
     pub(crate) fn is_hand(&self, pid: u32) -> bool {
         let hand = self.hand.load(SeqCst);
         hand != 0 && hand == pid
     }
 
-    /// What our process is answered, if not what anybody would be.
+    /// The answer to the event raiser, if it differs from that to any program.
     pub(crate) fn phantom(&self, node: u64, file: Option<&FileId>, call: &transport::Call) -> Option<Answer> {
         let mut state = self.state.lock();
         let answer = state.phantoms.answer(node, file, call)?;
-        // The kernel keeps the directory locked by now: whoever has changed one of these names
-        // since has told of that himself.
+        // By now the kernel keeps the directory locked. If one of these names was changed since the
+        // look, the kernel itself has told watchers of it.
         let is_done = !matches!(call, transport::Call::Lookup { .. }) && answer != Answer::Refused;
         Some(if is_done && !state.is_as_expected() { Answer::Refused } else { answer })
     }
 
-    /// What our process is answered from now on.
+    /// Sets how the event raiser is answered from now on.
     fn register(&self, phantom: Option<phantoms::Phantom>, names: Option<(FileId, Vec<Label>)>) {
         let mut state = self.state.lock();
         state.phantoms.register(phantom);
         state.names = names;
     }
 
-    /// Which file was seen to have this name.
+    /// The file that was last seen under this name.
     fn file_of(&self, dir: &FileId, name: &Label) -> Option<FileId> {
         self.state.lock().targets.get(dir)?.snapshot.seen(name)?.file.clone()
     }
 
-    /// Waits until something is to be looked at, or for that long. Which targets, and whether they
-    /// are directories; nothing when it is over.
+    /// Waits until a look is due, or until `until`. Returns the targets, and whether they are
+    /// directories; nothing when the mount has ended.
     fn wait(&self, until: Instant) -> Option<Vec<(FileId, bool)>> {
         let mut state = self.state.lock();
         loop {
@@ -175,8 +177,8 @@ impl Watches {
         }
     }
 
-    /// An operation of this machine on these names begins. Before its first question to the door,
-    /// so that what a look sees of it is known to be its own.
+    /// An operation of this machine on these names begins. This comes before its first call to the
+    /// client, so that a look takes its results for this machine's own.
     pub(crate) fn begins<const N: usize>(self: &Arc<Self>, names: [(&FileId, &Label); N]) -> Option<Noted> {
         if !self.any.load(SeqCst) {
             return None;
@@ -201,8 +203,8 @@ impl State {
         !names.iter().any(|name| target.snapshot.is_touched(name))
     }
 
-    /// Targets that may show what is recalled: files by their attributes, directories by their
-    /// names.
+    /// The targets that may show the recalled fields: files by their attributes, directories by
+    /// their names.
     fn concerned(&mut self, what: &Invalidation) -> SmallVec<[FileId; 1]> {
         match what {
             Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
@@ -218,7 +220,7 @@ impl State {
         }
     }
 
-    /// `what` may be changed by others from here on, and is looked at again.
+    /// Notes that other machines may change `what` from here on, so that it is looked at again.
     fn recall(&mut self, what: &Invalidation, looks: Option<Looks>) {
         let soon = Instant::now() + SOON;
         for of in self.concerned(what) {
@@ -234,13 +236,13 @@ impl State {
         }
     }
 
-    /// A look at `of` has found `names`. What there is to tell.
+    /// A look at `of` has found `names`. Returns the events.
     fn seen(&mut self, of: &FileId, names: Names) -> Vec<Event> {
         let recalled = self.recalled.take().unwrap_or_default();
         let Some(target) = self.targets.get_mut(of) else { return Vec::new() };
         let files: FxHashSet<FileId> = names.values().filter_map(|seen| seen.file.clone()).collect();
         let passing = names.values().any(|seen| seen.passing);
-        // What was recalled before it was known to be shown here.
+        // Files that were recalled before this target was known to show them.
         let missed: Vec<FileId> = files.intersection(&recalled).cloned().collect();
         let now = Instant::now();
         let was_new = target.snapshot.is_new;
@@ -259,7 +261,7 @@ impl State {
         events
     }
 
-    /// `of` shows these files, and no others.
+    /// Notes that `of` shows these files, and no others.
     fn show(&mut self, of: &FileId, files: FxHashSet<FileId>) {
         let Some(target) = self.targets.get_mut(of) else { return };
         target.ended = 0;
@@ -286,7 +288,7 @@ impl State {
                     self.shown_by.entry(file.clone()).or_default().push(of.clone());
                 }
             }
-            // What it is now is found out before somebody else changes it.
+            // A look finds out which file it is now, before another machine changes it.
             Done::Bound(_) => target.look_by(Instant::now()),
             Done::Nothing | Done::Gone => {}
         }
@@ -306,8 +308,8 @@ impl CacheHolder for Watches {
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
         if self.any.load(SeqCst) {
             for what in what.iter().filter(|what| self.has(what)) {
-                // The leases are held until this is over, so what is so now is what this machine's
-                // programs have made of it.
+                // The leases are held until this returns. So the current state is the work of this
+                // machine's programs.
                 let looks = match what {
                     Invalidation::Attributes(file) | Invalidation::Pages(file) => self.looks(file),
                     _ => None,
@@ -329,7 +331,7 @@ impl CacheHolder for Watches {
 }
 
 impl Watches {
-    /// How `file` looks by what is leased; nothing if that takes a question.
+    /// The state of `file` under leases; nothing if that takes a request to the server.
     fn looks(&self, file: &FileId) -> Option<Looks> {
         let found: Arc<Mutex<Option<Looks>>> = Arc::default();
         let tells = Arc::clone(&found);
@@ -345,14 +347,14 @@ impl Watches {
     }
 }
 
-/// An operation of this machine that is under way on watched names.
+/// An operation of this machine under way on watched names.
 pub(crate) struct Noted {
     watches: Arc<Watches>,
     names: SmallVec<[(FileId, Label); 2]>,
 }
 
 impl Noted {
-    /// The name is this file's.
+    /// The name is now this file's.
     pub(crate) fn bound(self, told: &Result<Response, namespace::Error>) {
         let (Ok(Response::Reply(reply)) | Ok(Response::Uncached(reply))) = told else { return };
         if let Reply::Node(entry, stat) | Reply::Glimpsed(Some((entry, stat))) = reply {
@@ -361,12 +363,12 @@ impl Noted {
         }
     }
 
-    /// It is no more.
+    /// The name is gone.
     pub(crate) fn gone(self) {
         self.end(|_, _| Done::Gone);
     }
 
-    /// The first of two names is the second now; the other way round as well with `exchange`.
+    /// The first of two names has become the second; with `exchange` also the other way round.
     pub(crate) fn renamed(
         self,
         from: (&FileId, &Label),
@@ -381,7 +383,7 @@ impl Noted {
             };
             let (was_from, was_to) = (of(from), of(to));
             let file = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.file.clone());
-            // Two names of one file stay.
+            // Two names of one file both stay.
             if file(&was_from).is_some() && file(&was_from) == file(&was_to) {
                 return Done::Nothing;
             }
@@ -398,7 +400,7 @@ impl Noted {
     fn end(mut self, done: impl Fn(&State, (&FileId, &Label)) -> Done) {
         let names = std::mem::take(&mut self.names);
         let mut state = self.watches.state.lock();
-        // All are seen as they were.
+        // All names are read as they were before.
         let done: SmallVec<[Done; 2]> = names.iter().map(|(dir, name)| done(&state, (dir, name))).collect();
         let looks = |done: &Done| matches!(done, Done::Bound(Seen { file: None, .. }));
         let is_due = done.iter().any(looks);

@@ -1,70 +1,71 @@
-//! Requests that are answered as if something happened, and nothing does: pure.
+//! Answers requests as if they changed something, and changes nothing: pure.
 //!
-//! The kernel tells watchers of what it has asked for and was answered. So a process of ours asks
-//! for it, and is answered from here, by what was registered before ([`Phantom`]). A name that is
-//! made, moved or removed so is a phantom's: a node of no file, given for no time, so that whoever
-//! comes by it next asks us and is told what there really is. Nothing that the kernel has of real
-//! files is touched by that. Content and attributes are a real node's where they may be: its
-//! watchers hear of them, too, and it is told what it looks like now.
+//! The kernel tells watchers of its own requests that were answered. So the event raiser makes a
+//! request, and this module answers it, by what was registered before ([`Phantom`]). A name that is
+//! made, moved or removed so is a phantom's: a node of no file, given with a time-out of 0. The
+//! next program that comes by the name asks us, and gets the real file. Nothing that the kernel has
+//! of real files is touched by that. Events of content and attributes are a real node's where they
+//! may be: its watchers hear of them, too, and the kernel is given its current attributes.
 
 use bytes::Bytes;
 use ident::FileId;
 
 use crate::transport::{Call, SetAttr};
 
-/// Numbers of phantoms are from here on, in turn: neither inode numbers nor further nodes
+/// The first number of a phantom; they are used in turn. Neither inode numbers nor further nodes
 /// ([`crate::places`]) get there.
 const FIRST: u64 = 0b11 << 62;
-/// So many, or they would come to what has a meaning of its own.
+/// Numbers in use: with more they would reach numbers that have a meaning of their own.
 const TURNS: u64 = 1 << 60;
-/// A phantom directory, from which what replaces a file comes: of it nobody is to hear.
+/// The number of a phantom directory, out of which a replacing file comes. Programs are to hear
+/// nothing of it.
 const ELSEWHERE: u64 = FIRST - 1;
-/// What it is called, in the root, and what is in there.
+/// The directory's name in the root, and the name of the file in it.
 pub(crate) const ELSEWHERE_NAME: &[u8] = b".leasehold-elsewhere";
 pub(crate) const IN_ELSEWHERE: &[u8] = b"new";
 
-/// What is to be answered as if it were done.
+/// A change that is answered as if it were made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Phantom {
     /// A name is made.
     Made { dir: FileId, name: Bytes },
-    /// One is removed.
+    /// A name is removed.
     Removed { dir: FileId, name: Bytes, directory: bool },
-    /// One is renamed.
+    /// A name is renamed.
     Renamed { dir: FileId, from: Bytes, to: Bytes, directory: bool },
-    /// One comes from elsewhere, in the place of another.
+    /// A name of the phantom directory takes the place of another.
     Replaced { root: FileId, dir: FileId, name: Bytes },
     /// The times of a file are set.
     Touched { file: FileId },
-    /// The times of a phantom are, which has this name.
+    /// The times of the phantom with this name are set.
     Marked { dir: FileId, name: Bytes },
 }
 
-/// What the process is answered.
+/// An answer to the event raiser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// There is none of this name.
+    /// There is no file of this name.
     Missing,
-    /// This phantom.
+    /// The name is this phantom's.
     Entry(Ghost),
     /// The phantom's attributes.
     Attributes(Ghost),
-    /// It is done.
+    /// The change was made.
     Done,
     /// The attributes of the real node as they are.
     AsItIs,
-    /// It may not.
+    /// The event raiser may not do that.
     Refused,
 }
 
-/// A node of no file.
+/// A node of no file: a phantom's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ghost {
     pub(crate) node: u64,
     pub(crate) directory: bool,
 }
 
-/// The phantom that is registered, if one is. There is one at a time.
+/// The registered phantom, if there is one. There is one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Phantoms {
     registered: Option<Phantom>,
@@ -77,18 +78,18 @@ impl Phantoms {
     }
 
     fn next(&mut self, directory: bool) -> Ghost {
-        // Even numbers are directories'.
+        // Directories have even numbers.
         self.given = (self.given + 1) % TURNS;
         Ghost { node: FIRST + 2 * self.given + u64::from(!directory), directory }
     }
 
-    /// What our process is answered that asks for `call` of `node`, which is `file`; nothing of
-    /// what it is to be answered as anybody. It changes nothing in any case.
+    /// The answer to the event raiser, which asks for `call` of `node`, which is `file`. Nothing if
+    /// it is answered as any program is. Such a call changes nothing in any case.
     pub(crate) fn answer(&mut self, node: u64, file: Option<&FileId>, call: &Call) -> Option<Answer> {
         match call {
             Call::GetAttr | Call::StatX => self.ghost(node).map(Answer::Attributes),
             Call::Lookup { name } => self.lookup(node, file, name),
-            // Whoever goes by a path reads links; and what is held must be let go.
+            // A walk along a path reads links, and nodes that the kernel drops must be forgotten.
             Call::Forget(_)
             | Call::Interrupt { .. }
             | Call::ReadLink
@@ -177,7 +178,7 @@ mod tests {
         Bytes::from_static(name.as_bytes())
     }
 
-    /// What is answered about the directory 7, while this is registered.
+    /// The answer about directory 7, while this phantom is registered.
     fn answer(phantoms: &mut Phantoms, call: &Call) -> Option<Answer> {
         phantoms.answer(DIR, Some(&dir()), call)
     }

@@ -1,5 +1,5 @@
-//! The thread that sees to what is watched. It makes no system call on the mount itself: see
-//! [`hand`](super::hand).
+//! The thread that looks at watched files and tells of changes. It makes no system call on the
+//! mount itself: see [`event_raiser`](super::event_raiser).
 
 use bytes::Bytes;
 use client::{Call, Reply};
@@ -24,42 +24,43 @@ use crate::front::Front;
 use crate::mountpoint;
 use crate::notices::Notices;
 
-/// How often /proc is looked through: while something is watched, and while nothing is. At least so
-/// many times what it takes.
+/// The pause between two searches of /proc: while something is watched, and while nothing is. It is
+/// at least `SCAN_SHARE` times as long as the search took.
 const SCAN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 const SCAN_SHARE: u32 = 100;
 
-/// Directories and files that are watched, at most; those beyond are not.
+/// The most directories and files that are watched. Those beyond are not.
 const TARGETS_MAX: usize = 16 << 10;
-/// A directory of more names is not watched: each look would hold as many.
+/// A directory with more names is not watched, since each look would hold as many.
 const NAMES_MAX: usize = 64 << 10;
-/// Of so many files of a directory content and attributes are leased, so that it is heard when they
-/// change.
+/// The most files of one directory whose content and attributes are leased, so that changes are
+/// noticed.
 const LEASED_MAX: usize = 4 << 10;
-/// Names of one page of a listing.
+/// The most names of one page of a listing.
 const PAGE: usize = 1024;
-/// Directories above one another.
+/// The most directories above one another.
 const DEPTH_MAX: usize = 4096;
 
-/// How long one question of a look waits, and how often it is seen whether it is over.
+/// How long a look waits for one answer, and how often it checks meanwhile whether the mount has
+/// ended.
 const ANSWER: Duration = Duration::from_secs(30);
 const OVER: Duration = Duration::from_millis(100);
 
-/// How long our process is kept when there is nothing to tell.
+/// How long the event raiser is kept when there is nothing to tell.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What the thread has.
+/// The state of the thread.
 pub(crate) struct Round {
     pub(crate) front: Arc<Front>,
     pub(crate) notices: Arc<Notices>,
-    /// How our process is started.
+    /// The command that starts the event raiser.
     pub(crate) program: Vec<OsString>,
     pub(crate) dir: PathBuf,
     /// The minor number of the mount's device.
     pub(crate) device: u32,
 }
 
-/// Where to tell of something.
+/// The place of an event.
 struct Place {
     dir: FileId,
     path: Vec<u8>,
@@ -68,7 +69,7 @@ struct Place {
 }
 
 impl Round {
-    /// Until [`Watches::close`](super::Watches::close).
+    /// Runs until [`Watches::close`](super::Watches::close).
     pub(crate) fn run(self) {
         let watches = Arc::clone(&self.front.watches);
         let (mut scan_at, mut hand, mut used) = (Instant::now(), None, Instant::now());
@@ -100,12 +101,12 @@ impl Round {
     }
 
     fn let_go(&self, hand: &mut Option<EventRaiser>) {
-        // Before its number may be another's.
+        // This comes before another process can get its number.
         self.front.watches.hand.store(0, SeqCst);
         *hand = None;
     }
 
-    /// These nodes are watched, and no others.
+    /// Watches these nodes, and no others.
     fn adopt(&self, nodes: &FxHashSet<u64>) {
         let found: Vec<(FileId, bool)> = nodes
             .iter()
@@ -133,7 +134,7 @@ impl Round {
         watches.any.store(!state.targets.is_empty(), SeqCst);
     }
 
-    /// What others have changed of a target.
+    /// Looks at a target. Returns the changes by other machines.
     fn look(&self, of: &FileId, directory: bool) -> Vec<Event> {
         let watches = &self.front.watches;
         {
@@ -159,7 +160,7 @@ impl Round {
         }
     }
 
-    /// The names of a directory; nothing if they cannot be had. Of one that is gone there are none.
+    /// The names of a directory; nothing if they cannot be had. A directory that is gone has none.
     fn list(&self, dir: &FileId) -> Option<Names> {
         let (mut names, mut leased, mut after, mut upto) = (Names::new(), 0, 0, None);
         loop {
@@ -199,7 +200,7 @@ impl Round {
         }
     }
 
-    /// A watched file, by its first name.
+    /// A watched file, under its first name.
     fn file(&self, file: &FileId) -> Option<Names> {
         let Ok(Response::Reply(Reply::Links(links))) = self.ask(Call::Links { file: file.clone() })? else {
             return Some(Names::new());
@@ -216,7 +217,7 @@ impl Round {
         Some(Names::from([(link.label.clone(), seen)]))
     }
 
-    /// The door's answer; nothing if it takes too long, or it is over.
+    /// The client's answer; nothing if it takes too long, or the mount has ended.
     fn ask(&self, call: Call) -> Option<Result<Response, Error>> {
         let (tell, told) = channel();
         let door = self.front.door();
@@ -235,7 +236,7 @@ impl Round {
         }
     }
 
-    /// Where `of` is, or its directory.
+    /// The place of `of`: its own directory's path, or that of the directory it is in.
     fn place(&self, of: &FileId, directory: bool) -> Option<Place> {
         let root = self.front.door().root();
         let above = |file: &FileId| match self.ask(Call::Links { file: file.clone() })? {
@@ -259,7 +260,8 @@ impl Round {
 
     fn tell(&self, hand: &mut Option<EventRaiser>, of: &FileId, directory: bool, events: Vec<Event>) {
         let Some(place) = self.place(of, directory) else { return };
-        // Of a file that is watched itself only what it looks like: its names are its directories'.
+        // For a watched file only its content and attributes are told. Changes of its names are its
+        // directories' events.
         let is_told = |event: &Event| match (&place.only, event) {
             (None, _) => true,
             (Some((_, name)), Event::Modified { name: of } | Event::Changed { name: of }) => of == name,
@@ -310,8 +312,8 @@ impl Round {
         Ok(())
     }
 
-    /// Tells of one thing; where that is refused, of a change of attributes, which has whoever
-    /// hears of it look.
+    /// Tells of one event. If it is refused, a change of attributes is told instead, which makes a
+    /// watcher look.
     fn raise(&self, hand: &mut EventRaiser, place: &Place, event: &Event) -> io::Result<()> {
         let dir = || place.dir.clone();
         let bytes = |name: &Label| Bytes::copy_from_slice(name.as_bytes());
@@ -348,7 +350,7 @@ impl Round {
             }
             _ => None,
         };
-        // What is mounted in a directory would not survive that its name is a phantom's.
+        // A mount within a directory would not survive that the directory's name is a phantom's.
         if let Some(name) = moves.filter(|name| self.may_lose_mounts(place, name)) {
             return self.touch(hand, place, name, true);
         }
@@ -360,8 +362,9 @@ impl Round {
         Ok(())
     }
 
-    /// Content or attributes of what is called `name`: of the file itself, if whoever has mounted
-    /// may set its times; else of a phantom, of which the directory's watchers hear.
+    /// Tells that content or attributes of `name` have changed. The event is the file's own if the
+    /// mounting user may set its times. Otherwise it is a phantom's, and the directory's watchers
+    /// hear of it.
     fn touch(&self, hand: &mut EventRaiser, place: &Place, name: &Label, both: bool) -> io::Result<()> {
         let file = match &place.only {
             Some((file, _)) => Some(file.clone()),
@@ -370,7 +373,7 @@ impl Round {
         let Some(file) = file else { return Ok(()) };
         let order = Order::Touch { name: name.as_bytes().to_vec(), both };
         match self.with(Phantom::Touched { file }, None, || hand.carry_out(&order))? {
-            // It is not there any more, which is told in its turn.
+            // The file is gone, which is an event of its own.
             Ok(()) | Err(libc::ENOENT) => Ok(()),
             Err(_) => self.mark(hand, place, name, both),
         }
@@ -386,8 +389,8 @@ impl Round {
         self.asks(hand, place, &[name], phantom, &order).map(drop)
     }
 
-    /// Has the kernel ask for this. It must ask for the names, too, so it is to have none of them
-    /// for certain.
+    /// Has the kernel make the requests for an event. It must look the names up as well, so their
+    /// entries are expired first.
     fn asks(
         &self,
         hand: &mut EventRaiser,

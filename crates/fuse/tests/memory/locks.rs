@@ -1,4 +1,4 @@
-//! Locks of files, this machine's and those of others.
+//! Locks of files, by this machine and by others.
 
 use client::Ticket;
 use file_service::Responder;
@@ -6,10 +6,10 @@ use ident::FileId;
 use namespace::{Conflict, Error, LockChange, LockKind, LockRange, LockSpace, LockTable};
 use std::collections::BTreeMap;
 
-/// This machine, and all others.
+/// The sessions of this machine, and of all others.
 const HERE: u64 = 1;
 const ELSEWHERE: u64 = 2;
-/// Tickets of those that wait for locks are above all others.
+/// Tickets of waiting locks are above all others.
 const FIRST_TICKET: u64 = 1 << 32;
 
 #[derive(Default)]
@@ -24,13 +24,13 @@ impl Locking {
         self.change(HERE, file, change)
     }
 
-    /// What another machine does.
+    /// Locks or unlocks as another machine.
     pub fn elsewhere(&mut self, file: &FileId, space: LockSpace, kind: Option<LockKind>) {
         let change = LockChange { owner: 1, pid: 1, space, range: LockRange::WHOLE, kind };
         self.change(ELSEWHERE, file, change).expect("nobody is in the way");
     }
 
-    /// What this machine has locked, and how.
+    /// The locks of this machine.
     pub fn here(&self) -> Vec<(LockSpace, LockRange, LockKind)> {
         let locks = self.tables.values().flat_map(LockTable::iter);
         locks.filter(|lock| lock.holder.0 == HERE).map(|lock| (lock.space, lock.range, lock.kind)).collect()
@@ -62,7 +62,7 @@ impl Locking {
         self.waiting.remove(&ticket).map(|(_, _, answer)| answer)
     }
 
-    /// Those that need not wait any longer.
+    /// Retries waiting locks. Returns the responders of those granted.
     pub fn settle(&mut self) -> Vec<Responder> {
         let mut granted = Vec::new();
         for (ticket, (file, change, answer)) in std::mem::take(&mut self.waiting) {

@@ -1,4 +1,5 @@
-//! A file system in memory behind [`Door`]: small, but a real one, to mount and run programs on.
+//! A file system in memory behind `FileService`. It is small but complete enough to mount and run
+//! programs on.
 
 #![allow(dead_code, reason = "each test crate uses a part of it")]
 
@@ -18,32 +19,32 @@ use std::time::Duration;
 pub use locks::Locking;
 pub use tree::Tree;
 
-/// The door, what it counts, and what it was told.
+/// A file service in memory, with counts of its calls.
 pub struct Memory {
     tree: Mutex<Tree>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
     cache: Mutex<Option<Arc<dyn CacheHolder>>>,
-    /// Calls of this name are answered by a thread of their own, so much later.
+    /// Calls of this name are answered that much later, by a thread of their own.
     delays: Mutex<BTreeMap<&'static str, Duration>>,
-    /// Calls that have a name until they are answered.
+    /// Calls that have a ticket until they are answered.
     late: Arc<Mutex<(u64, BTreeMap<Ticket, Responder>)>>,
     locking: Mutex<Locking>,
     ttl: Duration,
     counting: bool,
 }
 
-/// How to mount: over rings, but in `tests/device.rs`.
+/// The options of a mount: over rings, except in `tests/device.rs`.
 pub fn options() -> fuse::Options {
     fuse::Options { rings: !module_path!().starts_with("device::"), ..fuse::Options::default() }
 }
 
 impl Memory {
-    /// With a root that anybody may write to.
+    /// A file system whose root anybody may write to.
     pub fn new() -> Arc<Memory> {
         Memory::build(true)
     }
 
-    /// The same, as fast as it goes.
+    /// The same without counts and delays, as fast as possible.
     pub fn uncounted() -> Arc<Memory> {
         Memory::build(false)
     }
@@ -63,7 +64,7 @@ impl Memory {
         })
     }
 
-    /// How often a call of this name came.
+    /// The number of calls of this name.
     pub fn count(&self, name: &str) -> u64 {
         self.counts.lock().get(name).copied().unwrap_or(0)
     }
@@ -73,12 +74,13 @@ impl Memory {
         self.delays.lock().insert(name, by);
     }
 
-    /// What another machine would do: changes the tree behind the mount's back.
+    /// Changes the tree unknown to the mount, as another machine would.
     pub fn elsewhere<T>(&self, change: impl FnOnce(&mut Tree) -> T) -> T {
         change(&mut self.tree.lock())
     }
 
-    /// Looks at the locks, or changes those of other machines; whoever waits for that is answered.
+    /// Looks at the locks, or changes those of other machines. Locks that no longer have to wait
+    /// are answered.
     pub fn locking<T>(&self, change: impl FnOnce(&mut Locking) -> T) -> T {
         let mut locking = self.locking.lock();
         let result = change(&mut locking);
@@ -88,7 +90,7 @@ impl Memory {
         result
     }
 
-    /// The call waits; its name.
+    /// Has the call wait, and returns its ticket.
     fn wait(&self, answer: Responder) -> Ticket {
         let mut late = self.late.lock();
         late.0 += 1;
@@ -97,7 +99,7 @@ impl Memory {
         ticket
     }
 
-    /// What the machine does when a lease is recalled.
+    /// Revokes, as the machine does when a lease is recalled.
     pub fn invalidate(&self, what: &Invalidation) {
         let cache = self.cache.lock().clone();
         cache.expect("a mount has registered").revoke(std::slice::from_ref(what))()();
@@ -263,7 +265,7 @@ impl Tree {
         let content = &self.file(file)?.content;
         let from = content.len().min(offset as usize);
         let to = content.len().min(from + length as usize);
-        // In two parts, as content that is partly cached comes.
+        // In two parts, as partly cached content comes.
         let middle = if to - from > 4096 { from + 1000 } else { to };
         let part = |from, to| Bytes::copy_from_slice(&content[from..to]);
         Ok(if middle < to { vec![part(from, middle), part(middle, to)] } else { vec![part(from, to)] })
@@ -287,7 +289,7 @@ impl Tree {
         Ok(Reply::Nothing)
     }
 
-    /// Zeros are a hole, byte by byte.
+    /// Every zero byte counts as a hole.
     fn seek(&self, file: &FileId, offset: u64, hole: bool) -> Result<Reply, Error> {
         let content = &self.file(file)?.content;
         let rest = content.get(offset as usize..).filter(|rest| !rest.is_empty()).ok_or(Error::NotFound)?;

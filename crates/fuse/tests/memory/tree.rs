@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The files, and the next numbers.
+/// The files, and the next inode number.
 pub struct Tree {
     files: FxHashMap<FileId, File>,
     ino_next: u64,
@@ -180,8 +180,8 @@ impl Tree {
         Ok(Reply::Nothing)
     }
 
-    /// What takes the name `place`, of a file that stays until the kernel has forgotten it if that
-    /// was its last.
+    /// Runs `takes`, which takes the name `place` from a file. If that was its last name, the file
+    /// stays until the kernel has forgotten it.
     pub fn lingering(
         &mut self,
         place: Place<'_>,
@@ -302,7 +302,7 @@ impl Tree {
         let of = self.file(dir)?;
         let listed = |label: &Label| {
             let entry = of.entries[label].clone();
-            // Every seventh comes without, as what is not known here does.
+            // Every seventh entry comes without, as entries do whose stat is not known here.
             let stat =
                 if stat && !entry.position.is_multiple_of(7) { Some(self.stat(&entry.file)?) } else { None };
             Ok(Listed { label: label.clone(), entry, stat, passing: false })

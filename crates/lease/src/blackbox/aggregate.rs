@@ -1,31 +1,33 @@
-//! What a black box makes of its clients' values (BlackBox §4.2).
+//! The aggregates of black boxes (BlackBox §4.2).
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// How the clients' self values become what each of them sees of the others: a commutative monoid.
+/// The rule that combines the clients' self values into what each of them sees of the others: a
+/// commutative monoid.
 pub trait Aggregate {
-    /// A self value, and what several of them come to.
+    /// A self value, and the aggregate of several.
     type Value: Copy + Ord + Hash + Debug + Serialize + DeserializeOwned;
 
-    /// The value that changes nothing: clients join with it, and leave with it.
+    /// The value that changes no other: clients join and leave with it.
     const IDENTITY: Self::Value;
 
-    /// The value that nothing changes, if there is one (there cannot be two). A client stuck at it
-    /// is a *shield* (BlackBox §4.7): whoever sees it sees nothing of anybody else.
+    /// The value that no other changes, if there is one (there cannot be two). A client stuck at it
+    /// is a *shield* (BlackBox §4.7): a client that sees the shield sees nothing of any other
+    /// client.
     const ABSORBING: Option<Self::Value>;
 
-    /// Two values in one: commutative and associative.
+    /// Combines two values; commutative and associative.
     fn combine(a: Self::Value, b: Self::Value) -> Self::Value;
 
-    /// Whether there is such a value. What others send is not trusted.
+    /// Returns whether the value exists. Values from clients are not trusted.
     fn admits(_value: Self::Value) -> bool {
         true
     }
 
-    /// `value`, so many times: in as many steps as `count` has digits.
+    /// Combines `value` with itself `count` times, in as many steps as `count` has binary digits.
     fn repeat(value: Self::Value, mut count: u32) -> Self::Value {
         let (mut all, mut power) = (Self::IDENTITY, value);
         while count > 0 {
@@ -39,7 +41,7 @@ pub trait Aggregate {
     }
 }
 
-/// Whether anybody else says true: what the file system uses, for handles and the six modes
+/// Whether any other client says true. The file system uses it for handles and the six modes
 /// (BlackBox §4.3, §4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Or {}
@@ -80,7 +82,7 @@ impl<const MAX: u8> Aggregate for BoundedMax<MAX> {
     }
 }
 
-/// What the others' values add up to; from `MAX` on all sums are the same.
+/// The sum of the others' values. From `MAX` on all sums are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaturatingCount<const MAX: u32> {}
 

@@ -1,67 +1,66 @@
-//! When a lease may be granted: states C-1 to C-3 and D-1 to D-3 for any aggregate (BlackBox §4.6,
+//! The conditions of a grant: states C-1 to C-3 and D-1 to D-3 for any aggregate (BlackBox §4.6,
 //! §4.7).
 //!
-//! Let s be what the stuck values of some clients come to. Add one that writes: it may choose the
-//! identity, which leaves s; so what all of them come to is the same whatever is chosen exactly if
-//! s combined with any value is s: if s is absorbing. Hence two questions settle everything: does
-//! anybody write, and is s absorbing? Both have answers from how many clients are in each class.
+//! Let s be the aggregate of the stuck values of some clients. Add one that writes. It may choose
+//! the identity, which leaves s. So the aggregate of them all is fixed exactly if s combined with
+//! any value is s, that is, if s is absorbing. Hence two questions decide everything: does any
+//! client write, and is s absorbing? The number of clients in each class answers both.
 
 use super::{Aggregate, BlackBox, Class, Own};
 use crate::SessionId;
 
-/// Where the server stands with a request for `OtherRead` by client X (BlackBox §4.6, Fig. C).
+/// The state of a request for `OtherRead` by client X (BlackBox §4.6, Fig. C).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateC {
-    /// The stuck values of others are absorbing by themselves: X can be told so, whoever else
-    /// writes.
+    /// The stuck values of others are absorbing by themselves. X can get that value, whatever
+    /// others write.
     C1,
-    /// Otherwise, and nobody else writes: X can be told what the others are stuck at.
+    /// Otherwise, and no other client writes. X can get the aggregate of the others' stuck values.
     C2,
-    /// Somebody else writes and what X sees depends on it: only recalling `SelfWrite` helps.
+    /// Another client writes, and X's view depends on it. Only a recall of `SelfWrite` helps.
     C3,
 }
 
-/// Where the server stands with a request for `SelfWrite` by client X (BlackBox §4.7, Fig. D).
+/// The state of a request for `SelfWrite` by client X (BlackBox §4.7, Fig. D).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateD {
     /// Every other client is shielded from X's value, or ignores it.
     D1,
-    /// Some client sees X's value, and nobody can become its shield: only recalling `OtherRead`
-    /// helps.
+    /// Some client sees X's value, and no client can become its shield. Only a recall of
+    /// `OtherRead` helps.
     D2,
-    /// Some client sees X's value, and a third writes, who may turn out to be its shield.
+    /// Some client sees X's value, and a third client writes, which may turn out to be its shield.
     D3,
 }
 
 /// Evidence that a rule of black-box leases is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A client holds `OtherRead`, and what it sees depends on a client that writes.
+    /// A client holds `OtherRead`, and its view depends on a client that writes.
     #[error("{0} sees what another may change")]
     Unshielded(SessionId),
     /// A client is stuck at a value that does not exist.
     #[error("{0} is stuck at no value")]
     NoSuchValue(SessionId),
-    /// A client is listed without need, or what is worked out from the rest is not what the rest
-    /// says.
+    /// A client is listed without need, or derived data disagrees with the rest.
     #[error("counted wrongly")]
     Miscounted,
 }
 
 impl<A: Aggregate> BlackBox<A> {
-    /// Which of C-1 to C-3 holds for a request by `x`, be it granted already or not. Nobody stands
+    /// Returns which of C-1 to C-3 holds for a request by `x`, granted already or not. None stands
     /// for the server itself.
     pub fn state_c(&self, x: Option<SessionId>) -> StateC {
         self.others_of(x.map(|x| self.class(x))).0
     }
 
-    /// Which of D-1 to D-3 holds for a request by `x`.
+    /// Returns which of D-1 to D-3 holds for a request by `x`.
     pub fn state_d(&self, x: SessionId) -> StateD {
         self.state_d_of(self.class(x))
     }
 
-    /// Which of C-1 to C-3 holds for a client of this class, and what the others are stuck at: its
-    /// class is all that matters of a client.
+    /// Returns which of C-1 to C-3 holds for a client of this class, and the aggregate of the
+    /// others' stuck values. Only the class of a client matters.
     pub(super) fn others_of(&self, its: Option<Class<A::Value>>) -> (StateC, A::Value) {
         let stuck = self.stuck_without([its.map(|its| its.own), None]);
         let state = if Some(stuck) == A::ABSORBING {
@@ -74,7 +73,7 @@ impl<A: Aggregate> BlackBox<A> {
         (state, stuck)
     }
 
-    /// Which of D-1 to D-3 holds for a client of this class.
+    /// Returns which of D-1 to D-3 holds for a client of this class.
     pub(super) fn state_d_of(&self, its: Class<A::Value>) -> StateD {
         let mut exposed = self.exposed_to(its).peekable();
         if exposed.peek().is_none() {
@@ -86,8 +85,7 @@ impl<A: Aggregate> BlackBox<A> {
         if A::ABSORBING.is_some() && exposed.any(has_third) { StateD::D3 } else { StateD::D2 }
     }
 
-    /// Whether every rule holds: what each client sees is fixed by those who are stuck, and what is
-    /// counted is what is there.
+    /// Checks every rule. The stuck values fix each client's view, and counts are right.
     pub fn check(&self) -> Result<(), Violation> {
         if !self.members.is_consistent() {
             return Err(Violation::Miscounted);
@@ -107,14 +105,14 @@ impl<A: Aggregate> BlackBox<A> {
         Ok(())
     }
 
-    /// The classes of the clients, other than one of class `its`, that see its value: they hold
-    /// `OtherRead`, and the stuck values of all but the two do not fix what they see.
+    /// Returns the classes of the clients, other than one of class `its`, that see its value. They
+    /// hold `OtherRead`, and the stuck values of all but the two do not fix their view.
     pub(super) fn exposed_to(
         &self,
         its: Class<A::Value>,
     ) -> impl Iterator<Item = Class<A::Value>> + use<'_, A> {
-        // With one client less there is no more of a shield: if there is none without X, none is
-        // worth looking for.
+        // A value that is not absorbing does not become so with one client fewer. So if there is no
+        // shield without X, the second test is skipped.
         let shielded = self.is_absorbing_without([Some(its.own), None]);
         let sees = move |class: &Class<A::Value>| {
             !shielded || !self.is_absorbing_without([Some(its.own), Some(class.own)])
@@ -122,8 +120,8 @@ impl<A: Aggregate> BlackBox<A> {
         self.readers_but(its).filter(sees)
     }
 
-    /// The classes of the clients, other than one of class `its`, whose view would change, or
-    /// might, if its value became the identity.
+    /// Returns the classes of the clients, other than one of class `its`, whose view would or might
+    /// change if its value became the identity.
     pub(super) fn resting_on(
         &self,
         its: Class<A::Value>,
@@ -134,20 +132,20 @@ impl<A: Aggregate> BlackBox<A> {
             let others_write = self.writers_but(Some(its)) > u32::from(class.own == Own::Writing);
             before != after || (others_write && Some(after) != A::ABSORBING)
         };
-        // Nobody's view rests on what may be anything, or on what changes nothing.
+        // No view rests on a value that may be anything, or on the identity.
         let matters = its.own != Own::Writing && its.own != Own::Stuck(A::IDENTITY);
         self.readers_but(its).filter(move |class| matters && rests(class))
     }
 
-    /// How many clients hold `SelfWrite`, other than one of class `its`.
+    /// Returns the number of clients that hold `SelfWrite`, other than one of class `its`.
     pub(super) fn writers_but(&self, its: Option<Class<A::Value>>) -> u32 {
         let writing = self.members.counts().filter(|(class, _)| class.own == Own::Writing);
         let all: u32 = writing.map(|(_, count)| count).sum();
         all - u32::from(its.is_some_and(|its| its.own == Own::Writing))
     }
 
-    /// What the stuck values come to, without those of (at most) two clients. Who writes has none;
-    /// who is not listed has the identity, which is the same with or without it.
+    /// Returns the aggregate of the stuck values, without those of (at most) two clients. A client
+    /// that writes has no stuck value. An unlisted client has the identity, which changes nothing.
     pub(super) fn stuck_without(&self, mut without: [Option<Own<A::Value>>; 2]) -> A::Value {
         let mut all = A::IDENTITY;
         for (class, mut count) in self.members.counts() {

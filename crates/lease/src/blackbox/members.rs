@@ -1,9 +1,9 @@
-//! Who is in which class: all clients of one field in one array, class by class.
+//! The clients of one field in one array, class by class.
 //!
-//! The decisions of BlackBox §4.6 and §4.7 depend on how many clients are in each class, and
-//! recalls go to all of one class. So the sessions of a class stand together, and a client that
-//! changes class trades places with one of each class between: the cost of a change is the number
-//! of distinct classes, whatever the number of clients.
+//! The decisions of BlackBox §4.6 and §4.7 depend on the number of clients in each class, and
+//! recalls go to all clients of one class. So the sessions of a class stand together. A client that
+//! changes its class trades places with one client of each class between. The cost of a change is
+//! the number of distinct classes, whatever the number of clients.
 
 use crate::SessionId;
 use hashbrown::HashTable;
@@ -12,29 +12,29 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
 
-/// What the server knows of a client's own value.
+/// The server's knowledge of a client's own value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Own<V> {
-    /// The client holds `SelfWrite`: it can be anything.
+    /// The client holds `SelfWrite`: its value can be anything.
     Writing,
-    /// The client cannot change it (BlackBox §4.6).
+    /// The client cannot change this value (BlackBox §4.6).
     Stuck(V),
 }
 
-/// All that distinguishes a client in the server's eyes.
+/// Everything in which clients differ for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Class<V> {
-    /// What is known of its own value.
+    /// Its own value, as far as known.
     pub own: Own<V>,
-    /// Whether it holds `OtherRead`. What it was told needs no place: as long as the client holds
-    /// it, that is what the others' stuck values come to.
+    /// Whether it holds `OtherRead`. The value granted with it is not stored: while the client
+    /// holds the lease, that value is the aggregate of the others' stuck values.
     pub reads: bool,
 }
 
-/// Up to so many sessions are looked through; more are looked up.
+/// Up to so many sessions are searched one by one. More have an index.
 const SEARCHED_MAX: usize = 16;
 
-/// Stands in the index for the client that is changing places.
+/// The place in the index of the client that is changing places.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
@@ -47,12 +47,12 @@ struct Group<V> {
 /// see [`Members::bytes`].
 #[derive(Clone, Debug)]
 pub(super) struct Members<V> {
-    /// Group by group. Within a group in no order that means anything: two replicas may differ in
-    /// it, so nobody may see it.
+    /// Sessions, group by group. The order within a group means nothing: two replicas may differ in
+    /// it, so no result may depend on it.
     sessions: SmallVec<[SessionId; 2]>,
     /// By class, ascending; none is empty.
     groups: SmallVec<[Group<V>; 2]>,
-    /// Where in `sessions` each is, if they are many.
+    /// The place of each session in `sessions`, if there are many.
     index: Option<Box<HashTable<u32>>>,
 }
 
@@ -70,12 +70,12 @@ impl<V: Copy + Ord> Members<V> {
         self.groups.get(self.group_at(at)).map(|group| group.class)
     }
 
-    /// The classes that somebody is in, ascending, and how many are.
+    /// Returns the classes with clients, ascending, and the number of clients in each.
     pub fn counts(&self) -> impl Iterator<Item = (Class<V>, u32)> + '_ {
         self.groups.iter().map(|group| (group.class, group.count))
     }
 
-    /// The classes and their clients, the latter in no order that means anything.
+    /// Returns the classes and their clients, the latter in an order that means nothing.
     pub fn classes(&self) -> impl Iterator<Item = (Class<V>, &[SessionId])> + '_ {
         let mut rest = &self.sessions[..];
         self.groups.iter().map(move |group| {
@@ -85,7 +85,7 @@ impl<V: Copy + Ord> Members<V> {
         })
     }
 
-    /// `session` is in `class` from now on; in none, it is not listed.
+    /// Puts `session` in `class`. Without a class, it is unlisted.
     pub fn put(&mut self, session: SessionId, class: Option<Class<V>>) {
         let at = match self.position(session) {
             Some(at) => at,
@@ -111,7 +111,7 @@ impl<V: Copy + Ord> Members<V> {
         }
     }
 
-    /// What all of this takes in memory.
+    /// Returns the bytes of memory that all this takes.
     pub fn bytes(&self) -> usize {
         let sessions =
             if self.sessions.spilled() { self.sessions.capacity() * size_of::<SessionId>() } else { 0 };
@@ -121,7 +121,7 @@ impl<V: Copy + Ord> Members<V> {
         size_of::<Self>() + sessions + groups + index
     }
 
-    /// Whether the array, the groups and the index agree.
+    /// Returns whether the array, the groups and the index agree.
     pub fn is_consistent(&self) -> bool {
         let total: usize = self.groups.iter().map(|group| group.count as usize).sum();
         total == self.sessions.len()
@@ -141,7 +141,8 @@ impl<V: Copy + Ord> Members<V> {
         }
     }
 
-    /// The place in `groups` of who stands at `at`: behind the last if in none yet.
+    /// Returns the index in `groups` for the session at `at`. For a session in no group yet, it is
+    /// the index after the last.
     fn group_at(&self, at: usize) -> usize {
         let mut end = 0;
         let ends_after = |group: &Group<V>| {
@@ -151,7 +152,7 @@ impl<V: Copy + Ord> Members<V> {
         self.groups.iter().position(ends_after).unwrap_or(self.groups.len())
     }
 
-    /// The place in `groups` of `class`, made if need be.
+    /// Returns the index in `groups` of `class`, which is added if need be.
     fn group(&mut self, class: Class<V>) -> usize {
         self.groups.binary_search_by_key(&class, |group| group.class).unwrap_or_else(|to| {
             self.groups.insert(to, Group { class, count: 0 });
@@ -159,9 +160,8 @@ impl<V: Copy + Ord> Members<V> {
         })
     }
 
-    /// Moves who stands at `at` from one group to the other, each group between one place aside,
-    /// and says where it is now. A group behind the last stands for being listed no more, or not
-    /// yet.
+    /// Moves the session at `at` from one group to the other, and returns its new place. Each group
+    /// between shifts by one place. The group number after the last one means "unlisted".
     fn carry(&mut self, at: usize, from: usize, to: usize) -> usize {
         let session = self.sessions[at];
         let mut hole = at;
@@ -189,12 +189,12 @@ impl<V: Copy + Ord> Members<V> {
         self.groups.iter().take(group).map(|group| group.count as usize).sum()
     }
 
-    /// Who stands at `at` goes into the hole, and leaves one. The first hole is left by the one
-    /// that is `carried`.
+    /// Moves the session at `at` into the hole, and leaves a hole there. The session that is
+    /// `carried` left the first hole.
     fn shift(&mut self, at: usize, hole: &mut usize, carried: (SessionId, usize)) {
         if at != *hole {
             if *hole == carried.1 {
-                // Nobody else may be found where it was.
+                // No other session may be found at its old place.
                 self.relabel(carried.0, carried.1, NOWHERE);
             }
             let session = self.sessions[at];
@@ -243,8 +243,7 @@ impl<V: Copy + Ord> Members<V> {
         self.give_back();
     }
 
-    /// Memory follows the number of clients down as well: a field that was busy once is one of many
-    /// that are not.
+    /// Shrinks memory with the number of clients: most fields that were busy once are not busy now.
     fn give_back(&mut self) {
         let half = self.sessions.capacity() / 2;
         if self.sessions.spilled() && self.sessions.len() <= half / 2 {

@@ -1,29 +1,30 @@
-//! Black-box leases: a client sees what the others' values come to, and nothing else of them
+//! Black-box leases: a client sees the aggregate of the others' values, and nothing else of them
 //! (BlackBox §4).
 //!
-//! Each client has a value of its own on the field, which it may change while it holds `SelfWrite`,
-//! and sees an [`Aggregate`] of all other clients' values while it holds `OtherRead`. Who holds
-//! `SelfWrite` can have any value; who does not is *stuck* at the one that it last returned. All
-//! that is granted rests on one question: is it the same whatever those who are not stuck choose?
+//! Each client has a value of its own on the field, which it may change while it holds `SelfWrite`.
+//! It sees an [`Aggregate`] of all other clients' values while it holds `OtherRead`. A client with
+//! `SelfWrite` can have any value. A client without it is *stuck* at the value that it last
+//! returned. Every grant rests on one question: is the aggregate the same, whatever the clients
+//! that are not stuck choose?
 //!
 //! * [`conditions`](StateC): when a lease may be granted, for any aggregate. With [`Or`] they are
 //!   those of the report.
-//! * [`procedures`](Policy): what the server does about it: procedures E and F, and the end of a
+//! * [`procedures`](Policy): what the server does for a grant: procedures E and F, and the end of a
 //!   session.
 //!
-//! [`BlackBox`] is one field. It does not know the time, who waits, or what was recalled before:
-//! its caller asks again when all that it was told to recall has been returned. Its caller's
-//! duties:
+//! [`BlackBox`] is one field. It knows neither the time, nor the waiting requests, nor earlier
+//! recalls. Its caller asks again when all leases that it had to recall are returned. The duties of
+//! its caller:
 //!
 //! * Requests on a field are served in the order of arrival, each until it is granted, and nothing
-//!   is granted past the first. (Then each recall brings the first request nearer to its grant, and
-//!   nothing takes it away again: nobody starves.)
-//! * The end of a session goes before all requests: a request that waits for the session's own
-//!   answer would wait for ever. It is a return of all that the session held, so whoever waits is
-//!   tried again, other sessions that are ending included.
-//! * What is sent to a client arrives in the order it was sent in, and so does what it sends. A
-//!   client lets go of what is recalled, whatever it waits for, and ignores recalls of what it does
-//!   not hold.
+//!   is granted past the first. Then each recall brings the first request nearer to its grant, and
+//!   nothing undoes that. So no client starves.
+//! * The end of a session goes before all requests. Otherwise a request that waits for the
+//!   session's own answer would wait for ever. The end is a return of all that the session held. So
+//!   every waiting request is tried again, and every other session that is ending.
+//! * Messages to a client arrive in the order of sending, and so do its own. A client returns what
+//!   is recalled, even while it waits for something itself. It ignores recalls of leases that it
+//!   does not hold.
 
 mod aggregate;
 mod conditions;
@@ -40,63 +41,64 @@ pub use rows::{NotABlackBox, Row};
 use crate::SessionId;
 use members::Members;
 
-/// One field under a black-box lease: what the server knows of each client's value, and who may
-/// change or see what.
+/// One field under a black-box lease: the clients' values as far as the server knows them, and the
+/// clients' leases.
 ///
-/// A client that is stuck at the identity and does not see the others is not listed: it costs
+/// A client that is stuck at the identity and does not see the others is not listed. It costs
 /// nothing, and joining is not an event.
 pub struct BlackBox<A: Aggregate> {
     members: Members<A::Value>,
 }
 
-/// Why a client cannot have returned this. What the server knows stays as it was.
+/// The reason why a return is refused. The field does not change by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadReturn {
-    /// It does not hold the lease. That is no misdeed of one that the server has given up.
+    /// The client does not hold the lease. This is no misdeed if the server has given the client
+    /// up.
     #[error("returned a lease that it does not hold")]
     NotHeld,
-    /// There is no such value.
+    /// The value does not exist.
     #[error("returned a value that does not exist")]
     NoSuchValue,
 }
 
 impl<A: Aggregate> BlackBox<A> {
-    /// Nobody is writing or reading, and everybody is stuck at the identity.
+    /// Makes a field on which no client writes or reads, and all are stuck at the identity.
     pub fn new() -> BlackBox<A> {
         BlackBox { members: Members::new() }
     }
 
-    /// Whether `x` holds `SelfWrite`.
+    /// Returns whether `x` holds `SelfWrite`.
     pub fn writes(&self, x: SessionId) -> bool {
         self.class(x).own == Own::Writing
     }
 
-    /// What `x` sees of the others, if it holds `OtherRead`.
+    /// Returns the aggregate of the others that `x` sees, if `x` holds `OtherRead`.
     pub fn other_value(&self, x: SessionId) -> Option<A::Value> {
         let class = self.class(x);
         class.reads.then(|| self.stuck_without([Some(class.own), None]))
     }
 
-    /// What the values of all but `x` come to, if it is the same whatever those who write choose:
-    /// what `x` would be told if it were granted `OtherRead` now.
+    /// Returns the aggregate of the values of all but `x`, if it is the same whatever the writers
+    /// choose. A grant of `OtherRead` to `x` would carry this value.
     pub fn others(&self, x: SessionId) -> Option<A::Value> {
         let (state, value) = self.others_of(Some(self.class(x)));
         (state != StateC::C3).then_some(value)
     }
 
-    /// What all clients' values come to, if it is the same whatever those who write choose. For the
-    /// server itself, never for a client.
+    /// Returns the aggregate of all clients' values, if it is the same whatever the writers choose.
+    /// It is for the server itself, never for a client.
     pub fn everyone(&self) -> Option<A::Value> {
         let stuck = self.stuck_without([None, None]);
         (self.writers_but(None) == 0 || Some(stuck) == A::ABSORBING).then_some(stuck)
     }
 
-    /// What the server knows of `x`.
+    /// Returns the server's knowledge of `x`.
     pub fn class(&self, x: SessionId) -> Class<A::Value> {
         self.members.class(x).unwrap_or(Self::UNLISTED)
     }
 
-    /// The clients that something is known of, in the order of sessions.
+    /// Returns the listed clients, in the order of sessions.
     pub fn members(&self) -> Vec<Row<A::Value>> {
         let classes = self.members.classes();
         let rows = classes.flat_map(|(class, sessions)| {
@@ -107,22 +109,22 @@ impl<A: Aggregate> BlackBox<A> {
         rows
     }
 
-    /// How many clients something is known of.
+    /// Returns the number of listed clients.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether everybody is stuck at the identity, and nobody sees it.
+    /// Returns whether all clients are stuck at the identity, and none sees it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the field takes in memory, all told.
+    /// Returns the bytes of memory that the field takes in all.
     pub fn bytes(&self) -> usize {
         self.members.bytes()
     }
 
-    /// `x` has let go of `SelfWrite`, recalled or not, and tells its value.
+    /// Notes that `x` returned `SelfWrite`, recalled or not, with its value.
     pub fn return_self_write(&mut self, x: SessionId, value: A::Value) -> Result<(), BadReturn> {
         let class = self.class(x);
         if class.own != Own::Writing {
@@ -135,7 +137,7 @@ impl<A: Aggregate> BlackBox<A> {
         Ok(())
     }
 
-    /// `x` has let go of `OtherRead`, recalled or not.
+    /// Notes that `x` returned `OtherRead`, recalled or not.
     pub fn return_other_read(&mut self, x: SessionId) -> Result<(), BadReturn> {
         let class = self.class(x);
         if !class.reads {
@@ -165,7 +167,7 @@ impl<A: Aggregate> Clone for BlackBox<A> {
 }
 
 impl<A: Aggregate> PartialEq for BlackBox<A> {
-    /// Who holds what, not what happened before.
+    /// Compares the clients' leases and values, not their history.
     fn eq(&self, other: &BlackBox<A>) -> bool {
         self.members.counts().eq(other.members.counts()) && self.members() == other.members()
     }

@@ -1,4 +1,4 @@
-//! What the server does about a request: procedures E and F (BlackBox §4.8, §4.9), and the end of a
+//! The server's answer to a request: procedures E and F (BlackBox §4.8, §4.9), and the end of a
 //! session.
 
 use super::{Aggregate, BlackBox, Class, Own, StateC, StateD};
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 pub enum SubLease {
     /// Its holder may change its own value.
     SelfWrite,
-    /// Its holder sees what the others' values come to.
+    /// Its holder sees the aggregate of the others' values.
     OtherRead,
 }
 
 impl SubLease {
-    /// The kind of lease that it is on a black-box field.
+    /// Returns the kind of lease that it is on a black-box field.
     pub fn kind(self) -> Kind {
         match self {
             SubLease::SelfWrite => Kind::Touch,
@@ -23,41 +23,40 @@ impl SubLease {
         }
     }
 
-    /// Whether a lease of this kind on a black-box field includes it.
+    /// Returns whether a lease of this kind on a black-box field includes it.
     pub fn is_in(self, kind: Kind) -> bool {
         kind.covers(self.kind())
     }
 }
 
-/// A lease to be asked back. The session is the addressee: for whom it is asked back is nobody's
-/// business.
+/// A recall of one lease. The session is the addressee. A recall does not say which client asked
+/// for the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Recall {
-    /// Who holds it.
+    /// The holder.
     pub session: SessionId,
-    /// Which of the two.
+    /// The lease, one of the two.
     pub lease: SubLease,
 }
 
-/// What becomes of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<V> {
     /// The client has the lease already.
     Held(V),
-    /// From now on the client has the lease.
+    /// The client now has the lease.
     Granted(V),
-    /// All of this is to be asked back, in the order of sessions; when all of it was returned, the
-    /// request is to be made again.
+    /// These leases must be recalled, in the order of sessions. When all are returned, the request
+    /// is made again.
     Recall(Vec<Recall>),
 }
 
-/// What becomes of a session that is to end.
+/// The result of ending a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// Nothing is known of it any more.
+    /// The session is no longer listed.
     Gone,
-    /// All of this is to be asked back first; when all of it was returned, the session is to be
-    /// ended again.
+    /// These leases must be recalled first. When all are returned, the session is ended again.
     Recall(Vec<Recall>),
 }
 
@@ -70,29 +69,28 @@ pub struct Policy {
     pub unshielded: Unshielded,
 }
 
-/// How many `SelfWrite`s are recalled at a time, in the hope that few are enough.
+/// The number of `SelfWrite`s recalled at a time; a few may be enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SelfWrites {
     /// All that may matter: one round, many messages.
     All,
-    /// 1, then 2, then 4, ...: few messages where one in two is absorbing, and a number of rounds
-    /// that grows with the logarithm of the clients.
+    /// 1, then 2, then 4, ...: few messages where one in two values is absorbing. The number of
+    /// rounds grows with the logarithm of the clients.
     Growing,
 }
 
-/// What is done for a client that wants to write while others see it and somebody may be their
-/// shield (D-3).
+/// The choice in D-3: a client wants to write, others see it, and some client may be their shield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unshielded {
-    /// `OtherRead` is recalled from all that see it: one round that is sure to help.
+    /// Recall `OtherRead` from all clients that see it: one round, which always helps.
     RecallReaders,
-    /// `SelfWrite` is recalled from those that may turn out to be shields; who sees the client
-    /// keeps its `OtherRead` if one does.
+    /// Recall `SelfWrite` from clients that may turn out to be shields. If one does, the clients
+    /// that see the writer keep `OtherRead`.
     CoerceShield,
 }
 
 impl Policy {
-    /// What Farsite does (BlackBox §4.8, §4.9).
+    /// The policy of Farsite (BlackBox §4.8, §4.9).
     pub const FARSITE: Policy =
         Policy { self_writes: SelfWrites::All, unshielded: Unshielded::RecallReaders };
 }
@@ -104,8 +102,8 @@ impl Default for Policy {
 }
 
 impl<A: Aggregate> BlackBox<A> {
-    /// Procedure E: `x` asks for `OtherRead` (BlackBox §4.8, Fig. E). `round` says how often
-    /// recalls for this request have been returned.
+    /// Procedure E: `x` asks for `OtherRead` (BlackBox §4.8, Fig. E). `round` is how often recalls
+    /// for this request were returned.
     pub fn ask_other_read(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<A::Value> {
         let its = self.class(x);
         // E-1: X has it already.
@@ -119,33 +117,34 @@ impl<A: Aggregate> BlackBox<A> {
         answer
     }
 
-    /// The server asks for itself what the values of all clients come to: procedure E for one who
-    /// has no value of its own, and keeps no lease.
+    /// Asks for the aggregate of all clients' values, for the server itself. It is procedure E for
+    /// an asker that has no value of its own and keeps no lease.
     pub fn ask_everyone(&self, policy: Policy, round: u32) -> Answer<A::Value> {
         self.look_at_others(None, policy, round)
     }
 
-    /// Procedure F: `x` asks for `SelfWrite` (BlackBox §4.9, Fig. F). `round` says how often
-    /// recalls for this request have been returned.
+    /// Procedure F: `x` asks for `SelfWrite` (BlackBox §4.9, Fig. F). `round` is how often recalls
+    /// for this request were returned.
     ///
-    /// The report counts shields, which only an aggregate has where one client alone can be
-    /// absorbing. In general form: no shields means that the others' stuck values are not
-    /// absorbing; one shield, that they are, and not without the client that is asked about.
+    /// The report counts shields. Only an aggregate in which one client alone can be absorbing has
+    /// shields. In general form, no shields means that the others' stuck values are not absorbing.
+    /// One shield means that they are, but not without the client in question.
     pub fn ask_self_write(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<()> {
         // F-1: X has it already.
         let its = self.class(x);
         if its.own == Own::Writing {
             return Answer::Held(());
         }
-        // F-2 to F-4: with no shields, who is exposed is everybody else that holds OtherRead (F-3);
-        // with one, that shield, if it does (F-4); with two, nobody.
+        // F-2 to F-4. With no shields, every other client that holds OtherRead is exposed (F-3).
+        // With one, only that shield is exposed, if it holds OtherRead (F-4). With two, no client
+        // is.
         let recalls = match (self.state_d_of(its), policy.unshielded) {
             // F-5 (two shields, or one that ignores X), F-8 (no shields, and all others ignore X).
             (StateD::D1, _) => {
                 self.put(x, Class { own: Own::Writing, ..its });
                 return Answer::Granted(());
             }
-            // Not in Fig. F: what Fig. D allows in D-3 beside it.
+            // Not in Fig. F: the other choice that Fig. D allows in D-3.
             (StateD::D3, Unshielded::CoerceShield) => self.coerced_for((x, its), policy.self_writes, round),
             // F-6 (no shields: all others that hold OtherRead), F-7 (one: the shield).
             (StateD::D2 | StateD::D3, _) => {
@@ -155,12 +154,12 @@ impl<A: Aggregate> BlackBox<A> {
         Answer::Recall(recalls)
     }
 
-    /// The session `x` ends, or is given up: a self-write to the identity, after which nothing is
-    /// known of it (departs from BlackBox §4.7: because the identity is one value of many, only
-    /// those are recalled whose view rests on the one that goes).
+    /// Ends the session `x`, or gives it up. This is a self-write to the identity, after which
+    /// nothing is known of the session. It departs from BlackBox §4.7: because the identity is one
+    /// value of many, only the views that rest on the departing value are recalled.
     ///
-    /// It is over for `x` at the first call: whatever it was granted is void. Its value stays until
-    /// no other client's view rests on it.
+    /// The session is over for `x` at the first call, and its grants are void. Its value stays
+    /// until no other client's view rests on it.
     pub fn leave(&mut self, x: SessionId) -> Departure {
         let its = Class { reads: false, ..self.class(x) };
         self.put(x, its);
@@ -181,8 +180,8 @@ impl<A: Aggregate> BlackBox<A> {
         round: u32,
     ) -> Answer<A::Value> {
         match self.others_of(x.map(|(_, its)| its)) {
-            // E-2, E-3: C-1, and X is told the absorbing value. E-4, E-5: C-2, and X is told what
-            // the others are stuck at.
+            // E-2, E-3: C-1, and X gets the absorbing value. E-4, E-5: C-2, and X gets the
+            // aggregate of the others' stuck values.
             (StateC::C1 | StateC::C2, value) => Answer::Granted(value),
             // E-6: C-3, by elimination.
             (StateC::C3, _) => {
@@ -192,8 +191,8 @@ impl<A: Aggregate> BlackBox<A> {
         }
     }
 
-    /// D-3: the others' `SelfWrite`s that may come back with a shield. One client alone that is
-    /// exposed is no shield for itself.
+    /// D-3: returns recalls of the others' `SelfWrite`s that may come back with a shield. If one
+    /// client alone is exposed, it is no shield for itself.
     fn coerced_for(
         &self,
         (x, its): (SessionId, Class<A::Value>),
@@ -213,8 +212,8 @@ impl<A: Aggregate> BlackBox<A> {
         classes.filter(|class| class.own == Own::Writing).collect()
     }
 
-    /// A recall of `lease` from everybody in these classes but `x`. In the order of sessions, so
-    /// that every replica says the same.
+    /// Returns recalls of `lease` from all clients in these classes but `x`. They are in the order
+    /// of sessions, so that every replica has the same.
     fn all_in(&self, classes: Vec<Class<A::Value>>, x: Option<SessionId>, lease: SubLease) -> Vec<Recall> {
         let asked = self.members.classes().filter(|(class, _)| classes.contains(class));
         let sessions = asked.flat_map(|(_, sessions)| sessions).copied();

@@ -1,13 +1,13 @@
-//! A field as it is stored and sent between servers: its clients in the order of sessions.
+//! The stored form of a field, also between servers: its clients in the order of sessions.
 
 use super::{Aggregate, BlackBox, Class, Own, Violation};
 use crate::SessionId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What the server knows of one client.
+/// The server's knowledge of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Row<V> {
-    /// Whose.
+    /// The client.
     pub session: SessionId,
     /// Its own value.
     pub own: Own<V>,
@@ -21,19 +21,19 @@ impl<V> Row<V> {
     }
 }
 
-/// Why rows make no field.
+/// The reason why rows make no field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotABlackBox {
-    /// Two fields that are the same have the same rows.
+    /// The rows are not in order. Equal fields must have equal rows.
     #[error("clients of a black-box lease not in their one order")]
     Disorder,
-    /// Somebody was granted what cannot be granted, or is where nobody is.
+    /// A lease is granted that cannot be granted, or an unlisted client is listed.
     #[error(transparent)]
     Broken(#[from] Violation),
 }
 
 impl<A: Aggregate> BlackBox<A> {
-    /// The field that [`BlackBox::members`] gives these rows of.
+    /// Rebuilds a field from the rows of [`BlackBox::members`].
     pub fn from_rows(rows: &[Row<A::Value>]) -> Result<BlackBox<A>, NotABlackBox> {
         if !rows.is_sorted_by(|a, b| a.session < b.session) {
             return Err(NotABlackBox::Disorder);
@@ -46,8 +46,8 @@ impl<A: Aggregate> BlackBox<A> {
         Ok(field)
     }
 
-    /// The field of these clients, whatever they hold: [`BlackBox::check`] says whether that can
-    /// be.
+    /// Builds the field of these clients without a check. [`BlackBox::check`] finds whether it can
+    /// exist.
     pub(crate) fn of(rows: impl IntoIterator<Item = Row<A::Value>>) -> BlackBox<A> {
         let mut field = BlackBox::new();
         for row in rows {

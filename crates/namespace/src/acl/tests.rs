@@ -2,7 +2,7 @@ use super::*;
 use crate::{FileKind, Timestamp};
 use proptest::prelude::*;
 
-/// `u::rw- u:5:r-x g::--- m::rwx o::r--`, as getfacl's short form has it.
+/// Parses `u::rw- u:5:r-x g::--- m::rwx o::r--`, getfacl's short form.
 fn bytes(text: &str) -> Vec<u8> {
     let mut bytes = VERSION.to_le_bytes().to_vec();
     for entry in text.split_whitespace() {
@@ -73,7 +73,7 @@ fn validity() {
     assert_eq!(Acl::parse(&[]), Err(NotAnAcl));
 }
 
-/// What the kernel itself wrote for `setfacl -m u:1000:rw,g:50:x` on a file of mode 0640.
+/// The bytes that the kernel itself wrote for `setfacl -m u:1000:rw,g:50:x` on a file of mode 0640.
 #[test]
 fn golden_bytes() {
     let golden = [
@@ -92,8 +92,8 @@ fn golden_bytes() {
 
 #[test]
 fn access() {
-    // The file belongs to user 1 and group 10; of each row the asker, what is wanted, and whether
-    // the list permits it.
+    // The file belongs to user 1 and group 10. Each row has the list, user, group and wanted bits,
+    // and whether the list permits them.
     let rows = [
         ("u::rw- g::r-- o::---", 1, 1, 6, true),
         ("u::rw- g::r-- o::rwx", 1, 1, 1, false), // the owner's entry decides
@@ -160,7 +160,7 @@ fn inheritance() {
     }
 }
 
-/// Bytes that often are a list, or nearly.
+/// Bytes that often are a list, or nearly one.
 fn some_bytes() -> impl Strategy<Value = Vec<u8>> {
     let entry = (
         prop_oneof![8 => (0u32..6).prop_map(|bit| 1u16 << bit), 1 => any::<u16>()],
@@ -190,7 +190,7 @@ proptest! {
         }
     }
 
-    /// A list that says no more than mode bits permits exactly what they do.
+    /// A list with nothing beyond mode bits permits exactly what they permit.
     #[test]
     fn a_minimal_list_is_its_mode(mode in 0u16..0o1000, uid in 1u32..3, gid in 1u32..3, wanted in 0u16..8) {
         let mut minimal = acl("u::--- g::--- o::---");

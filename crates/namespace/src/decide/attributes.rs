@@ -19,14 +19,14 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     cred: &Cred,
     time: Timestamp,
 ) -> Decided {
-    // Modification times stand in other fields, so setting them alone writes no attributes.
+    // Modification times are in other fields, so a change of them alone writes no attributes.
     let writes_attributes = change.mode.is_some() || change.chowns() || change.atime.is_some();
     let old = case.attributes(file, if writes_attributes { Kind::Write } else { Kind::Read })?;
     may_set_owner(&old, change, cred)?;
     may_set_mode(&old, change, cred)?;
     may_set_times(case, file, &old, change, cred)?;
     if writes_attributes {
-        let ctime = case.status_changed(old.ctime, time);
+        let ctime = old.ctime.moved(time);
         let attributes = Attributes { ctime, ..changed(&old, change, cred, time) };
         follow_mode(case, file, &old, &attributes)?;
         case.effects.push(Effect::Attributes { file: file.clone(), attributes });
@@ -37,9 +37,10 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Reading moves the access time, and no other: what a file is has not changed. Whoever may read
-/// the attributes may do that, as many as do: the latest counts, in whatever order they come, and
-/// nobody is asked to let go of what it was told for that.
+/// Moves the access time after a read, and no other time, since the file has not changed.
+///
+/// Every client that may read the attributes may do that. The latest time counts, in whatever order
+/// they come. No lease is recalled for it.
 pub(super) fn accessed<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -51,8 +52,8 @@ pub(super) fn accessed<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Files are given away by whom a capability lets. An owner may pass a file to a group of his, and
-/// may "change" what stays.
+/// Checks a chown. A capability lets a user give files away. An owner may give a file to a group
+/// that he is in, and may "change" an owner or group to what it is.
 fn may_set_owner(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Result<(), Stop> {
     let owner = cred.uid == old.uid;
     let uid = change.uid.is_none_or(|uid| owner && uid == old.uid);
@@ -60,7 +61,7 @@ fn may_set_owner(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Res
     if cred.has(Capability::Chown) || (uid && gid) { Ok(()) } else { Err(Error::NotPermitted.into()) }
 }
 
-/// Whether set-id bits go with the old owner.
+/// Whether the change of owner clears set-id bits.
 fn costs_set_ids(old: &Attributes, change: &AttributeChange, cred: &Cred) -> bool {
     change.chowns() && old.kind != FileKind::Directory && old.mode_after_chown(cred) != old.mode
 }
@@ -77,8 +78,8 @@ fn may_set_mode(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Resu
     if owns(old, cred) { Ok(()) } else { Err(Error::NotPermitted.into()) }
 }
 
-/// Both times to now: who may write the file does that by writing it. Anything else, one time alone
-/// included, is for its owner (POSIX utimensat).
+/// Checks a change of times. A writer may set both times to now, as a write does. All else, one
+/// time alone included, is for the owner (POSIX utimensat).
 fn may_set_times<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -98,10 +99,10 @@ fn may_set_times<K: Knowledge + ?Sized>(
 fn changed(old: &Attributes, change: &AttributeChange, cred: &Cred, time: Timestamp) -> Attributes {
     let gid = change.gid.unwrap_or(old.gid);
     let mode = match change.mode {
-        // Nobody makes a way into a group that he is not in.
+        // A user must not make a way into a group that he is not in.
         Some(mode) if !cred.may_set_gid(gid) => mode & !SET_GID,
         Some(mode) => mode,
-        // It is a change of the mode as any, once there is one.
+        // Once the mode changes, the usual rule for set-gid applies.
         None if costs_set_ids(old, change, cred) && !cred.may_set_gid(gid) => {
             old.mode_after_chown(cred) & !SET_GID
         }
@@ -117,7 +118,7 @@ fn changed(old: &Attributes, change: &AttributeChange, cred: &Cred, time: Timest
     }
 }
 
-/// An access list and the permission bits say the same of owner, mask and others.
+/// Makes the access list follow the permission bits: both say the same of owner, mask and others.
 fn follow_mode<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -127,8 +128,8 @@ fn follow_mode<K: Knowledge + ?Sized>(
     if (old.mode ^ new.mode) & 0o777 == 0 {
         return Ok(());
     }
-    // Read first: nearly all files have no list, and then nothing of the field is written. Nobody
-    // adds one meanwhile, as that changes attributes too.
+    // The list is first asked for to read. Nearly all files have none, and then nothing of the
+    // field is written. No other client adds a list meanwhile, as that changes attributes too.
     if let Some(mut acl) = stored_acl(case, file, &ACCESS_LABEL)? {
         case.xattr(file, &ACCESS_LABEL, Kind::Write)?;
         acl.set_mode_bits(new.mode);
@@ -147,12 +148,12 @@ fn set_mtime<K: Knowledge + ?Sized>(
 ) -> Result<(), Stop> {
     if kind == FileKind::Directory {
         let old = case.times(file, Kind::Write)?;
-        let ctime = case.status_changed(old.ctime, time);
+        let ctime = old.ctime.moved(time);
         let times = Times { mtime, ctime, generation: old.generation.saturating_add(1) };
         case.effects.push(Effect::Times { dir: file.clone(), times });
     } else {
         let old = case.content(file, Kind::Write)?;
-        let head = ContentHead { mtime, ctime: case.status_changed(old.ctime, time), ..old };
+        let head = ContentHead { mtime, ctime: old.ctime.moved(time), ..old };
         case.effects.push(Effect::Content { file: file.clone(), head, change: ContentChange::None });
     }
     Ok(())

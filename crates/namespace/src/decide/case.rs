@@ -1,19 +1,18 @@
-//! An operation being decided: questions to knowledge, leases that were missed, effects so far.
+//! An operation being decided: queries to knowledge, missing leases, effects so far.
 
-use super::xattr::POLICY_LABEL;
 use crate::{
     Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, FileKind, Knowledge, Known, Links,
-    Locks, Rules, Times, Timestamp, fold,
+    Locks, Times, Timestamp, fold,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
 use std::sync::Arc;
 
-/// Why a rule ends without success.
+/// The reason why a rule ends without success.
 pub(super) enum Stop {
-    /// The file system says no.
+    /// The file system refuses.
     Refused(Error),
-    /// Something is not known; [`Case::wants`] says what.
+    /// A field is not known. [`Case::wants`] names the missing leases.
     Unknown,
 }
 
@@ -23,24 +22,23 @@ impl From<Error> for Stop {
     }
 }
 
-/// See the module.
+/// The state of one decision.
 ///
-/// A rule asks for each field with the kind of lease that its *success* needs. Where that is
-/// `Write` and only `Read` is held, the value serves to go on (the operation may be refused, and
-/// then reading was enough) and the lease is noted as wanted. So a rule that comes to its end has
+/// A rule asks for each field with the kind of lease that its *success* needs. If that is `Write`
+/// and only `Read` is held, the rule goes on with the value, and the lease is noted as wanted. (The
+/// operation may be refused, and then reading was enough.) So a rule that comes to its end has
 /// succeeded if nothing is wanted.
 pub(super) struct Case<'k, K: ?Sized> {
-    rules: Rules,
     knowledge: &'k K,
-    /// Leases that were missed, in order, without repeats.
+    /// Missing leases, in order, without repeats.
     pub wants: Vec<Lease>,
-    /// What the operation does, if it succeeds.
+    /// The effects of the operation, if it succeeds.
     pub effects: Effects,
 }
 
 impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
-    pub fn new(rules: Rules, knowledge: &'k K) -> Case<'k, K> {
-        Case { rules, knowledge, wants: Vec::new(), effects: Effects::new() }
+    pub fn new(knowledge: &'k K) -> Case<'k, K> {
+        Case { knowledge, wants: Vec::new(), effects: Effects::new() }
     }
 
     /// The attributes of a file; [`Error::Stale`] if it is gone.
@@ -53,7 +51,7 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 
-    /// What a file is.
+    /// The kind of a file.
     pub fn kind(&mut self, file: &FileId) -> Result<FileKind, Stop> {
         let lease = |kind| Lease::new(file.clone(), Field::Attributes, kind);
         self.ask(Kind::Read, lease, |k, _| k.kind(file))?.ok_or(Stop::Refused(Error::Stale))
@@ -80,7 +78,7 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 
-    /// What a label is bound to.
+    /// The entry that a label is bound to.
     pub fn child(&mut self, dir: &FileId, label: &Label, kind: Kind) -> Result<Option<Entry>, Stop> {
         let lease = |kind| Lease::new(dir.clone(), Field::Child(fold(label)), kind);
         self.ask(kind, lease, |k, kind| k.child(dir, label, kind))
@@ -99,16 +97,6 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         self.ask(kind, lease, |k, kind| k.xattr(file, name, kind))
     }
 
-    /// The policy of a file or directory; before [`Rules::Three`] there are none.
-    pub fn policy(&mut self, file: &FileId) -> Result<Option<Vec<u8>>, Stop> {
-        if self.rules < Rules::Three { Ok(None) } else { self.xattr(file, &POLICY_LABEL, Kind::Read) }
-    }
-
-    /// The rules that it is decided by.
-    pub fn rules(&self) -> Rules {
-        self.rules
-    }
-
     /// The names of all extended attributes.
     pub fn xattrs(&mut self, file: &FileId) -> Result<Vec<(Label, usize)>, Stop> {
         let known =
@@ -116,29 +104,29 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 
-    /// Where it is linked.
+    /// The links of a file.
     pub fn links(&mut self, file: &FileId, kind: Kind) -> Result<Links, Stop> {
         let known =
             self.ask(kind, |k| Lease::new(file.clone(), Field::Parent, k), |k, kind| k.links(file, kind));
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 
-    /// Its deletion, if that is pending.
+    /// The pending deletion of a file, if there is one.
     pub fn disposition(&mut self, file: &FileId, kind: Kind) -> Result<Option<Disposition>, Stop> {
         let lease = |kind| Lease::new(file.clone(), Field::Disposition, kind);
         let known = self.ask(kind, lease, |k, kind| k.disposition(file, kind));
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 
-    /// What of it is locked.
+    /// The locks of a file.
     pub fn locks(&mut self, file: &FileId, kind: Kind) -> Result<Arc<Locks>, Stop> {
         let lease = |kind| Lease::new(file.clone(), Field::Locks, kind);
         let known = self.ask(kind, lease, |k, kind| k.locks(file, kind));
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 
-    /// What the others' values of a black box come to. If that is not known the rule goes on with
-    /// FALSE: all that it can do then is find what else it wants.
+    /// The aggregate of the others' values of a black box. If it is not known, the rule goes on
+    /// with FALSE. From then on it can only find more missing leases.
     pub fn others(&mut self, file: &FileId, field: Field) -> Result<bool, Stop> {
         match self.knowledge.others(file, &field) {
             Known::Used(value) => Ok(value),
@@ -150,7 +138,7 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         }
     }
 
-    /// A directory about to be deleted gets no more entries.
+    /// Refuses a directory that is about to be deleted: it gets no more entries.
     pub fn may_gain_entries(&mut self, dir: &FileId) -> Result<(), Stop> {
         match self.disposition(dir, Kind::Read)? {
             Some(_) => Err(Error::DeletePending.into()),
@@ -158,25 +146,17 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         }
     }
 
-    /// Whether `ancestor` is `dir` or above it.
+    /// Whether `ancestor` is `dir` or one of its ancestors.
     pub fn is_above(&mut self, ancestor: &FileId, dir: &FileId) -> Result<bool, Stop> {
         let lease = |kind| Lease::new(dir.clone(), Field::Path, kind);
         let known = self.ask(Kind::Read, lease, |k, _| k.is_above(ancestor, dir));
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 
-    /// Success needs this lease; the value does not matter.
+    /// Wants this lease for success. The value does not matter.
     pub fn hold(&mut self, file: &FileId, field: Field, kind: Kind) {
         if !self.knowledge.holds(file, &field, kind) {
             self.want(Lease::new(file.clone(), field, kind));
-        }
-    }
-
-    /// When something's status changes at `time` that changed last at `before`.
-    pub fn status_changed(&self, before: Timestamp, time: Timestamp) -> Timestamp {
-        match self.rules {
-            Rules::Two => before.max(time),
-            Rules::Three => before.moved(time),
         }
     }
 
@@ -186,7 +166,7 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         self.effects.push(Effect::Touch { dir: dir.clone(), time });
     }
 
-    /// Success changes nothing after all, so it needs no lease to write.
+    /// Drops all wants: success changes nothing after all, so it needs no lease to write.
     pub fn change_nothing(&mut self) {
         self.wants.clear();
     }

@@ -13,8 +13,8 @@ use crate::{
 use ident::FileId;
 use lease::{Kind, Label};
 
-/// Whether `new.file` was unused is for who manages reservations to say: integers are never given
-/// out twice.
+/// Decides a create. The manager of reservations checks that `new.file` was unused: no integer is
+/// reserved twice.
 pub(super) fn create<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     dir: &FileId,
@@ -38,7 +38,7 @@ pub(super) fn create<K: Knowledge + ?Sized>(
     Ok(Answer::Entry(entry))
 }
 
-/// `new` is born and stands at `label`, where there is nothing.
+/// Makes `new` at `label`, which is unused.
 #[expect(clippy::too_many_arguments, reason = "what an operation has to say of a new file")]
 pub(super) fn make<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
@@ -66,12 +66,13 @@ pub(super) fn make<K: Knowledge + ?Sized>(
     Ok(entry)
 }
 
-/// Linux lets anyone make the character device 0: overlays mark what they delete with it.
+/// Whether only a privileged user may make it. Linux lets all users make the character device 0,
+/// with which overlays mark deletions.
 fn is_privileged(new: &NewFile) -> bool {
     new.kind == FileKind::BlockDevice || (new.kind == FileKind::CharDevice && new.rdev != 0)
 }
 
-/// What a new file has from its directory and its maker.
+/// The values that a new file takes from its directory and its maker.
 struct Born {
     mode: u16,
     uid: u32,
@@ -95,13 +96,13 @@ impl Born {
             return Ok(born);
         }
         if matches!(new.kind, FileKind::Regular | FileKind::Directory) {
-            born.policy = case.policy(dir)?;
+            born.policy = case.xattr(dir, &POLICY_LABEL, Kind::Read)?;
         }
         let Some(mut acl) = stored_acl(case, dir, &DEFAULT_LABEL)? else {
             born.mode &= !new.umask;
             return Ok(born);
         };
-        // The umask is for directories without a default list (POSIX.1e 23.3.4).
+        // The umask applies only without a default list (POSIX.1e 23.3.4).
         if new.kind == FileKind::Directory {
             born.default = Some(acl.emit());
         }
@@ -111,9 +112,11 @@ impl Born {
     }
 }
 
-/// Mode before umask or default list, and group. What is made in a set-gid directory belongs to its
-/// group, and a directory there passes that on. A set-gid program for a group that the maker is not
-/// in would be a way into the group (Linux' `mode_strip_sgid`).
+/// The mode before umask or default list, and the group.
+///
+/// A new file in a set-gid directory belongs to that directory's group, and a new directory there
+/// is set-gid too. A set-gid program for a group without its maker would be a way into the group
+/// (Linux' `mode_strip_sgid`).
 fn mode_and_group(parent: &Attributes, new: &NewFile, cred: &Cred) -> (u16, u32) {
     let passes_group_on = parent.mode & SET_GID != 0;
     let gid = if passes_group_on { parent.gid } else { cred.gid };

@@ -7,7 +7,7 @@ use crate::{Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge,
 use ident::FileId;
 use lease::{Field, Kind, Label};
 
-/// The most labels that a file has, as on ext4: bounds what `Parent` holds.
+/// The most labels that a file has, as on ext4. It bounds the size of `Parent`.
 pub const LINKS_MAX: u32 = 65_000;
 
 pub(super) fn link<K: Knowledge + ?Sized>(
@@ -28,7 +28,7 @@ pub(super) fn link<K: Knowledge + ?Sized>(
     let attributes = case.attributes(file, Kind::Write)?;
     match attributes {
         Attributes { kind: FileKind::Directory, .. } => return Err(Error::NotPermitted.into()),
-        // It is only open any more, and its death may be on its way.
+        // The file has only open handles left, and its death may be on its way.
         Attributes { links: 0, .. } => return Err(Error::NotFound.into()),
         Attributes { links: LINKS_MAX.., .. } => return Err(Error::TooManyLinks.into()),
         _ => {}
@@ -36,11 +36,8 @@ pub(super) fn link<K: Knowledge + ?Sized>(
     case.hold(file, Field::Parent, Kind::Write);
     let entry = Entry { file: file.clone(), kind: attributes.kind, ino: attributes.ino, position };
     let link = Link { dir: dir.clone(), label: label.clone() };
-    let attributes = Attributes {
-        links: attributes.links + 1,
-        ctime: case.status_changed(attributes.ctime, time),
-        ..attributes
-    };
+    let attributes =
+        Attributes { links: attributes.links + 1, ctime: attributes.ctime.moved(time), ..attributes };
     case.effects.push(Effect::Bind { dir: dir.clone(), label: label.clone(), entry: entry.clone() });
     case.effects.push(Effect::AddLink { file: file.clone(), link });
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });

@@ -1,5 +1,5 @@
-//! Locks of byte ranges: POSIX fcntl, BSD flock. They need a handle and no more permission than
-//! that took, which is the front door's business.
+//! Locks of byte ranges: POSIX fcntl, BSD flock. They need a handle and no further permission. The
+//! front door checks the handle.
 
 use super::Decided;
 use super::case::Case;
@@ -7,14 +7,14 @@ use crate::{Answer, Effect, Error, Knowledge, LOCKS_MAX, LockChange, LockKind, L
 use ident::FileId;
 use lease::{Field, Kind};
 
-/// Locks, unlocks, raises or lowers. A conflict is knowledge like any other: a second try that
+/// Locks, unlocks, raises or lowers. A conflict is knowledge like any other. A second try that
 /// fails for the same reason costs no message (Farsite §6).
 pub(super) fn lock<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
     change: &LockChange,
 ) -> Decided {
-    // Whoever unlocks what is not locked changes nothing, and needs no more than to know that.
+    // A change without effect needs only a lease to read.
     let locks = case.locks(file, Kind::Read)?;
     if locks.has(change) {
         return Ok(Answer::Nothing);
@@ -35,7 +35,7 @@ pub(super) fn lock<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// What would be in the way (`F_GETLK`).
+/// The conflicting lock, if there is one (`F_GETLK`).
 pub(super) fn get_lock<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,

@@ -54,7 +54,7 @@ pub(super) fn read_link<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, file: &Fi
     Ok(Answer::Bytes(case.target(file)?))
 }
 
-/// Success says that all entries are known; the asker reads them from its own knowledge.
+/// Succeeds if all entries are known. The caller reads them from its own knowledge.
 pub(super) fn list<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, dir: &FileId) -> Decided {
     let attributes = case.attributes(dir, Kind::Read)?;
     if attributes.kind != FileKind::Directory {

@@ -1,5 +1,5 @@
-//! The one function that says what an operation does: on the client under its leases, on the server
-//! when it chooses what to grant, and on the server again when it replays.
+//! The one function that decides operations. The client calls it under its leases, the server when
+//! it chooses grants and again at replay.
 
 mod attributes;
 mod case;
@@ -15,7 +15,7 @@ mod shape;
 mod unlink;
 mod xattr;
 
-use crate::{Answer, Error, Knowledge, Known, Operation, Rules, Traced, Verdict};
+use crate::{Answer, Error, Knowledge, Known, Operation, Traced, Verdict};
 use case::{Case, Stop};
 use lease::{Field, Kind, Lease};
 
@@ -26,39 +26,41 @@ pub use xattr::{
     CAPABILITY_LABEL, POLICY, POLICY_LABEL, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTRS_BYTES_MAX,
 };
 
-/// What a rule comes to; its effects are collected in the [`Case`].
+/// The result of a rule. Its effects are collected in the [`Case`].
 type Decided = Result<Answer, Stop>;
 
-/// Decides `operation` by these rules, on what is known.
+/// Decides `operation` on what is known.
+///
+/// Whatever changes an answer is a new version of the cluster. Who decides then says by which: each
+/// update names the version that decided it (`wire::LogEntry::Update`), and is decided again by the
+/// same.
 ///
 /// Pure and monotone: with more knowledge an answer other than [`Verdict::Unknown`] stays the same.
-/// That holds because every rule is a straight line of questions: what it asks next depends only on
-/// the operation and on what it was told before, and it stops at the first question that is not
-/// answered. Nothing depends on *not* knowing.
+/// Every rule is a straight line of queries. The next query depends only on the operation and on
+/// earlier answers, and the rule stops at the first query without an answer. Nothing depends on
+/// *not* knowing.
 ///
 /// What is refused does not depend on leases to write, so a refusal can be proved by read leases
 /// alone: whether a field may be written counts only when all else has succeeded.
-pub fn decide<K: Knowledge + ?Sized>(rules: Rules, operation: &Operation, knowledge: &K) -> Verdict {
-    let mut case = Case::new(rules, knowledge);
+pub fn decide<K: Knowledge + ?Sized>(operation: &Operation, knowledge: &K) -> Verdict {
+    let mut case = Case::new(knowledge);
     match rule(operation, &mut case) {
         Ok(answer) if case.wants.is_empty() => Verdict::Done { answer, effects: case.effects },
         Ok(_) | Err(Stop::Unknown) => Verdict::Unknown { wants: case.wants },
-        Err(Stop::Refused(error)) => {
-            Verdict::Refused { error, evidence: evidence(rules, operation, knowledge) }
-        }
+        Err(Stop::Refused(error)) => Verdict::Refused { error, evidence: evidence(operation, knowledge) },
     }
 }
 
 /// Every field that a refusal rests on: those asked for on the way to it. Found by going that way
 /// again, so that what succeeds need not keep a record.
-fn evidence<K: Knowledge + ?Sized>(rules: Rules, operation: &Operation, knowledge: &K) -> Vec<Lease> {
+fn evidence<K: Knowledge + ?Sized>(operation: &Operation, knowledge: &K) -> Vec<Lease> {
     let traced = Traced::new(knowledge);
     // Decides as it did before: the knowledge is the same.
-    let _ = rule(operation, &mut Case::new(rules, &traced));
+    let _ = rule(operation, &mut Case::new(&traced));
     let mut evidence: Vec<Lease> = Vec::new();
     for lease in traced.into_leases() {
         let lease = Lease { kind: Kind::Read, ..lease };
-        // A conflict of modes is proved by the one that is TRUE; that others are not adds nothing.
+        // The one mode that is TRUE proves a conflict. The others that are FALSE add nothing.
         let adds = !matches!(lease.field, Field::Mode(_))
             || knowledge.others(&lease.file, &lease.field) == Known::Used(true);
         if adds && !evidence.contains(&lease) {

@@ -1,7 +1,7 @@
-//! Handles as Windows has them, POSIX' among them: opening, the deletion disposition, and what the
-//! last close does (BlackBox §3.3, §4.3, §4.4).
+//! Handles as Windows has them, with those of POSIX as a part: opening, the deletion disposition,
+//! and the last close (BlackBox §3.3, §4.3, §4.4).
 //!
-//! What others have open is knowledge, never a lease refused: a second try that fails for the same
+//! The handles of others are knowledge, never a refused lease. A second try that fails for the same
 //! reason costs no message (Farsite §6, "The lease mechanism is not overloaded with semantics").
 
 use super::Decided;
@@ -9,12 +9,13 @@ use super::case::Case;
 use super::lookup::access;
 use super::permission::{WRITE, enter, may_change, may_take};
 use super::unlink::lose_link;
+use super::xattr::POLICY_LABEL;
 use crate::{Answer, Cred, Disposition, Effect, Error, FileKind, Knowledge, Link, Links, Timestamp};
 use ident::FileId;
 use lease::{Field, Kind, Mode, Open};
 
-/// One more handle. It conflicts with this client's own others as with anybody's; what is true of
-/// those already needs no leave to become so.
+/// Decides whether a client may have one more handle. It conflicts with the client's own handles as
+/// with those of others. Own values that are true already need no lease to become true.
 pub(super) fn open<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -27,7 +28,7 @@ pub(super) fn open<K: Knowledge + ?Sized>(
     if u16::from(mask) & WRITE != 0 {
         // Nothing of the answer rests on it: whoever writes has to know how what he writes is to be
         // spread.
-        case.policy(file)?;
+        case.xattr(file, &POLICY_LABEL, Kind::Read)?;
     }
     if case.disposition(file, Kind::Read)?.is_some() {
         return Err(Error::DeletePending.into());
@@ -46,8 +47,8 @@ pub(super) fn open<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Sets the deletion disposition, or takes it back. Setting it is what deletes, so what unlink and
-/// rmdir ask is asked here, and not at the last close.
+/// Sets or clears the deletion disposition. Setting it decides the deletion, so the checks of
+/// unlink and rmdir happen here, and not at the last close.
 pub(super) fn set_disposition<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -80,9 +81,11 @@ pub(super) fn set_disposition<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// The last handle was closed, as this client says of its own and knows of the others'. What has no
-/// links dies; of what has, the link goes that the disposition names. If that cannot be, deletion
-/// is off: [`Error::Invalid`] only says that nothing was pending.
+/// Disposes of a file whose last handle was closed, by this client's own values and its knowledge
+/// of the others'.
+///
+/// A file without links dies. Otherwise it loses the link that the disposition names. If that is
+/// impossible, deletion is off. [`Error::Invalid`] only says that nothing was pending.
 pub(super) fn dispose<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -119,7 +122,7 @@ pub(super) fn dispose<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// The name that the file was to lose; or its only one, if it has been renamed since.
+/// The link that the file loses: the named one, or its only one, if it was renamed since.
 fn doomed(links: &Links, link: Link) -> Option<Link> {
     match links.as_slice() {
         [only] => Some(only.clone()),

@@ -1,5 +1,4 @@
-//! Who may do what: mode bits, access control lists, sticky directories; as Linux has them
-//! (fs/namei.c).
+//! Permissions as Linux has them (fs/namei.c): mode bits, access control lists, sticky directories.
 
 use super::case::{Case, Stop};
 use crate::acl::{ACCESS_LABEL, Acl};
@@ -10,16 +9,16 @@ use lease::{Kind, Label};
 /// Bits of [`permits`], as in one digit of the mode.
 pub(super) const READ: u16 = 4;
 pub(super) const WRITE: u16 = 2;
-/// To execute a file, to search a directory.
+/// The right to execute a file or to search a directory.
 pub(super) const EXECUTE: u16 = 1;
 
 pub(super) const STICKY: u16 = 0o1000;
 
 /// Whether `cred` may do all of `wanted`.
 ///
-/// The access control list is asked for only where it can count: not for the owner or for whom a
-/// capability lets, and, as in Linux, not where the group's bits (which then are its mask) are all
-/// zero.
+/// The access control list is asked for only where it can count. It does not count for the owner
+/// and for a user with the capability. As in Linux, it does not count if the group's bits (then its
+/// mask) are all zero.
 pub(super) fn permits<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -45,13 +44,13 @@ pub(super) fn permits<K: Knowledge + ?Sized>(
     Ok(bits & wanted == wanted)
 }
 
-/// Whether a capability lets `cred`, whatever the bits say (Linux' `generic_permission`).
+/// Whether a capability permits it to `cred`, regardless of the bits (Linux' `generic_permission`).
 fn is_overridden(attributes: &Attributes, cred: &Cred, wanted: u16) -> bool {
     let (reads, is_directory) = (wanted & WRITE == 0, attributes.kind == FileKind::Directory);
-    // What nobody may execute is no program.
+    // A file that no user may execute is no program.
     let is_program = is_directory || attributes.mode & 0o111 != 0;
     let overrides = cred.has(Capability::DacOverride) && (wanted & EXECUTE == 0 || is_program);
-    // Searching goes with reading, executing does not.
+    // The capability to read includes searching, but not executing.
     overrides || cred.has(Capability::DacReadSearch) && reads && (is_directory || wanted & EXECUTE == 0)
 }
 
@@ -68,12 +67,12 @@ pub(super) fn stored_acl<K: Knowledge + ?Sized>(
     }
 }
 
-/// The owner, or who counts as one: who may do what permission bits do not govern.
+/// Whether `cred` is the owner or counts as one, and may do what permission bits do not govern.
 pub(super) fn owns(attributes: &Attributes, cred: &Cred) -> bool {
     cred.uid == attributes.uid || cred.has(Capability::Fowner)
 }
 
-/// The attributes of `dir`, which must be a directory that the asker may search.
+/// The attributes of `dir`, which must be a directory that the user may search.
 pub(super) fn enter<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     dir: &FileId,
@@ -89,7 +88,7 @@ pub(super) fn enter<K: Knowledge + ?Sized>(
     Ok(attributes)
 }
 
-/// Whether the asker may bind and unbind labels of `dir`; nobody may in a directory that was
+/// Checks that the user may bind and unbind labels of `dir`. No user may in a directory that was
 /// removed while it was open.
 pub(super) fn may_change<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
@@ -100,15 +99,15 @@ pub(super) fn may_change<K: Knowledge + ?Sized>(
     if attributes.links == 0 {
         return Err(Error::NotFound.into());
     }
-    // Both at once, because one entry of an access control list has to grant both.
+    // Both are checked at once, because one entry of an access control list has to grant both.
     if !permits(case, dir, attributes, cred, WRITE | EXECUTE)? {
         return Err(Error::AccessDenied.into());
     }
     Ok(())
 }
 
-/// Whether the asker may take `file` out of a directory: from a sticky one only its owner or the
-/// file's.
+/// Checks that the user may take `file` out of a directory. From a sticky one, only its owner or
+/// the file's owner may.
 pub(super) fn may_take<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     dir: &Attributes,
@@ -118,6 +117,6 @@ pub(super) fn may_take<K: Knowledge + ?Sized>(
     if dir.mode & STICKY == 0 || owns(dir, cred) {
         return Ok(());
     }
-    // Asked for in write, because taking it out changes them.
+    // The attributes are asked for to write, because the removal changes them.
     if owns(&case.attributes(file, Kind::Write)?, cred) { Ok(()) } else { Err(Error::NotPermitted.into()) }
 }

@@ -1,4 +1,4 @@
-//! New content.
+//! Publications of new content.
 
 use super::Decided;
 use super::case::Case;
@@ -13,15 +13,15 @@ use lease::Kind;
 pub const PIECE_BYTES_MAX: u32 = 1 << 20;
 /// The most plain bytes in a piece that stands in the metadata.
 pub const INLINE_PIECE_BYTES_MAX: u32 = 128 << 10;
-/// Bytes by which sealing lengthens (the tag of AES-GCM).
+/// Bytes that sealing adds (the tag of AES-GCM).
 pub const SEAL_BYTES: u32 = 16;
-/// The same of content that stands in the metadata whole: its nonce goes along.
+/// Bytes that sealing adds to a whole content in the metadata, with its nonce.
 pub const INLINE_SEAL_BYTES: usize = 12 + SEAL_BYTES as usize;
 
-/// The largest file, in bytes: offsets of system calls are signed.
+/// The largest file, in bytes. Offsets of system calls are signed.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// What a publication says of the content's head.
+/// The parts of a publication that go into the content's head.
 pub(super) struct Published {
     pub version: u64,
     pub size: u64,
@@ -29,10 +29,12 @@ pub(super) struct Published {
     pub ctime: Timestamp,
 }
 
-/// The new head's `occupied` is all that a head can tell: exact for inline content (what is sealed
-/// in it), and for [`ContentChange::None`]. With [`ContentChange::Extents`] it is the *old* one,
-/// and who carries the effect out adds what the extents' rows gain and subtracts what they, and the
-/// inline content that goes, lose.
+/// Publishes content.
+///
+/// The new head's `occupied` is exact for inline content (its plain size), and for
+/// [`ContentChange::None`]. With [`ContentChange::Extents`] it is the *old* value. The executor of
+/// the effect adds the bytes that the extents' rows gain. It subtracts the bytes that they lose,
+/// and the inline content that goes.
 pub(super) fn publish<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -43,7 +45,7 @@ pub(super) fn publish<K: Knowledge + ?Sized>(
     if size > SIZE_MAX {
         return Err(Error::TooBig.into());
     }
-    // Its attributes may be leased to others by now: whoever writes content need not hold them.
+    // The attributes may be leased to other clients by now. A writer of content need not hold them.
     if case.kind(file)? != FileKind::Regular {
         return Err(Error::Invalid.into());
     }
@@ -69,7 +71,8 @@ fn makes_sense(old: &ContentHead, size: u64, change: &ContentChange) -> bool {
                 && sealed.len() as u64 == size + seal
                 && is_key(old, key.as_ref(), !sealed.is_empty())
         }
-        // Growing makes a hole; shrinking without saying so would leave content beyond the end.
+        // Growth makes a hole. A publication that shrinks must say so, or content would stay beyond
+        // the end.
         ContentChange::None => size >= old.size,
         ContentChange::Extents { truncate_to, punch, put, key } => {
             let cut = match truncate_to {
@@ -82,8 +85,8 @@ fn makes_sense(old: &ContentHead, size: u64, change: &ContentChange) -> bool {
     }
 }
 
-/// Whether a change that `seals` something or not may say this of the file's key: never another
-/// one, and one before anything is sealed.
+/// Whether a change may carry this key of the file. A key never changes, and must be there if the
+/// change `seals` anything.
 fn is_key(old: &ContentHead, new: Option<&[u8; 32]>, seals: bool) -> bool {
     match (&old.key, new) {
         (Some(old), Some(new)) => old == new,
@@ -96,7 +99,7 @@ fn is_range(offset: u64, length: u64) -> bool {
     length > 0 && offset.checked_add(length).is_some_and(|end| end <= SIZE_MAX)
 }
 
-/// In order, without overlap, within the size.
+/// Whether the extents are in order, without overlap, and within the size.
 fn fit(extents: &[Extent], size: u64) -> bool {
     let mut end = 0;
     extents.iter().all(|extent| {
@@ -107,7 +110,7 @@ fn fit(extents: &[Extent], size: u64) -> bool {
     })
 }
 
-/// Whether the piece is one, and has the bytes `skip..skip + length`.
+/// Whether the piece is valid, and has the bytes `skip..skip + length`.
 fn holds(piece: &Piece, skip: u32, length: u32) -> bool {
     let inside = skip.checked_add(length).is_some_and(|end| end <= piece.length);
     let sealed = piece.length.saturating_add(SEAL_BYTES);

@@ -1,5 +1,5 @@
-//! rename, with replacement, without, and exchange: up to four files (two directories, the moved
-//! file, the target), of which Farsite §4.2 has three.
+//! rename, with replacement, without, and exchange. It concerns up to four files (two directories,
+//! the moved file, the target), of which Farsite §4.2 has three.
 
 use super::Decided;
 use super::case::{Case, Stop};
@@ -13,7 +13,7 @@ use crate::{
 use ident::FileId;
 use lease::{Field, Kind, Label};
 
-/// [`crate::Operation::Rename`].
+/// The parts of [`crate::Operation::Rename`].
 pub(super) struct Rename<'o> {
     pub from_dir: &'o FileId,
     pub from: &'o Label,
@@ -35,7 +35,7 @@ pub(super) fn rename<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, r: &Rename<'
     match (r.mode, &target) {
         (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists.into()),
         (RenameMode::Exchange, None) => return Err(Error::NotFound.into()),
-        // POSIX: two links of one file stay as they are, and that is success.
+        // POSIX: two links of one file stay as they are, and the rename succeeds.
         (_, Some(target)) if target.file == source.file => {
             case.change_nothing();
             return Ok(Answer::Entry(target.clone()));
@@ -93,9 +93,10 @@ impl Rename<'_> {
     }
 }
 
-/// Whether a directory may get another parent: that changes the directory itself (its `..`), and it
-/// may not end up below itself. Only a server knows what is above what, so this is where a client's
-/// decision ends.
+/// Checks that a directory may get another parent. The move changes the directory itself (its
+/// `..`), and the directory must not end up inside itself.
+///
+/// Only a server knows the paths of directories, so a client's decision ends here.
 fn may_go<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     r: &Rename<'_>,
@@ -115,8 +116,7 @@ fn may_go<K: Knowledge + ?Sized>(
     Ok(())
 }
 
-/// `entry` stands at `new` from now on and no longer at `old`; the label there is somebody else's
-/// to unbind.
+/// Moves the link of `entry` from `old` to `new`. The caller unbinds the label at `old`.
 fn place<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     r: &Rename<'_>,
@@ -127,7 +127,7 @@ fn place<K: Knowledge + ?Sized>(
     let file = entry.file.clone();
     let attributes = case.attributes(&file, Kind::Write)?;
     case.hold(&file, Field::Parent, Kind::Write);
-    let attributes = Attributes { ctime: case.status_changed(attributes.ctime, r.time), ..attributes };
+    let attributes = Attributes { ctime: attributes.ctime.moved(r.time), ..attributes };
     let link = |(dir, label): (&FileId, &Label)| Link { dir: dir.clone(), label: label.clone() };
     case.effects.push(Effect::Bind { dir: new.0.clone(), label: new.1.clone(), entry });
     case.effects.push(Effect::DropLink { file: file.clone(), link: link(old) });

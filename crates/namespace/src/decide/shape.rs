@@ -1,5 +1,6 @@
-//! What an operation must be whatever the state: keeps nonsense out before anything is asked. A
-//! correct client never sends any, so a server that meets it has met another kind.
+//! The shape of operations: checks that hold in every state, made before any query. A correct
+//! client never sends a malformed operation. So a server that gets one is not talking to a correct
+//! client.
 
 use crate::{
     AttributeChange, FileKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp,
@@ -17,7 +18,7 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
     match operation {
         Operation::Lookup { label, .. } => label.is_child(),
         Operation::Access { mask, .. } => *mask <= 7,
-        // Of the permissions of a handle all can be asked for, and it is a handle.
+        // A handle may ask for every permission, and must be a handle.
         Operation::Open { mask, open, .. } => *mask <= 7 && open.has(&Field::Handles),
         Operation::Create { dir, label, position, new, time, .. } => {
             label.is_child() && is_number(*position) && is_time(*time) && is_new(dir, *position, new)
@@ -86,7 +87,7 @@ fn is_target(target: &[u8]) -> bool {
 }
 
 fn is_change(change: &AttributeChange) -> bool {
-    // All ones is how system calls say "leave it": nobody's number.
+    // In system calls all ones say "leave it", so this is no user's or group's number.
     let is_owner = |id: Option<u32>| id != Some(u32::MAX);
     let is_set_time = |time: Option<SetTime>| match time {
         Some(SetTime::At(time)) => is_time(time),

@@ -1,4 +1,4 @@
-//! unlink, rmdir, and what becomes of a file that loses its last link.
+//! unlink, rmdir, and the end of a file that loses its last link.
 
 use super::Decided;
 use super::case::{Case, Stop};
@@ -29,7 +29,7 @@ pub(super) fn unlink<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Whether the entry is of the kind that the operation is for.
+/// Checks that the entry is of the kind that the operation is for.
 pub(super) fn must_be(entry: &Entry, directory: bool) -> Result<(), Stop> {
     match (directory, entry.kind == FileKind::Directory) {
         (true, false) => Err(Error::NotDirectory.into()),
@@ -38,7 +38,7 @@ pub(super) fn must_be(entry: &Entry, directory: bool) -> Result<(), Stop> {
     }
 }
 
-/// A directory with children may not go.
+/// Refuses to remove a directory with children.
 pub(super) fn must_be_empty<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     entry: &Entry,
@@ -49,14 +49,16 @@ pub(super) fn must_be_empty<K: Knowledge + ?Sized>(
     Ok(())
 }
 
-/// `file` is no longer linked as `link`. With its last link it dies, or is orphaned if anybody has
-/// it open: this client, as the operation says, or somebody else, as its other-value does (BlackBox
-/// §4.3). Either answer is success, so nobody has to close anything for it.
+/// Removes the link `link` of `file`.
 ///
-/// To die, no lease on content is needed: whoever has unpublished content of a file without a name
-/// or handle has nothing that anybody could miss, so a [`crate::Operation::Publish`] that finds its
-/// file gone ([`Error::Stale`]) lost nothing. The other fields need none because each of their
-/// changes changes attributes too, or needs a handle or a child.
+/// With its last link the file dies, or is orphaned if a client has it open. The operation says so
+/// of this client, and the other-value of the others (BlackBox §4.3). Either result is success, so
+/// no client has to close a handle for it.
+///
+/// Death needs no lease on content. Unpublished content of a file without a name or handle cannot
+/// be missed. So a [`crate::Operation::Publish`] that finds its file gone ([`Error::Stale`]) lost
+/// nothing. The other fields need no lease because each of their changes changes attributes too, or
+/// needs a handle or a child.
 pub(super) fn lose_link<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -71,7 +73,7 @@ pub(super) fn lose_link<K: Knowledge + ?Sized>(
         case.effects.push(Effect::Death { file: file.clone() });
         return Ok(());
     }
-    let attributes = Attributes { links, ctime: case.status_changed(attributes.ctime, time), ..attributes };
+    let attributes = Attributes { links, ctime: attributes.ctime.moved(time), ..attributes };
     case.effects.push(Effect::DropLink { file: file.clone(), link });
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });
     if links == 0 {

@@ -1,4 +1,4 @@
-//! Extended attributes, and the access control lists among them: Linux' fs/xattr.c and
+//! Extended attributes, and access control lists as a part of them: Linux' fs/xattr.c and
 //! fs/posix_acl.c.
 
 use super::Decided;
@@ -7,8 +7,7 @@ use super::permission::{READ, STICKY, WRITE, owns, permits};
 use crate::acl::{ACCESS, Acl, DEFAULT, constant_label};
 use crate::attributes::SET_GID;
 use crate::{
-    Answer, Attributes, Capability, Cred, Effect, Error, FileKind, Knowledge, Rules, Spread, Timestamp,
-    XattrMode,
+    Answer, Attributes, Capability, Cred, Effect, Error, FileKind, Knowledge, Spread, Timestamp, XattrMode,
 };
 use ident::FileId;
 use lease::{Kind, Label};
@@ -18,35 +17,36 @@ use std::sync::LazyLock;
 pub const XATTR_BYTES_MAX: usize = 65_536;
 /// All names of one file with a zero byte after each, in bytes (Linux' XATTR_LIST_MAX).
 pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
-/// Names and values of one file, in bytes; access lists beyond that, which are two values at most,
-/// are never refused.
+/// Names and values of one file, in bytes. An access list beyond that is never refused. There are
+/// two of them at most.
 pub const XATTRS_BYTES_MAX: usize = 256 << 10;
 
-/// The attribute that says how a file's content is to be spread over hosts ([`Spread`]): what is
-/// made in a directory has the directory's. No part of it is the user's to list or copy, so it has
-/// no usual name.
+/// The attribute with the policy of a file's content: its spread over hosts ([`Spread`]).
+///
+/// A new file has the policy of its directory. Users can neither list nor copy it, so it has no
+/// usual name.
 pub const POLICY: &[u8] = b"leasehold.policy";
-/// The same.
+/// `POLICY` as a label.
 pub static POLICY_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(POLICY));
 const CAPABILITY: &[u8] = b"security.capability";
-/// The attribute that says what a program may do whoever runs it (capabilities(7)).
+/// The attribute that gives a program capabilities, whichever user runs it (capabilities(7)).
 pub static CAPABILITY_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(CAPABILITY));
 
-/// Who may do what with an attribute, by the first part of its name.
+/// The permissions on an attribute, by the first part of its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Permissions as for content.
     User,
     /// For administrators alone.
     Trusted,
-    /// Everybody reads, administrators write.
+    /// All users read, administrators write.
     Security,
-    /// The capabilities of a program. The kernel removes them, as the user, whenever a user writes
-    /// to the file or chowns it.
+    /// The capabilities of a program. The kernel removes them, in the user's name, whenever a user
+    /// writes to the file or chowns it.
     Capability,
     /// An access control list.
     Acl(AclKind),
-    /// How content is spread: everybody reads, the owner writes.
+    /// The spread of content: all users read, the owner writes.
     Policy,
 }
 
@@ -57,14 +57,14 @@ enum AclKind {
 }
 
 impl Class {
-    fn of(rules: Rules, name: &Label) -> Result<Class, Error> {
+    fn of(name: &Label) -> Result<Class, Error> {
         let classes: [(&[u8], Class); 3] =
             [(b"user.", Class::User), (b"trusted.", Class::Trusted), (b"security.", Class::Security)];
         match name.as_bytes() {
             ACCESS => return Ok(Class::Acl(AclKind::Access)),
             DEFAULT => return Ok(Class::Acl(AclKind::Default)),
             CAPABILITY => return Ok(Class::Capability),
-            POLICY if rules >= Rules::Three => return Ok(Class::Policy),
+            POLICY => return Ok(Class::Policy),
             _ => {}
         }
         for (prefix, class) in classes {
@@ -84,7 +84,7 @@ pub(super) fn get<K: Knowledge + ?Sized>(
     name: &Label,
     cred: &Cred,
 ) -> Decided {
-    match Class::of(case.rules(), name)? {
+    match Class::of(name)? {
         Class::User => {
             let attributes = case.attributes(file, Kind::Read)?;
             if !has_user_attributes(&attributes) {
@@ -100,7 +100,7 @@ pub(super) fn get<K: Knowledge + ?Sized>(
     Ok(Answer::Bytes(case.xattr(file, name, Kind::Read)?.ok_or(Error::NoAttribute)?))
 }
 
-/// All names; which of them a user is shown is for the front door to say.
+/// All names. The front door decides which of them a user sees.
 pub(super) fn list<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, file: &FileId) -> Decided {
     Ok(Answer::Names(case.xattrs(file)?.into_iter().map(|(name, _)| name).collect()))
 }
@@ -114,7 +114,7 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     cred: &Cred,
     time: Timestamp,
 ) -> Decided {
-    let class = Class::of(case.rules(), name)?;
+    let class = Class::of(name)?;
     if value.len() > XATTR_BYTES_MAX {
         return Err(Error::TooBig.into());
     }
@@ -143,8 +143,8 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// A file's attributes go along with leases on it, so what a message holds bounds them. ext4 says
-/// ENOSPC, too.
+/// Refuses a value that makes a file's attributes too large. They travel with leases on the file,
+/// so a message must hold them. ext4 answers ENOSPC, too.
 fn must_fit<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -170,7 +170,7 @@ pub(super) fn remove<K: Knowledge + ?Sized>(
     cred: &Cred,
     time: Timestamp,
 ) -> Decided {
-    let class = Class::of(case.rules(), name)?;
+    let class = Class::of(name)?;
     if let Class::Acl(kind) = class {
         return set_acl(case, file, (kind, name), None, cred, time);
     }
@@ -212,7 +212,7 @@ fn set_acl<K: Knowledge + ?Sized>(
     let (mode, value) = match (kind, acl) {
         (AclKind::Access, Some(acl)) => {
             let kept = if cred.may_set_gid(old.gid) { 0o7000 } else { 0o7000 & !SET_GID };
-            // A list that says no more than permission bits becomes them.
+            // A list with nothing beyond permission bits becomes permission bits.
             ((old.mode & kept) | acl.mode_bits(), acl.is_extended().then(|| acl.emit()))
         }
         (_, acl) => (old.mode, acl.map(|acl| acl.emit())),
@@ -226,7 +226,7 @@ fn set_acl<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Changes the attribute, and the file's attributes: at least ctime.
+/// Changes the extended attribute, and the file's attributes: at least ctime.
 fn change<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -235,7 +235,7 @@ fn change<K: Knowledge + ?Sized>(
     attributes: Attributes,
     time: Timestamp,
 ) {
-    let attributes = Attributes { ctime: case.status_changed(attributes.ctime, time), ..attributes };
+    let attributes = Attributes { ctime: attributes.ctime.moved(time), ..attributes };
     case.effects.push(Effect::Xattr { file: file.clone(), name: name.clone(), value });
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });
 }
@@ -258,7 +258,7 @@ fn may_write<K: Knowledge + ?Sized>(
         let needed = if class == Class::Capability { Capability::Setfcap } else { Capability::SysAdmin };
         return if cred.has(needed) { Ok(()) } else { Err(Error::NotPermitted.into()) };
     }
-    // In a sticky directory everybody may make files, and could hang attributes on the directory
+    // In a sticky directory all users may make files, and could add attributes to the directory
     // without end.
     let sticky = attributes.kind == FileKind::Directory && attributes.mode & STICKY != 0;
     if !has_user_attributes(attributes) || (sticky && !owns(attributes, cred)) {
@@ -267,8 +267,8 @@ fn may_write<K: Knowledge + ?Sized>(
     if permits(case, file, attributes, cred, WRITE)? { Ok(()) } else { Err(Error::AccessDenied.into()) }
 }
 
-/// Permission bits of anything else do not say who may fill a disk with attributes (Linux'
-/// `xattr_permission`).
+/// Whether the file's permission bits govern `user.*` attributes. Those of other kinds of files do
+/// not say who may fill a disk with attributes (Linux' `xattr_permission`).
 fn has_user_attributes(attributes: &Attributes) -> bool {
     matches!(attributes.kind, FileKind::Regular | FileKind::Directory)
 }

@@ -2,6 +2,7 @@
 //! other, on the thread that asks.
 
 use super::CertificateError;
+use super::content::since;
 use super::credential_store::Caller;
 use super::frames::{self, Frames};
 use super::link::{End, Stream, ask};
@@ -75,7 +76,7 @@ impl ShareCarrier {
         what: ShareCall,
         body: &[u8],
     ) -> Result<(Vec<Result<(), Error>>, Bytes), CarrierError> {
-        if what.since() > self.version {
+        if since(&what) > self.version {
             return Err(CarrierError::TooOld { address: self.address.clone() });
         }
         self.last += 1;

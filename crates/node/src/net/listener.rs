@@ -227,7 +227,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
     let (leads, is_the_leaders) =
         (host.server.group().leads(), !matches!(purpose, Purpose::Content | Purpose::Peer));
     if let Some(answer) = shown.and_then(|shown| host.server.identify(&shown, leads || !is_the_leaders)) {
-        frames::send(&mut frames, wire::answer(version, answer.clone())).await?;
+        frames::send(&mut frames, wire::answer(version, &answer)).await?;
         return match answer {
             Welcome::Refused { why } => Err(End::Refused(why)),
             _ => Ok(()),
@@ -236,26 +236,26 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
     if is_the_leaders && !leads {
         let leader = host.server.group().standing().leader().map(|leader| leader.addresses.clone());
         let elsewhere = Welcome::Elsewhere { addresses: leader.unwrap_or_default() };
-        return Ok(frames::send(&mut frames, wire::answer(version, elsewhere)).await?);
+        return Ok(frames::send(&mut frames, wire::answer(version, &elsewhere)).await?);
     }
     let serves = shown.is_some_and(|shown| shown.serves);
     let machine = shown.map(|shown| shown.machine);
     let refused = match (purpose, machine) {
         (Purpose::Join { secret, name, key }, _) => match host.enrol(&secret, name, key).await {
-            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
+            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
             Err(why) => why,
         },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
         (Purpose::Session { start, session, receipt }, Some(machine)) => {
             let session = host.known(receipt, session)?;
             if let Some(welcome) = host.meet(machine, &start) {
-                return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?);
+                return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?);
             }
             match host.open(machine, &start, session, version).await {
                 Ok((session, down)) => {
                     let serve = host.server.chosen().lock().contains_key(&machine);
                     let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
-                    frames::send(&mut frames, wire::answer(version, welcome)).await?;
+                    frames::send(&mut frames, wire::answer(version, &welcome)).await?;
                     frames::messages(&mut frames);
                     let talking = host.clone();
                     let talk = async move |frames| talking.converse(frames, session, down).await;
@@ -267,7 +267,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
         }
         (Purpose::Content, Some(machine)) => match host.server.refuses(machine) {
             None => {
-                frames::send(&mut frames, wire::answer(version, Welcome::Content)).await?;
+                frames::send(&mut frames, wire::answer(version, &Welcome::Content)).await?;
                 frames::messages(&mut frames);
                 let refused = || host.server.refuses(machine);
                 let references: Arc<dyn ReferenceIndex> = host.server.clone();
@@ -277,7 +277,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
         },
         (Purpose::Peer, Some(machine)) if serves => match host.refuses_peer(machine) {
             None => {
-                frames::send(&mut frames, wire::answer(version, Welcome::Peer)).await?;
+                frames::send(&mut frames, wire::answer(version, &Welcome::Peer)).await?;
                 frames::peers(&mut frames);
                 let talking = host.clone();
                 return host
@@ -286,12 +286,12 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             Some(why) => why,
         },
         (Purpose::Leave, Some(machine)) => match host.leave(machine).await {
-            Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?),
+            Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, &Welcome::Done)).await?),
             Err(why) => why,
         },
         (Purpose::Control { request }, Some(machine)) if serves => match host.refuses_server(machine) {
             None => {
-                frames::send(&mut frames, wire::answer(version, Welcome::Control)).await?;
+                frames::send(&mut frames, wire::answer(version, &Welcome::Control)).await?;
                 frames::messages(&mut frames);
                 return host.answer_people(frames, request).await;
             }
@@ -305,18 +305,18 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             host.server.refuses(machine).unwrap_or_default()
         }
         (Purpose::Serve, Some(machine)) => match host.make_server(machine, shown.map(|shown| shown.key)) {
-            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
+            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
             Err(why) => why,
         },
         (Purpose::Ready { member, addresses }, Some(machine)) => {
             let server = host.server.clone();
             match on_a_thread(move || server.is_ready(machine, member, addresses)).await {
-                Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?),
+                Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, &Welcome::Done)).await?),
                 Err(why) => why,
             }
         }
     };
-    frames::send(&mut frames, wire::answer(version, Welcome::Refused { why: refused.clone() })).await?;
+    frames::send(&mut frames, wire::answer(version, &Welcome::Refused { why: refused.clone() })).await?;
     Err(End::Refused(refused))
 }
 

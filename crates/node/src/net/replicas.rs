@@ -325,7 +325,7 @@ async fn accept(
             let Ok(greeting) = frames::receive(&mut frames).await else { return };
             let (version, purpose) = wire::read_greeting(wire::Versions::KNOWN, &greeting).unwrap();
             assert_eq!(purpose, Purpose::Content);
-            frames::send(&mut frames, wire::answer(version, Welcome::Content)).await.unwrap();
+            frames::send(&mut frames, wire::answer(version, &Welcome::Content)).await.unwrap();
             frames::messages(&mut frames);
             while frozen.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(10)).await;

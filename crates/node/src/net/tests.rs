@@ -7,14 +7,14 @@ use super::link::{self, End, Stream};
 use super::tls;
 use super::{Token, join};
 use crate::cluster::Invitation;
-use crate::door::Told;
+use file_service::Response;
 use crate::machine::{Listen, Machine, MachineSettings};
 use crate::receipts::Receipts;
 use crate::salvage::SalvageStore;
 use client::{Call, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Label, Released, SessionId};
-use namespace::{AttributeChange, Cred, FileKind, Operation, RenameMode, Rules, Timestamp};
+use namespace::{AttributeChange, Cred, FileKind, Operation, RenameMode, Timestamp};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use wire::{
 };
 
 mod renewal;
+pub(super) mod upgrade;
 
 /// A server, and the credentials of a machine that has joined it.
 struct TestCluster {
@@ -41,9 +42,14 @@ struct TestCluster {
 
 impl TestCluster {
     fn new() -> TestCluster {
+        TestCluster::that_knows(Versions::KNOWN)
+    }
+
+    fn that_knows(knows: Versions) -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
         let settings = MachineSettings {
             listen: Listen::At("127.0.0.1:0".parse().unwrap()),
+            knows,
             ..MachineSettings::default()
         };
         let server = Machine::start(dir.path(), "a test", settings).unwrap();
@@ -254,7 +260,7 @@ fn updates_and_releases_without_leases_end_the_session() {
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
     let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
-    let update = LogEntry::Update { rules: Rules::NEWEST.number(), operation };
+    let update = LogEntry::Update { version: Version::NEWEST, operation };
     is_fenced(&mut office, "forger", &ToServer::Log { answer: true, first: 1, entries: vec![update] });
     // A directory has no content, so nobody can hold a lease on it.
     let released = Released { file: FileId::root(), field: Field::Path, keep: Some(Kind::Read) };
@@ -406,7 +412,7 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
         target: Vec::new(),
         open: None,
     });
-    let (Told::Reply(Reply::Node(made, _)) | Told::Passing(Reply::Node(made, _))) = made else {
+    let (Response::Reply(Reply::Node(made, _)) | Response::Uncached(Reply::Node(made, _))) = made else {
         panic!("{made:?}")
     };
     // By the alphabet these names stand before and behind it.

@@ -26,13 +26,12 @@ pub struct HostStore {
     pub machine: u64,
     /// Its name.
     pub name: String,
-    /// How it stands; nothing if the host does not answer, or is too old to.
+    /// How it stands; nothing if the host does not answer.
     pub store: Option<StoreReport>,
 }
 
-/// How a store stands. Whatever another version of this program says more or less is left out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+/// How a store stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreReport {
     /// What it calls itself; accounts sign for it.
     pub id: String,
@@ -66,8 +65,7 @@ pub struct StoreReport {
 }
 
 /// A pass of what goes on in the background.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PassReport {
     /// Expirer, reaper, discovery or scrub.
     pub process: String,
@@ -86,8 +84,7 @@ pub struct PassReport {
 }
 
 /// An incident.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncidentReport {
     /// When.
     pub at: u64,

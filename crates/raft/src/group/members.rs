@@ -1,4 +1,4 @@
-//! Who belongs to the group: one change at a time, each by a log entry.
+//! Changes of the group's members: one change at a time, each by a log entry.
 
 use super::Group;
 use crate::Member;
@@ -10,29 +10,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Groups have so many voters at most: more make each entry dearer, and the failure of three at
-/// once no likelier to matter.
+/// The most voters of a group. More would make each entry dearer, and a failure of three at once is
+/// no likelier to matter.
 const VOTERS_MAX: usize = 5;
 
-/// Entries that a newcomer may be behind and still counts as having caught up.
+/// Entries that a newcomer may be behind while it counts as having caught up.
 const CAUGHT_UP: u64 = 64;
-/// Who has said nothing for so long may be dead.
+/// A member that has been silent for this long may be dead.
 const SILENT: Duration = Duration::from_secs(3);
-/// And how long those are waited for that are to vote in the place of others.
+/// How long a removal waits for the members that are to vote afterwards.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long a change may take to be committed.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The members cannot be changed.
+/// The reason why the members cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MembersError {
-    /// Only the leader can.
+    /// Another member leads, and only the leader can change members.
     #[error("another server leads now; try again")]
     NotLeading,
     /// The group would be left without a majority, perhaps for good.
     #[error("the servers that would be left do not answer, or have not caught up: try again when they do")]
     NotReady,
-    /// What was begun goes on once there is a majority again.
+    /// Too few members answer. The change that was begun goes on when there is a majority again.
     #[error("not enough servers answer to change the servers")]
     NoMajority,
     /// openraft refuses.
@@ -49,10 +49,10 @@ impl From<RaftError<Types, ClientWriteError<Types>>> for MembersError {
     }
 }
 
-/// Which of these members are to vote: those that do now first, of them the leader, which asks, and
-/// of the others those that were heard of since then: a majority of others would never be had. An
-/// odd number: of two voters neither can go on without the other, and four stand no more than
-/// three.
+/// Returns the members that should vote. Present voters come first: of these the leader, which
+/// asks, then those heard from since `since`. With silent ones there might never be a majority. The
+/// number is odd: of two voters neither can go on without the other, and four survive no more
+/// failures than three.
 fn voters(members: &[Member], leader: u64, since: Instant) -> BTreeSet<u64> {
     let mut order: Vec<&Member> =
         members.iter().filter(|member| member.votes || member.host.keeping != Keeping::Drains).collect();
@@ -67,12 +67,12 @@ impl Member {
     }
 }
 
-/// As a simulation has it, too.
+/// Returns the time, simulated or not.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Waits for a change of the members, on a thread that may.
+/// Waits for a change of the members, on a thread that may block.
 pub fn wait(change: impl Future<Output = Result<(), MembersError>>) -> Result<(), MembersError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.map_err(|_| MembersError::NoMajority)?.block_on(change)
@@ -80,21 +80,21 @@ pub fn wait(change: impl Future<Output = Result<(), MembersError>>) -> Result<()
 
 /// A change of the members that is due.
 struct Due {
-    /// The members that are to vote, if others do.
+    /// The members that should vote, if others do now.
     vote: Option<BTreeSet<u64>>,
-    /// Members whose machines have another.
+    /// Members whose machines have a newer one.
     gone: BTreeSet<u64>,
 }
 
 impl Group {
-    /// A number that no member ever had.
+    /// Returns a number that no member ever had.
     pub fn next_member(&self) -> u64 {
         // Each member that is added takes an entry.
         self.applied().unwrap_or(0) + 1
     }
 
-    /// Adds `host` as a member that follows, or changes what is said of one. Returns when that is
-    /// committed; a newcomer still has all to learn.
+    /// Adds `host` as a member that follows, or changes the entry of an existing one. Returns when
+    /// that is committed. A newcomer still has to learn everything.
     pub async fn set_member(&self, id: u64, host: Host) -> Result<(), MembersError> {
         let is_there = self.standing().members.iter().any(|member| member.id == id);
         if !is_there {
@@ -105,7 +105,7 @@ impl Group {
             .await
     }
 
-    /// Whether all vote that should.
+    /// Returns whether all members vote that should.
     pub fn is_settled(&self) -> bool {
         self.due().vote.is_none()
     }
@@ -128,9 +128,9 @@ impl Group {
         Due { vote: (are != should).then_some(should), gone }
     }
 
-    /// Lets as many members vote as should, of those that have caught up. A machine that has lost
-    /// its member has another, which takes the place of the lost one once it has caught up: until
-    /// then every entry is where as many have it as before. Returns when that is committed.
+    /// Makes as many members vote as should, of those that have caught up. A machine that has lost
+    /// its member has a new one, which takes the place of the lost one once it has caught up. Until
+    /// then every entry needs as many members as before. Returns when that is committed.
     pub async fn settle_voters(&self) -> Result<(), MembersError> {
         let Due { vote, gone } = self.due();
         if let Some(vote) = vote {
@@ -139,8 +139,8 @@ impl Group {
         if gone.is_empty() { Ok(()) } else { self.change(ChangeMembers::RemoveNodes(gone)).await }
     }
 
-    /// Removes a member. Returns when that is committed. A majority of those that are to vote then
-    /// must answer first: if they never did, nobody could change anything any more.
+    /// Removes a member. Returns when that is committed. First a majority of the future voters must
+    /// answer. If they never did, no member could be changed any more.
     pub async fn remove_member(&self, id: u64) -> Result<(), MembersError> {
         let began = now();
         let vote = loop {
@@ -163,8 +163,8 @@ impl Group {
         self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
     }
 
-    /// The founder's state before its first entry is in no entry: so a newcomer must get a
-    /// snapshot, and not the log from its beginning.
+    /// Purges the whole log, so that a newcomer gets a snapshot and not the log from its beginning.
+    /// No entry contains the founder's state before its first entry.
     async fn leave_nothing_to_replay(&self) {
         while self.log.lock().purged().is_none() {
             let _ = self.ask_checkpoint().await;
@@ -173,8 +173,8 @@ impl Group {
     }
 
     async fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {
-        // openraft has a leader that was removed lead on for a moment, in which it must change
-        // nothing more.
+        // In openraft a removed leader leads on for a moment. In that time it must change nothing
+        // more.
         let is_member = {
             let metrics = self.ear.raft.metrics();
             let metrics = metrics.borrow_watched();
@@ -188,7 +188,7 @@ impl Group {
         Ok(())
     }
 
-    /// This member's number.
+    /// Returns this member's number.
     pub fn member(&self) -> u64 {
         self.member
     }
@@ -222,8 +222,8 @@ mod tests {
         assert_eq!((count(&[true; 5]), count(&[true; 9])), (5, 5));
     }
 
-    /// Of three of which one is dead the leader is removed: the one that is left alone must be the
-    /// one that lives.
+    /// Of three members one is dead, and the leader is removed. The sole voter must be the live
+    /// one.
     #[test]
     fn who_is_silent_is_the_first_not_to_vote() {
         let mut left = members(&[true, true, true]);

@@ -1,5 +1,5 @@
-//! The group over real files. Inputs are sessions' beginnings: each makes an output that says which
-//! it was.
+//! Tests of the group over real files. The inputs open sessions, and each makes an output with its
+//! number.
 
 mod figures;
 mod grants;
@@ -78,10 +78,16 @@ impl Wires for Nobody {
 }
 
 fn input(incarnation: u64) -> Input {
-    Input::Open { machine: directory::FOUNDER, incarnation, session: None, connection: 0 }
+    Input::Open {
+        machine: directory::FOUNDER,
+        incarnation,
+        session: None,
+        connection: 0,
+        version: Version::NEWEST,
+    }
 }
 
-/// Incarnations whose sessions were reported as begun, in order.
+/// Returns the incarnations whose sessions were reported as begun, in order.
 fn begun(delivered: &Delivered) -> Vec<u64> {
     let begun = |output: &Output| match output {
         Output::Opened { incarnation, .. } => Some(*incarnation),
@@ -98,7 +104,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What rows a checkpoint of the state as it is now has.
+/// Returns the keys of a checkpoint of the present state.
 fn keys(group: &Group) -> Vec<Vec<u8>> {
     group.checkpoint();
     let rows = group.query(|_, store| store.scan(&[], &[0xff; 64], usize::MAX));
@@ -194,8 +200,8 @@ fn checkpoints_purge_the_log_and_keep_memory_bounded() {
 fn what_was_delivered_is_in_a_copy_of_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
-    // No checkpoint while copying: a copy made while redb writes is a state that no crash leaves.
-    // The store's own tests cut those.
+    // No checkpoint runs while copying: a copy made while redb writes is a state that no crash
+    // leaves. The store's own tests cut those.
     let (group, delivered) = open(&live, GroupSettings { log_bytes: 64 << 20, ..GroupSettings::default() });
     let mut copies: Vec<(PathBuf, usize)> = Vec::new();
     for round in 0..12u64 {
@@ -210,7 +216,7 @@ fn what_was_delivered_is_in_a_copy_of_the_files() {
     drop(group);
     for (copy, before) in copies {
         let (group, delivered) = open(&copy, GroupSettings::default());
-        // The session numbers go on behind those that were delivered.
+        // The session numbers continue behind those that were delivered.
         group.propose(input(9999));
         wait_until("delivery", || begun(&delivered) == [9999]);
         let session = delivered.lock().iter().find_map(|output| match output {
@@ -248,7 +254,7 @@ fn an_answer_that_rests_on_nothing_new_waits_for_no_disk() {
     let before = flushes();
     ask(1);
     assert_eq!(flushes(), before);
-    // With what lasts before it, it does.
+    // After a lasting change it needs a flush.
     group.propose(Input::Invite { token: [1; 32], rights: wire::Rights::FULL, at: 0, until: 1 });
     ask(2);
     assert_eq!(flushes(), before + 1);
@@ -262,10 +268,10 @@ fn time_goes_on_after_a_restart() {
     let mut last = Time(0);
     for machine in 1..4 {
         let (group, delivered) = open(dir.path(), GroupSettings::default());
-        // Its thread begins to count when it comes to it.
+        // The group's thread starts the clock in its own time.
         wait_until("the clock", || group.clock.lock().is_some());
-        // Longer than any of openraft's time-outs: a lone voter needs no heartbeat to stay the
-        // leader.
+        // This is longer than any of openraft's time-outs: a lone voter needs no heartbeat to stay
+        // the leader.
         std::thread::sleep(Duration::from_millis(700));
         group.propose(input(machine));
         wait_until("delivery", || begun(&delivered) == [machine]);

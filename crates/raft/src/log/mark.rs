@@ -1,9 +1,10 @@
-//! How far the log was durable once, noted beside its directory: a log that ends before that has
-//! lost its end, though every frame of it is whole.
+//! The mark: a note beside the log's directory of how far the log was durable. A log that ends
+//! before its mark has lost its end, even if every frame of it is whole.
 //!
-//! The mark is written when a frame is durable and is not synced with it, so it costs no flush.
-//! What a process that was killed has written is there; the power may take the latest marks, never
-//! what they are about. There are two places, written in turn, so that one is whole.
+//! The mark is written when a frame is durable, and is not synced with it, so it costs no flush. A
+//! mark that was written survives the end of the process. A power cut may take the latest marks,
+//! but never the frames that they are about. There are two places, written in turn, so that one is
+//! always whole.
 //!
 //! ```text
 //! mark   2 × (number of the next frame u64 │ the log's name 16 bytes │ checksum 16 bytes │ zeros up to 64 bytes)
@@ -18,24 +19,24 @@ use std::sync::Arc;
 const PLACE: usize = 64;
 const SAID: usize = 24;
 
-/// See the module.
+/// The open file of a mark.
 #[derive(Debug)]
 pub(super) struct Mark {
     file: Arc<dyn DiskFile>,
     turn: u64,
 }
 
-/// What a mark says.
+/// The content of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) next_frame: u64,
-    /// Of which log.
+    /// Name of the log.
     pub(super) name: [u8; 16],
 }
 
 impl Mark {
-    /// The mark in the file `path`, and what it says; nothing if there is none yet, or it cannot be
-    /// read.
+    /// Opens the mark in the file `path`, and returns its content. The content is None if there is
+    /// none yet, or it cannot be read.
     pub(super) fn open(disk: &dyn Disk, path: &Path) -> io::Result<(Mark, Option<Extent>)> {
         let file = disk.open(path, true)?;
         let mut bytes = [0; 2 * PLACE];
@@ -49,20 +50,20 @@ impl Mark {
         Ok((Mark { file, turn: 0 }, said))
     }
 
-    /// All before the next frame is durable.
+    /// Notes that everything before the next frame is durable.
     pub(super) fn set(&mut self, extent: Extent) -> io::Result<()> {
         self.turn += 1;
         self.file.write_at(&extent.bytes(), self.turn % 2 * PLACE as u64)
     }
 
-    /// Makes durable what was said.
+    /// Makes the last note durable.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }
 }
 
 impl Extent {
-    /// Of the log whose checksums have that key.
+    /// Returns the extent of the log whose checksums have that key.
     pub(super) fn of(key: &Key, next_frame: u64) -> Extent {
         Extent { next_frame, name: digest(key) }
     }

@@ -1,16 +1,19 @@
-//! The group's log on this machine's disk: entries, the vote, and up to where entries were purged.
+//! The group's log on this machine's disk: entries, the vote, and the point up to which entries
+//! were purged.
 //!
-//! Every change is one frame (see [`segment`]), durable when the call returns, but for entries:
-//! those wait in memory until something rests on them ([`Log::sync`]), and then go in one frame
-//! with one fdatasync. So a frame is still written only once all before it are durable. The name of
-//! a segment is the number of its first frame, which begins with the vote and the purge mark as
-//! they were, so that older segments can go. Purged segments are kept for further use, and space
-//! for the first ones is set aside at once: a disk that others have filled up does not stop the
-//! log.
+//! Every change is one frame (see [`segment`]), durable when the call returns. Entries are the
+//! exception: they wait in memory until something rests on them ([`Log::sync`]), and then go in one
+//! frame with one fdatasync. So a frame is still written only when all before it are durable.
 //!
-//! Why not the crate raft-log: it extends its files (twice the device's bytes and time for each
-//! fdatasync), hands every flush to another thread (two wake-ups across cores), and does not open
-//! again when a power cut has left part of an unacknowledged write behind a gap.
+//! The name of a segment is the number of its first frame. That frame begins with the vote and the
+//! purge mark as they were, so that older segments can go. Purged segments are kept for reuse, and
+//! space for the first ones is reserved at the start. So a disk that others have filled up does not
+//! stop the log.
+//!
+//! The crate raft-log is not used for three reasons. It extends its files (twice the device's bytes
+//! and time for each fdatasync). It hands every flush to another thread (two wake-ups across
+//! cores). It does not open again when a power cut has left part of an unacknowledged write behind
+//! a gap.
 
 mod mark;
 mod recent;
@@ -36,43 +39,43 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Purged segments kept for further use: about as many as the log has between two checkpoints.
+/// Purged segments kept for reuse: about as many as the log has between two checkpoints.
 const SPARES_MAX: usize = 8;
-/// Bytes of entries that wait for something to rest on them. More are written down anyway.
+/// Bytes of entries that wait until something rests on them. More are written anyway.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// The log cannot be used.
+/// The reason why the log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The disk failed.
     #[error("{doing} {file}: {cause}", file = file.display())]
     File {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         file: PathBuf,
         /// Why it failed.
         cause: io::Error,
     },
-    /// What was durable once cannot be read.
+    /// A frame that was durable once cannot be read.
     #[error("{file} is damaged at byte {at}: {what}", file = file.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Where.
+        /// Byte offset in the file.
         at: u64,
-        /// What is wrong.
+        /// The kind of damage.
         what: &'static str,
     },
 }
 
 impl LogError {
-    /// Whether the disk is full.
+    /// Returns whether the disk is full.
     pub(crate) fn lacks_room(&self) -> bool {
         matches!(self, LogError::File { cause, .. } if lacks_room(cause))
     }
 
-    /// Whether what was written is not there any more.
+    /// Returns whether written data is lost.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             LogError::Damaged { .. } => true,
@@ -87,10 +90,10 @@ impl From<LogError> for io::Error {
     }
 }
 
-/// What a frame's body is a sequence of.
+/// A record of a frame's body.
 #[derive(Debug, Serialize, Deserialize)]
 enum Record {
-    /// How things stood when the segment was begun.
+    /// The state when the segment was begun.
     Begin {
         vote: Option<Vote>,
         purged: Option<LogId>,
@@ -99,62 +102,61 @@ enum Record {
     },
     Vote(Vote),
     Append(Entry),
-    /// Entries after this one are gone.
+    /// Removes the entries after this one.
     Truncate(Option<LogId>),
-    /// Entries up to this one are gone.
+    /// Removes the entries up to this one.
     Purge(LogId),
-    /// What is known of members' starts.
+    /// The known starts of members.
     Starts(Starts),
 }
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
     log_id: LogId,
-    /// First frame of its segment.
+    /// The first frame of its segment.
     segment: u64,
     frame: u64,
     place: Place,
 }
 
-/// The log.
+/// The log of one member.
 pub(super) struct Log {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     segment_bytes: u64,
     key: Key,
-    /// By number of their first frame; the last one is written to.
+    /// Segments by number of their first frame. The last one is written to.
     segments: BTreeMap<u64, Segment>,
-    /// Numbers that name spare segments.
+    /// Numbers in the names of the segments kept for reuse.
     spares: Vec<u64>,
-    /// Space set aside for segments that never were in service.
+    /// Reserved space for segments that were never in service.
     reserves: Vec<PathBuf>,
     next_frame: u64,
-    /// Since it was opened.
+    /// Number of flushes since it was opened.
     flushes: u64,
-    /// The last frame found no room on the disk.
+    /// Whether the last frame found no room on the disk.
     full: Arc<AtomicBool>,
     vote: Option<Vote>,
     purged: Option<LogId>,
     starts: Arc<Mutex<Starts>>,
-    /// Says beside the directory how far this is durable.
+    /// Notes beside the directory how far the log is durable.
     mark: Option<Mark>,
     spots: VecDeque<Spot>,
-    /// Entries that are not written yet: their frame, and which they are. They follow those of
-    /// `spots`.
+    /// Entries that are not written yet: their frame and their ids. They follow those of `spots`.
     waiting: (Frame, Vec<LogId>),
     recent: Arc<Mutex<Recent>>,
     was_there: bool,
-    /// While opening: entries below this index stood in segments that are gone, and must turn out
-    /// to be purged.
+    /// Used while opening: entries below this index were in segments that are gone. They must turn
+    /// out to be purged.
     gone_below: u64,
 }
 
 impl Log {
-    /// Opens the log in `dir`, or begins one of segments of that size (but for one that an
-    /// oversized batch needs), and sees to it that `keep_bytes` of log have space on the disk. What
-    /// a power cut left of a frame that was never acknowledged is dropped. In the file `mark` is
-    /// noted how far the log is durable: what ends before that is damaged.
+    /// Opens the log in `dir`, or begins one with segments of `segment_bytes` (an oversized batch
+    /// gets a larger one). Reserves disk space for `keep_bytes` of log. The rest of a frame that a
+    /// power cut left unacknowledged is dropped. The file `mark` notes how far the log is durable,
+    /// and a log that ends before that is damaged.
     pub(super) fn on(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -208,7 +210,7 @@ impl Log {
         if log.gone_below > next_index(log.purged) {
             return Err(LogError::Damaged { file: log.dir, at: 0, what: "entries are missing" });
         }
-        // Only now: what turns out damaged stays as it is.
+        // Only now: files of a damaged log stay as they are.
         log.retire_all(retired)?;
         if let Err(error) = log.reserve(keep_bytes) {
             tracing::warn!(%error, "no space can be set aside for the log");
@@ -220,18 +222,18 @@ impl Log {
         Ok(log)
     }
 
-    /// Whether it was begun before it was opened.
+    /// Returns whether the log existed before it was opened.
     pub(super) fn was_there(&self) -> bool {
         self.was_there
     }
 
-    /// What is known of members' starts. A change is durable with the next [`Log::save_starts`],
+    /// Returns the known starts of members. A change is durable with the next [`Log::save_starts`],
     /// segment or purge.
     pub(super) fn starts(&self) -> Arc<Mutex<Starts>> {
         self.starts.clone()
     }
 
-    /// Makes durable what is known of members' starts.
+    /// Makes the known starts of members durable.
     pub(super) fn save_starts(&mut self) -> Result<(), LogError> {
         let starts = self.starts.lock().clone();
         self.write_record(&Record::Starts(starts))
@@ -245,28 +247,28 @@ impl Log {
         self.purged
     }
 
-    /// The last entry; what was purged last when there is none.
+    /// Returns the last entry, or the last purged one if there is none.
     pub(super) fn last(&self) -> Option<LogId> {
         self.waiting.1.last().copied().or_else(|| self.durable())
     }
 
-    /// The last of those that are durable; what was purged last when there is none.
+    /// Returns the last durable entry, or the last purged one if there is none.
     pub(super) fn durable(&self) -> Option<LogId> {
         self.spots.back().map(|spot| spot.log_id).or(self.purged)
     }
 
-    /// Bytes that the next start would read, once what waits is written.
+    /// Returns the bytes that the next start would read, when waiting entries are written.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.end).sum::<u64>() + self.waiting.0.body().len() as u64
     }
 
-    /// Frames made durable since it was opened, one fdatasync each.
+    /// Returns the number of frames made durable since it was opened, one fdatasync each.
     pub(super) fn flushes(&self) -> u64 {
         self.flushes
     }
 
-    /// Whether what is to be written waits for room on the disk: for those that must not wait for
-    /// who is writing.
+    /// Returns the flag for writes that wait for room on the disk. A reader of the flag need not
+    /// wait for the writer.
     pub(super) fn full(&self) -> Arc<AtomicBool> {
         self.full.clone()
     }
@@ -278,7 +280,7 @@ impl Log {
     }
 
     /// Appends entries, which must follow the last one. They are durable after the next
-    /// [`Log::sync`]; until then a crash leaves the log without them.
+    /// [`Log::sync`]. Until then a crash leaves the log without them.
     pub(super) fn append(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LogError> {
         for entry in entries {
             let (log_id, bytes, record) = (entry.log_id, bytes_of(&entry), Record::Append(entry));
@@ -292,7 +294,7 @@ impl Log {
         if self.waiting.0.body().len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
     }
 
-    /// Makes all entries durable. After an error they wait on.
+    /// Makes all entries durable. After an error they still wait.
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
         let (mut records, log_ids) = std::mem::take(&mut self.waiting);
         if log_ids.is_empty() {
@@ -310,14 +312,14 @@ impl Log {
         Ok(())
     }
 
-    /// Forgets entries after `keep`.
+    /// Removes the entries after `keep`.
     pub(super) fn truncate(&mut self, keep: Option<LogId>) -> Result<(), LogError> {
         self.write_record(&Record::Truncate(keep))?;
         self.forget_after(keep);
         Ok(())
     }
 
-    /// Forgets entries up to `upto`, and takes segments that nothing is left in out of service.
+    /// Removes the entries up to `upto`, and retires segments that hold no entry any more.
     pub(super) fn purge(&mut self, upto: LogId) -> Result<(), LogError> {
         self.sync()?;
         let frame = Frame::default().with(&Record::Starts(self.starts.lock().clone()), 0);
@@ -327,12 +329,12 @@ impl Log {
         self.retire()
     }
 
-    /// The latest entries, for whoever reads them while others are being made durable.
+    /// Returns the latest entries, so that they can be read while others are made durable.
     pub(super) fn recent(&self) -> Arc<Mutex<Recent>> {
         self.recent.clone()
     }
 
-    /// The entry at `index`, from the disk.
+    /// Reads the entry at `index` from the disk.
     pub(super) fn read(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
         if self.waiting.1.iter().any(|log_id| log_id.index == index) {
             self.sync()?;
@@ -353,9 +355,9 @@ impl Log {
         Ok(entries.find(|entry| entry.log_id.index == index))
     }
 
-    /// Reads the segment behind that which begins with frame `after`, from the disk: with which
-    /// frame it begins, and how many bytes it has. Nobody writes meanwhile, for as long as the disk
-    /// takes for a segment.
+    /// Rereads from the disk the segment after the one whose first frame is `after`. Returns its
+    /// first frame and its size in bytes. No other call writes meanwhile, as long as the disk takes
+    /// for a segment.
     pub(super) fn reread(&mut self, after: Option<u64>) -> Result<Option<(u64, usize)>, LogError> {
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let Some((first, segment)) = self.segments.range(behind).next() else { return Ok(None) };
@@ -366,7 +368,7 @@ impl Log {
         }
     }
 
-    /// Indices of the entries.
+    /// Returns the indices of the entries.
     pub(super) fn indices(&self) -> std::ops::Range<u64> {
         let first = self.spots.front().map(|spot| spot.log_id).or(self.waiting.1.first().copied());
         let first = first.map_or(0, |log_id| log_id.index);
@@ -380,7 +382,8 @@ impl Log {
         self.write(&mut frame).map(drop)
     }
 
-    /// Writes one frame: where it is. Where there is no room for it nothing has changed.
+    /// Writes one frame, and returns its segment, number and place. If there is no room for it,
+    /// nothing changes.
     fn write(&mut self, records: &mut Frame) -> Result<(u64, u64, Place), LogError> {
         let written = self.write_frame(records);
         let full = matches!(&written, Err(error) if error.lacks_room());
@@ -424,8 +427,8 @@ impl Log {
         Ok((first, number, place))
     }
 
-    /// Says how far the log is durable; `durably` if that is to outlast the power. What cannot be
-    /// said changes nothing.
+    /// Notes how far the log is durable. With `durably`, the note survives a power cut. A failed
+    /// note changes nothing.
     fn note_extent(&mut self, durably: bool) {
         let extent = Extent::of(&self.key, self.next_frame);
         let Some(mark) = &mut self.mark else { return };
@@ -442,7 +445,8 @@ impl Log {
         failed("encoding for", &self.dir, cause)
     }
 
-    /// Sets space aside, as far as there is some: without it the log works until the disk is full.
+    /// Reserves disk space, as far as there is any. Without it the log works until the disk is
+    /// full.
     fn reserve(&mut self, keep_bytes: u64) -> io::Result<()> {
         let wanted = keep_bytes.div_ceil(self.segment_bytes) as usize;
         let there = self.segments.len() + self.spares.len() + self.reserves.len();
@@ -454,8 +458,8 @@ impl Log {
         Ok(())
     }
 
-    /// Whether there is another segment when this one is full; sees to it as far as there is room
-    /// on the disk.
+    /// Returns whether another segment exists for when this one is full. It reserves one if the
+    /// disk has room.
     pub(super) fn has_spare(&mut self) -> bool {
         let one_more = (self.segments.len() as u64 + 1) * self.segment_bytes;
         !self.spares.is_empty() || !self.reserves.is_empty() || self.reserve(one_more).is_ok()
@@ -472,14 +476,14 @@ impl Log {
         self.write(&mut Frame::default()).map(drop)
     }
 
-    /// Puts a segment with room for a body of `body_len` bytes in service; its first frame will be
+    /// Puts a segment with room for a body of `body_len` bytes in service. Its first frame will be
     /// the next one.
     fn enter(&mut self, body_len: usize) -> Result<(), LogError> {
         let path = self.path(self.next_frame);
         let entered = || -> io::Result<Segment> {
             while let Some(spare) = self.spares.pop() {
                 let spare = self.dir.join(spare_name(spare));
-                // A spare of another key is left from a log that never was begun.
+                // A segment with another key is left from a log that was never begun.
                 match Segment::open(&*self.disk, &spare)? {
                     Some(segment) if segment.key() == self.key && segment.has_room(body_len) => {
                         self.disk.rename(&spare, &path)?;
@@ -497,7 +501,7 @@ impl Log {
         Ok(())
     }
 
-    /// Takes segments that hold no entry out of service, but for the one that is written to.
+    /// Retires segments that hold no entry, except the one that is written to.
     fn retire(&mut self) -> Result<(), LogError> {
         let (Some(&written), oldest) =
             (self.segments.keys().next_back(), self.spots.front().map(|spot| spot.segment))
@@ -508,13 +512,13 @@ impl Log {
         self.remove(needed)
     }
 
-    /// Takes all segments but `needed` out of service.
+    /// Retires all segments but `needed`.
     fn remove(&mut self, needed: BTreeMap<u64, Segment>) -> Result<(), LogError> {
         let retired = std::mem::replace(&mut self.segments, needed);
         self.retire_all(retired)
     }
 
-    /// These are out of service.
+    /// Retires these segments: keeps them for reuse, or removes them.
     fn retire_all(&mut self, retired: BTreeMap<u64, Segment>) -> Result<(), LogError> {
         for (first, segment) in retired {
             let path = self.path(first);
@@ -530,8 +534,8 @@ impl Log {
         Ok(())
     }
 
-    /// Takes over what the segment that begins with frame `first` says; `retired` are those that
-    /// turn out to be in service no longer.
+    /// Loads the segment that begins with frame `first`. Segments that turn out to be out of
+    /// service go to `retired`.
     fn load(
         &mut self,
         first: u64,
@@ -541,7 +545,7 @@ impl Log {
         let file = self.path(first);
         let damaged = |at, what| LogError::Damaged { file: file.clone(), at, what };
         if first != self.next_frame {
-            // Older segments were being retired, in any order, when the power went; if anything in
+            // A power cut came while older segments were being retired, in any order. If one of
             // them was still needed, `gone_below` shows it.
             self.spots.clear();
             self.gone_below = 0;
@@ -555,7 +559,7 @@ impl Log {
             return Err(damaged(at, "a frame cannot be read, but a later one can"));
         }
         if scan.frames.is_empty() {
-            // The power went before its first frame was durable.
+            // A power cut came before its first frame was durable.
             if !is_last {
                 return Err(damaged(segment.end, "it has no frame, but is not the last"));
             }
@@ -590,8 +594,8 @@ impl Log {
             }
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Append(entry) => {
-                // In the oldest segment the purge mark may be behind: what was purged later stood
-                // in segments that are gone.
+                // In the oldest segment the purge mark may be behind. Later purges were in segments
+                // that are gone.
                 if entry.log_id.index != next_index(self.last()).max(self.gone_below) {
                     return Err("entries are missing");
                 }
@@ -641,7 +645,7 @@ fn failed(doing: &'static str, file: &Path, cause: io::Error) -> LogError {
     LogError::File { doing, file: file.to_owned(), cause }
 }
 
-/// What is in the log's directory.
+/// The files of the log's directory.
 #[derive(Default)]
 struct Files {
     /// Numbers of the segments in service, in order.

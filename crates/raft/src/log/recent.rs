@@ -1,14 +1,15 @@
-//! Entries that are still in memory: whoever applies or sends the latest ones need not read them
-//! from the disk.
+//! Recent entries in memory. Code that applies or sends the latest ones need not read them from the
+//! disk.
 
 use crate::types::Entry;
 use openraft::EntryPayload;
 use std::collections::BTreeMap;
 
-/// More is read from the disk again: a member that is behind by so much waits for other things.
+/// Bytes kept in memory. Older entries are read from the disk: a member that is so far behind waits
+/// for other things.
 const BYTES_MAX: usize = 16 << 20;
 
-/// See the module.
+/// The recent entries of a log.
 #[derive(Default)]
 pub(crate) struct Recent {
     entries: BTreeMap<u64, Entry>,
@@ -26,7 +27,7 @@ impl Recent {
         }
     }
 
-    /// The entry at `index`, for its only reader.
+    /// Takes the entry at `index` out, for its only reader.
     pub(crate) fn take(&mut self, index: u64) -> Option<Entry> {
         let entry = self.entries.remove(&index)?;
         self.bytes -= bytes_of(&entry);
@@ -37,13 +38,13 @@ impl Recent {
         self.entries.get(&index).cloned()
     }
 
-    /// Forgets those from `index` on.
+    /// Forgets the entries from `index` on.
     pub(super) fn forget_from(&mut self, index: u64) {
         let gone = self.entries.split_off(&index);
         self.bytes -= gone.values().map(bytes_of).sum::<usize>();
     }
 
-    /// Forgets those before `index`.
+    /// Forgets the entries before `index`.
     pub(super) fn forget_before(&mut self, index: u64) {
         let kept = self.entries.split_off(&index);
         let gone = std::mem::replace(&mut self.entries, kept);
@@ -51,7 +52,7 @@ impl Recent {
     }
 }
 
-/// What an entry costs, about.
+/// Returns about the memory that an entry takes, in bytes.
 pub(crate) fn bytes_of(entry: &Entry) -> usize {
     let payload = if let EntryPayload::Normal(batch) = &entry.payload { batch.len() } else { 0 };
     payload + size_of::<Entry>()

@@ -1,8 +1,9 @@
 //! One file of the log, and the frames in it.
 //!
-//! A segment is written over, never extended: it is full of zeros, or of frames of its former life,
-//! when it enters service. So a frame costs the device its own blocks and nothing of the file
-//! system's journal; measured against appending, half the time of an fdatasync and half the bytes.
+//! A segment is written over, never extended. When it enters service, it is full of zeros or of
+//! frames from its earlier use. So a frame costs the device its own blocks, and nothing of the file
+//! system's journal. Measured against appending, that is half the time of an fdatasync and half the
+//! bytes.
 //!
 //! ```text
 //! segment   header (64 bytes): magic, key, checksum 16 bytes │ frame │ frame │ … │ zeros or frames of a former life
@@ -11,12 +12,11 @@
 //!
 //! A bit that has flipped is put right, wherever it is. That matters most in the last frame, which
 //! could pass for one that was being written when the power went: the locator says where in a body
-//! it was (see `mend`), elsewhere all places are tried. Earlier versions have zeros for the locator
-//! and for the header's checksum.
+//! it was (see `bit_repair`), elsewhere all places are tried.
 //!
-//! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is
-//! not taken for a later one. The checksum is keyed: what users put into a body cannot pass for a
-//! frame.
+//! Numbers are little-endian. Frames are numbered through the whole log, so a frame from an earlier
+//! use is not taken for a later one. The checksum is keyed, so data that users put into a body
+//! cannot pass for a frame.
 
 use crate::bit_repair::{flip_back, locator};
 use crate::disk::{Disk, DiskFile};
@@ -25,7 +25,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The largest body: far above a batch, below what a damaged length could ask for.
+/// The largest body. It is far above a batch, and limits what a damaged length can ask for.
 pub(super) const BODY_BYTES_MAX: usize = 1 << 30;
 
 const MAGIC: &[u8; 16] = b"leasehold log 1\n";
@@ -33,10 +33,10 @@ const ALIGNMENT: u64 = 64;
 const FRAME_HEADER: usize = 32;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Keys the checksums of one log.
+/// The key of one log's checksums.
 pub(super) type Key = [u8; 32];
 
-/// Where a frame is in its segment.
+/// The place of a frame in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) at: u64,
@@ -50,25 +50,26 @@ pub(super) struct Segment {
     key: Key,
     /// Size of the file.
     pub(super) bytes: u64,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     pub(super) end: u64,
 }
 
-/// What a segment holds, as read from its start.
+/// The content of a segment, read from its start.
 pub(super) struct Scan {
     pub(super) frames: Vec<(Place, Vec<u8>)>,
-    /// A frame that was once durable cannot be read: where, if so.
+    /// The offset of a frame that was durable once and cannot be read, if there is one.
     pub(super) damaged_at: Option<u64>,
 }
 
 impl Segment {
-    /// Sets space aside on the disk for a segment that will be made of it.
+    /// Reserves disk space for a segment that will be made of it.
     pub(super) fn reserve(disk: &dyn Disk, path: &Path, bytes: u64) -> io::Result<()> {
         disk.open(path, true)?.reserve(bytes)
     }
 
-    /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len`
-    /// needs, from the file `unfinished` if there is one. The caller syncs the directory.
+    /// Creates a segment at `path`, durably full of zeros. Its size is `bytes`, or more if a body
+    /// of `body_len` needs more. The file `unfinished` is used if it exists. The caller syncs the
+    /// directory.
     pub(super) fn create(
         disk: &dyn Disk,
         path: &Path,
@@ -92,8 +93,8 @@ impl Segment {
         Ok(Segment { file, key, bytes, end: ALIGNMENT })
     }
 
-    /// Opens a segment to be read or used again. None: not a segment of this version, or its header
-    /// is not what was written.
+    /// Opens a segment to be read or reused. None if it is no segment of this version, or its
+    /// header has changed.
     pub(super) fn open(disk: &dyn Disk, path: &Path) -> io::Result<Option<Segment>> {
         let file = disk.open(path, false)?;
         let bytes = file.length()?;
@@ -116,12 +117,12 @@ impl Segment {
         self.key
     }
 
-    /// A body of this length fits behind the last frame.
+    /// Returns whether a body of this length fits behind the last frame.
     pub(super) fn has_room(&self, body_len: usize) -> bool {
         self.end + frame_bytes(body_len) <= self.bytes
     }
 
-    /// Writes a frame behind the last one and waits until the disk has it.
+    /// Writes a frame behind the last one, and waits until it is durable.
     pub(super) fn append(&mut self, number: u64, frame: &mut Frame) -> io::Result<Place> {
         let place = Place { at: self.end, body_len: frame.body().len() as u32 };
         frame.sealed(number, &self.key, |bytes| self.file.write_at(bytes, self.end))?;
@@ -130,7 +131,7 @@ impl Segment {
         Ok(place)
     }
 
-    /// Reads a frame's body again. None: it is no longer what was written.
+    /// Reads a frame's body again. None if the bytes have changed.
     pub(super) fn read(&self, number: u64, place: Place) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; FRAME_HEADER + place.body_len as usize];
         self.file.read_at(&mut bytes, place.at)?;
@@ -140,8 +141,8 @@ impl Segment {
         })
     }
 
-    /// The body of the frame that stands at the front of `bytes`, and at `at` in the file, if no
-    /// more than one bit of it has flipped.
+    /// Repairs the frame at the front of `bytes`, and at `at` in the file, if no more than one bit
+    /// of it has flipped. Returns its body.
     fn mend(&self, bytes: &[u8], at: u64, number: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(sound) = mended_frame(bytes, number, &self.key) else { return Ok(None) };
         tracing::warn!(frame = number, "a bit had flipped in the log, and is put right");
@@ -149,8 +150,8 @@ impl Segment {
         Ok(sound.get(FRAME_HEADER..).map(<[u8]>::to_vec))
     }
 
-    /// Reads all frames up to [`Segment::end`], from `number` on, from the disk: where one is
-    /// damaged, if so.
+    /// Rereads all frames up to [`Segment::end`], from `number` on, from the disk. Returns the
+    /// offset of a damaged one, if there is one.
     pub(super) fn reread(&self, mut number: u64) -> io::Result<Option<u64>> {
         self.file.forget(self.end)?;
         let mut bytes = vec![0; self.end as usize];
@@ -175,9 +176,10 @@ impl Segment {
 
     /// Reads all frames from `number` on, and sets [`Segment::end`] behind them.
     ///
-    /// What follows the last one is a frame that was being written when the machine stopped, or
-    /// nothing. But a frame is written only once all before it are durable; so if a later one is
-    /// there, what stopped us was durable once: damage, which must not be taken for the log's end.
+    /// After the last frame comes nothing, or a frame whose write the end of the machine
+    /// interrupted. But a frame is written only when all before it are durable. So if a later frame
+    /// is there, the unreadable one was durable once. That is damage, and must not be taken for the
+    /// log's end.
     pub(super) fn scan(&mut self, mut number: u64) -> io::Result<Scan> {
         let mut bytes = vec![0; self.bytes as usize];
         self.file.read_at(&mut bytes, 0)?;
@@ -197,7 +199,7 @@ impl Segment {
             scan.frames.push((place, body));
         }
         self.end = at as u64;
-        // More frames than that do not fit behind it.
+        // The segment has no room for more frames than that.
         let later = number + 1..=number + bytes.len() as u64 / ALIGNMENT;
         let is_later = |rest: &[u8]| {
             frame_number(rest)
@@ -210,25 +212,25 @@ impl Segment {
     }
 }
 
-/// A frame to be written: place for its header, and the body so far. Or nothing yet.
+/// A frame to be written: room for its header, and the body so far. It may also be empty.
 #[derive(Default)]
 pub(super) struct Frame(Vec<u8>);
 
 impl Frame {
-    /// With `record`, which is of about so many bytes, at its end.
+    /// Appends `record`, which takes about `bytes` bytes.
     pub(super) fn with(mut self, record: &impl Serialize, bytes: usize) -> Result<Frame, postcard::Error> {
         self.0.reserve(FRAME_HEADER + bytes + ALIGNMENT as usize);
         self.begin();
         Ok(Frame(postcard::to_extend(record, self.0)?))
     }
 
-    /// Adds `body` at its end.
+    /// Appends `body`.
     pub(super) fn extend(&mut self, body: &[u8]) {
         self.begin();
         self.0.extend_from_slice(body);
     }
 
-    /// One without a body, in the same memory, as far as that is no more than so many bytes.
+    /// Returns an empty frame in the same memory, of which it keeps at most `bytes_max` bytes.
     pub(super) fn again(mut self, bytes_max: usize) -> Frame {
         self.0.clear();
         self.0.shrink_to(bytes_max);
@@ -243,8 +245,8 @@ impl Frame {
         self.0.resize(self.0.len().max(FRAME_HEADER), 0);
     }
 
-    /// Shows `write` the frame as it stands in a segment. Nothing is copied for that, and nothing
-    /// added.
+    /// Passes the frame to `write` in its form in a segment. It copies nothing, and adds nothing
+    /// for good.
     fn sealed<T>(&mut self, number: u64, key: &Key, write: impl FnOnce(&[u8]) -> T) -> T {
         self.begin();
         let body_len = self.body().len();
@@ -270,7 +272,7 @@ fn frame_number(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|number| u64::from_le_bytes(*number))
 }
 
-/// The body of frame `number` at the front of `bytes`, if that is there and whole.
+/// Returns the body of frame `number` at the front of `bytes`, if it is there and whole.
 fn open_frame<'a>(bytes: &'a [u8], number: u64, key: &Key) -> Option<&'a [u8]> {
     let (header, rest) = bytes.split_at_checked(FRAME_HEADER)?;
     if frame_number(header)? != number {
@@ -281,8 +283,7 @@ fn open_frame<'a>(bytes: &'a [u8], number: u64, key: &Key) -> Option<&'a [u8]> {
     (header.get(16..)? == checksum(number, body, key)).then_some(body)
 }
 
-/// The frame `number` as it was written, if one bit of what stands at the front of `bytes` has
-/// flipped since.
+/// Returns frame `number` as it was written, if one bit of the front of `bytes` has flipped since.
 fn mended_frame(bytes: &[u8], number: u64, key: &Key) -> Option<Vec<u8>> {
     if (frame_number(bytes)? ^ number).count_ones() > 1 {
         return None;
@@ -294,7 +295,7 @@ fn mended_frame(bytes: &[u8], number: u64, key: &Key) -> Option<Vec<u8>> {
         let body = bytes.get(FRAME_HEADER..)?.get(..length as usize)?;
         let differ =
             checksum(number, body, key).into_iter().zip(header.get(16..)?).map(|(a, b)| (a ^ b).count_ones());
-        // In the header: it goes with this body.
+        // The bit is in the header, which belongs to this body.
         (differ.sum::<u32>() <= 1).then(|| body.to_vec())
     });
     let in_body = || {
@@ -319,14 +320,8 @@ fn is_header(header: &[u8; ALIGNMENT as usize]) -> bool {
     checksum == header_checksum(known)
 }
 
-/// A header as it was written, if it has no checksum yet, or one bit of it has flipped since.
+/// A header as it was written, if one bit of it has flipped since.
 fn mended_header(header: [u8; ALIGNMENT as usize]) -> Option<[u8; ALIGNMENT as usize]> {
-    let (known, checksum) = header.split_at(MAGIC.len() + size_of::<Key>());
-    let mut sound = header;
-    if checksum.iter().all(|byte| *byte == 0) {
-        sound.get_mut(known.len()..)?.copy_from_slice(&header_checksum(known));
-        return Some(sound);
-    }
     (0..header.len() * 8).find_map(|bit| {
         let mut sound = header;
         *sound.get_mut(bit / 8)? ^= 1 << (bit % 8);

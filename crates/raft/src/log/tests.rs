@@ -21,7 +21,7 @@ fn vote() -> Vote {
     Vote::new_committed(3, 1)
 }
 
-/// An entry of about `bytes` bytes that says its index.
+/// An entry of about `bytes` bytes that contains its index.
 fn entry(index: u64, bytes: usize) -> Entry {
     let shares =
         (0..bytes / 16).map(|number| ShareWork::Drop(namespace::ShareId([number as u8; 16]))).collect();
@@ -32,7 +32,7 @@ fn entry(index: u64, bytes: usize) -> Entry {
     }
 }
 
-/// Appends entries that something rests on.
+/// Appends entries and makes them durable.
 fn append(log: &mut Log, entries: impl IntoIterator<Item = Entry>) {
     log.append(entries).unwrap();
     log.sync().unwrap();
@@ -45,7 +45,7 @@ fn time_of(entry: Option<Entry>) -> Option<u64> {
     }
 }
 
-/// All entries that are there must read back.
+/// Reads back all entries, which must be there.
 fn read_all(log: &mut Log) -> Vec<u64> {
     let (recent, indices) = (log.recent(), log.indices());
     let mut read = |index| recent.lock().take(index).or_else(|| log.read(index).unwrap());
@@ -76,7 +76,7 @@ fn comes_back_with_what_was_written() {
     append(&mut log, [entry(0, 10), entry(1, 5000)]);
     append(&mut log, [entry(2, 10)]);
     assert_eq!(read_all(&mut log), [0, 1, 2]);
-    // Once more, from the file.
+    // The second read is from the file.
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     drop(log);
     let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
@@ -103,7 +103,7 @@ fn what_nothing_rests_on_waits_for_what_something_does() {
     let written = log.next_frame;
     (1..4).for_each(|index| log.append([entry(index, 10)]).unwrap());
     assert_eq!((log.last(), log.indices(), log.next_frame), (Some(log_id(3)), 0..4, written));
-    // As a crash leaves it.
+    // A crash would leave this.
     assert_eq!(read_all(&mut Log::open(dir.path(), SEGMENT, 0).unwrap()), [0]);
     assert_eq!(read_all(&mut log), [0, 1, 2, 3], "not written, and there");
     log.append([entry(4, 10), entry(5, 10)]).unwrap();
@@ -183,7 +183,7 @@ fn space_is_set_aside_and_used() {
     assert_eq!(read_all(&mut log).len(), 30);
 }
 
-/// The power goes while a frame is written: any of its sectors may be there, and any not.
+/// The power goes while a frame is written. Any of its sectors may be written, and any not.
 #[test]
 fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
             let acknowledged = &whole[..index as usize];
             assert!(there == whole || there == acknowledged, "{index} {pattern:x}: {there:?}");
             torn += usize::from(pattern != 0 && there == acknowledged);
-            // And it goes on from there.
+            // The log goes on from there.
             append(&mut log, [entry(there.len() as u64, 700)]);
             drop(log);
             assert_eq!(read_all(&mut Log::open(&cut, SEGMENT, 3 * SEGMENT).unwrap()).len(), there.len() + 1);
@@ -216,7 +216,7 @@ fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
     assert!(torn > 30, "only {torn} cuts tore anything");
 }
 
-/// Takes the `n`th changed sector from `from` where bit `n` of `pattern` says so.
+/// Takes the `n`th changed sector from `from` if bit `n` of `pattern` is set.
 fn mix_sectors(from: &Path, to: &Path, pattern: u64) {
     let new = std::fs::read(from).unwrap();
     // A segment enters service durably empty.
@@ -238,7 +238,7 @@ fn a_bit_that_flips_anywhere_is_put_right() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(dir.path(), SEGMENT, 0).unwrap();
     log.save_vote(vote()).unwrap();
-    // Three segments.
+    // The log has three segments.
     (0..40).for_each(|index| append(&mut log, [entry(index, 100 + 4000 * (index as usize % 2))]));
     log.purge(log_id(2)).unwrap();
     drop(log);
@@ -263,7 +263,7 @@ fn a_bit_that_flips_anywhere_is_put_right() {
             flipped[place] ^= 1 << (place % 8);
             std::fs::write(&segment, flipped).unwrap();
             assert!(read() == known, "byte {place} of {}", segment.display());
-            // The log has put right what was wrong.
+            // The log has repaired the file.
             std::fs::write(&segment, &image).unwrap();
         }
     }
@@ -298,7 +298,7 @@ fn a_missing_segment_is_damage_unless_all_in_it_was_purged() {
         std::fs::remove_file(cut.join(file.file_name().unwrap())).unwrap();
         assert!(matches!(Log::open(&cut, SEGMENT, 3 * SEGMENT), Err(LogError::Damaged { .. })), "{missing}");
     }
-    // While segments were being retired, the power went: some are back, others not.
+    // A power cut came while segments were being retired: some are back, others not.
     let before = dir.path().join("before");
     copy_dir(&live, &before);
     log.purge(log_id(58)).unwrap();
@@ -337,7 +337,7 @@ proptest! {
     fn behaves_as_a_list(steps in prop::collection::vec(step(), 1..40)) {
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
-        // Indices in `first..next` are there.
+        // Indices in `first..next` exist.
         let (mut first, mut next) = (0u64, 0u64);
         for step in steps {
             match step {

@@ -1,4 +1,4 @@
-//! What members say to each other when several of them say it.
+//! Conversations of several members with one.
 
 use super::*;
 use crate::group::tests::{Nobody, open_alone, root};
@@ -6,7 +6,7 @@ use crate::starts::Starts;
 use crate::{FOUNDER, Group, GroupSettings, Place};
 use openraft::async_runtime::WatchReceiver;
 
-/// A member that nobody has told anything yet.
+/// Opens a member that has heard nothing yet.
 fn open_learner(dir: &Path) -> Group {
     let place = Place {
         member: FOUNDER + 1,
@@ -45,8 +45,7 @@ fn started() -> Starts {
     starts
 }
 
-/// A leader that was given up may be in the middle of its snapshot when the next one begins its
-/// own.
+/// A deposed leader may be in the middle of its snapshot when the next leader begins its own.
 #[test]
 fn snapshots_of_two_conversations_do_not_mix() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -67,7 +66,7 @@ fn snapshots_of_two_conversations_do_not_mix() {
     let installed = tell(&mut first, Call::Install(vote, position.clone()));
     assert!(matches!(installed, Answer::Installed(_)), "{installed:?}");
     assert_eq!(learner.rows().page(None, usize::MAX).unwrap(), all);
-    // Nothing of the other one has come yet: that is no state, and no reason to stop.
+    // No row of the second one has come yet. That is no state, and no reason to stop.
     let installed = tell(&mut second, Call::Install(vote, position));
     assert!(matches!(installed, Answer::Failed(_)), "{installed:?}");
 }

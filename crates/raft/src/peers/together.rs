@@ -1,8 +1,8 @@
-//! What is committed is said with the next entries: a message that says only that waits for them a
-//! little.
+//! Combines commit messages with entries: a message without entries waits a little for the next
+//! entries.
 //!
-//! Where one entry follows the other, each would otherwise cost two messages to every member, the
-//! second just as the leader is about to answer who waits for the first.
+//! If one entry follows another, each would otherwise cost two messages to every member. The second
+//! would go just as the leader is about to answer the client that waits for the first.
 
 use crate::types::Types;
 use futures_util::{Stream, StreamExt, stream};
@@ -10,10 +10,11 @@ use openraft::OptionalSend;
 use openraft::raft::AppendEntriesRequest;
 use std::time::Duration;
 
-/// For so long at most: a member that follows knows as much later what is committed.
+/// The longest wait. A follower learns that much later what is committed.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// The requests of `input`, but for those without entries that are followed by another in time.
+/// Returns the requests of `input`, without those that have no entries and are followed by another
+/// in time.
 pub(super) fn together<S>(input: S) -> impl Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin
 where
     S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,

@@ -1,24 +1,24 @@
-//! The file under redb: blocks of 4 KiB, each with a sum that is checked whenever it is read.
+//! The file under redb: blocks of 4 KiB, each with a sum that is checked at every read.
 //!
-//! redb has checksums of its own and looks at them only to repair, so a bit that has flipped in a
-//! leaf would be a wrong value, and one in a branch would hide rows.
+//! redb has checksums of its own, and looks at them only for repairs. So a flipped bit in a leaf
+//! would be a wrong value, and one in a branch would hide rows.
 //!
 //! ```text
 //! file   head │ head │ sums │ 256 blocks │ sums │ 256 blocks │ …
 //! head   sum │ magic 16 bytes │ number u64 │ redb's first 320 bytes │ zeros up to 4 KiB
 //! sums   the sum of each of the blocks behind it
-//! sum    12 bytes of an XXH3 keyed with the block's number │ locator u32: where a bit has flipped (see `mend`)
+//! sum    12 bytes of an XXH3 keyed with the block's number │ locator u32: where a bit has flipped (see `bit_repair`)
 //! ```
 //!
-//! *A power cut.* What redb writes between two syncs goes where nothing is that the last commit
-//! refers to, except to its own first bytes. So a block that does not match its sum, because one of
-//! the two was lost, is one that nobody asks for. The first bytes are kept twice, and the copy that
-//! is durable stays as it is until the other one is: who opens the file takes the later one that is
-//! whole. To redb that is a write that was lost.
+//! *A power cut.* Between two syncs redb writes only where the last commit refers to nothing,
+//! except to its own first bytes. If a block or its sum is lost, the two do not match, but no
+//! reader asks for that block. The first bytes are kept twice. The durable copy stays as it is
+//! until the other one is durable, and an open takes the later copy that is whole. To redb that is
+//! a lost write.
 //!
-//! *A full disk.* redb goes on after no error, so a checkpoint's writes wait until there is room
-//! ([`Blocks::wait_for_room`]). Nobody who reads waits with them: redb's readers take no lock that
-//! it holds while it writes.
+//! *A full disk.* redb takes no write after an error, so a checkpoint's writes wait until there is
+//! room ([`Blocks::wait_for_room`]). No reader waits with them: redb's readers take no lock that it
+//! holds while it writes.
 
 use crate::bit_repair::{flip_back, locator};
 use parking_lot::Mutex;
@@ -36,44 +36,44 @@ use twox_hash::XxHash3_128;
 
 pub(super) const BLOCK: usize = 4096;
 const BLOCK_BYTES: u64 = BLOCK as u64;
-/// What redb writes over where it stands: its header.
+/// The part that redb writes over in place: its header.
 const HEAD: usize = 320;
 const MAGIC: &[u8; 16] = b"leasehold rows 1";
-/// Blocks that have their sums together: as many as fill a block.
+/// Blocks whose sums are stored together: as many as fill a block.
 const GROUP: u64 = BLOCK_BYTES / SUM as u64;
 const SUM: usize = 16;
 const HASH: usize = 12;
-/// Between two looks whether there is room again.
+/// The time between two looks for room.
 const LOOK: Duration = Duration::from_millis(100);
-/// Where the first group begins.
+/// Offset of the first group.
 const GROUPS_AT: u64 = 2 * BLOCK_BYTES;
 
-/// What was read is not what was written, and not by a single bit.
+/// The bytes read are not the bytes written, and differ in more than a single bit.
 #[derive(Debug, thiserror::Error)]
 #[error("what stands at byte {at} is not what was written there")]
 pub(super) struct Changed {
     at: u64,
 }
 
-/// The file is none of this version.
+/// The file is not of this version.
 #[derive(Debug, thiserror::Error)]
 #[error("it is none of this version's")]
 struct Foreign;
 
-/// See the module. As redb sees it, a file without all that.
+/// The file under redb, which redb sees without heads and sums.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     file: Box<dyn StorageBackend>,
-    /// The same file, for what redb's handle on it cannot do; tests have none.
+    /// The same file, for operations that redb's handle lacks. Tests have none.
     disk: Option<File>,
     head: Mutex<Head>,
     mended: AtomicU64,
-    /// Who writes waits for room; who opens the file is told.
+    /// Whether a write waits for room. Otherwise the opener of the file gets the error.
     waits: AtomicBool,
-    /// Somebody waits.
+    /// Whether a write waits.
     full: AtomicBool,
 }
 
@@ -81,16 +81,16 @@ struct Inner {
 #[derive(Clone, Debug)]
 struct Head {
     bytes: [u8; HEAD],
-    /// Which copy they stand in.
+    /// The copy that they are in.
     copy: u64,
-    /// Counts what was written.
+    /// Counts the writes.
     number: u64,
-    /// It is not durable; the other copy is.
+    /// Whether it is not durable. The other copy is.
     unsynced: bool,
 }
 
 impl Blocks {
-    /// Of a `file` that is empty or was written so.
+    /// Opens `file`, which is empty or was written in this form.
     pub(super) fn open(file: impl StorageBackend, disk: Option<File>) -> io::Result<Blocks> {
         let mended = AtomicU64::new(0);
         let empty = Head { bytes: [0; HEAD], copy: 0, number: 0, unsynced: true };
@@ -106,26 +106,26 @@ impl Blocks {
         })))
     }
 
-    /// The file as who opened it would find it after a crash now. What is written to it stays in
-    /// memory; what is read is read from the file.
+    /// Returns the file as an open after a crash now would find it. Writes to it stay in memory,
+    /// and reads go to the file.
     pub(super) fn as_of_now(&self) -> io::Result<Snapshot> {
         let head = self.0.head.lock();
         let len = AtomicU64::new(self.len()?);
         Ok(Snapshot { blocks: self.clone(), head: Mutex::new(head.bytes), len, written: Mutex::default() })
     }
 
-    /// Whether writes wait for room on a full disk from now on, or fail.
+    /// Sets whether writes to a full disk wait for room, or fail.
     pub(super) fn wait_for_room(&self, wait: bool) {
         self.0.waits.store(wait, Relaxed);
     }
 
-    /// Whether some do.
+    /// Returns whether a write waits.
     pub(super) fn is_full(&self) -> bool {
         self.0.full.load(Relaxed)
     }
 
-    /// Writes to the file, and again for as long as there is no room. What was written of it in
-    /// vain is nothing that the last commit refers to.
+    /// Writes to the file, and repeats that as long as there is no room. A write that failed in
+    /// part touches nothing that the last commit refers to.
     fn write_file(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         loop {
             let written = self.0.file.write(at, bytes);
@@ -143,13 +143,12 @@ impl Blocks {
         }
     }
 
-    /// Bits that were found flipped since it was opened, and put right.
+    /// Returns the flipped bits that were found since it was opened, and repaired.
     pub(super) fn mended(&self) -> u64 {
         self.0.mended.load(Relaxed)
     }
 
-    /// Reads whole blocks, `from_disk` if what the kernel remembers of them is not what is asked
-    /// for.
+    /// Reads whole blocks. With `from_disk`, the kernel's cache is dropped first.
     fn read_blocks(&self, offset: u64, out: &mut [u8], from_disk: bool) -> io::Result<()> {
         let mut sums = Vec::new();
         for run in Blocks::runs(offset, out.len())? {
@@ -183,8 +182,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// Blocks and their sums that stand together: their place in the file, that of the sums, and
-    /// which of the bytes from `offset` on.
+    /// Splits the bytes from `offset` on into runs of blocks whose sums are together. Each has its
+    /// place in the file, that of the sums, and its range of the bytes.
     fn runs(offset: u64, length: usize) -> io::Result<impl Iterator<Item = Run>> {
         if !offset.is_multiple_of(BLOCK_BYTES) || !length.is_multiple_of(BLOCK) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "not whole blocks"));
@@ -200,7 +199,7 @@ impl Blocks {
     }
 }
 
-/// See [`Blocks::runs`].
+/// A run of [`Blocks::runs`].
 struct Run {
     first: u64,
     at: u64,
@@ -264,7 +263,7 @@ impl StorageBackend for Blocks {
         self.0.file.set_len(GROUPS_AT + (blocks + blocks.div_ceil(GROUP)) * BLOCK_BYTES)?;
         let left = (GROUP - blocks % GROUP) % GROUP;
         if len < before && left > 0 {
-            // What is made longer again is zeros there.
+            // If the file gets longer again, these blocks are zeros.
             let run = Run::new(blocks, blocks + left, blocks);
             self.0.file.write(run.sums_at, &vec![0; run.sums])?;
         }
@@ -295,7 +294,7 @@ impl Head {
     }
 }
 
-/// The later copy of those that are whole.
+/// Returns the later copy of those that are whole.
 fn read_head(file: &impl StorageBackend, mended: &AtomicU64) -> io::Result<Head> {
     let mut latest: Option<Head> = None;
     for copy in [0, 1] {
@@ -337,14 +336,14 @@ fn overwrite(head: &mut [u8; HEAD], offset: u64, data: &[u8]) -> io::Result<()> 
     Ok(())
 }
 
-/// Whether an error of writing says that the disk is full.
+/// Returns whether a write error says that the disk is full.
 pub(crate) fn lacks_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 enum Checked {
     Sound,
-    /// It was changed by one bit, and is sound again.
+    /// One bit was wrong, and is repaired.
     Mended,
     Changed,
 }
@@ -365,7 +364,7 @@ fn check(block: &mut [u8], number: u64, known: &[u8]) -> Checked {
     if differ(&sum(block, number)) == 0 { Checked::Mended } else { Checked::Changed }
 }
 
-/// That of zeros is zeros: so has what was never written.
+/// Returns the sum of a block. The sum of zeros is zeros, as in blocks that were never written.
 fn sum(block: &[u8], number: u64) -> [u8; SUM] {
     let mut sum = [0; SUM];
     if block.iter().any(|byte| *byte != 0) {
@@ -377,8 +376,8 @@ fn sum(block: &[u8], number: u64) -> [u8; SUM] {
     sum
 }
 
-/// See [`Blocks::as_of_now`]. It must not outlive what it refers to: who holds it keeps a read
-/// transaction of redb's open.
+/// The file of [`Blocks::as_of_now`]. It must not outlive the pages that it refers to, so its
+/// holder keeps a read transaction of redb open.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     blocks: Blocks,

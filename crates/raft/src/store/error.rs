@@ -1,4 +1,4 @@
-//! What can go wrong with the store's file.
+//! The errors of the store's file.
 
 use crate::Life;
 use crate::alarm::{Alarm, Raised};
@@ -7,26 +7,25 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 
-/// The store's file cannot be used.
+/// The reason why the store's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk or the file's content failed us: what was being done, to which file, and why it
-    /// failed.
+    /// The disk failed, or the file's content is wrong.
     #[error("{doing} {file}: {cause}", file = file.display())]
     File {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         file: PathBuf,
         /// Why it failed.
         cause: Box<redb::Error>,
     },
-    /// Written by another version.
+    /// Another version wrote the file.
     #[error("{file} has format {found}, this version reads {}", super::FORMAT, file = file.display())]
     Format {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// The format that it says it has.
+        /// The format that it declares.
         found: u32,
     },
 }
@@ -36,8 +35,8 @@ impl StoreError {
         StoreError::File { doing, file: file.to_owned(), cause: Box::new(cause.into()) }
     }
 
-    /// Whether what was written is not there any more: the file holds other bytes, or the disk
-    /// cannot read it. The way out is to have it again from elsewhere, or from a backup.
+    /// Returns whether written data is lost: the file holds other bytes, or the disk cannot read
+    /// it. The remedy is another member's state, or a backup.
     pub fn is_damage(&self) -> bool {
         let StoreError::File { cause, .. } = self else { return false };
         match &**cause {
@@ -48,7 +47,7 @@ impl StoreError {
     }
 }
 
-/// Whether an error of reading means that what was written is not there any more.
+/// Returns whether a read error means that written data is lost.
 pub fn is_lost(cause: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidData, UnexpectedEof};
     matches!(cause.kind(), InvalidData | UnexpectedEof)
@@ -58,8 +57,8 @@ pub fn is_lost(cause: &std::io::Error) -> bool {
 /// Exit code of a server that stopped because its disk failed (`EX_IOERR`).
 pub const EXIT_DISK: i32 = 74;
 
-/// Stops the process, or the member if it is simulated: a wrong server is worse than a stopped one.
-/// What was acknowledged is in the log, which the next start replays; nothing is lost by not
+/// Stops the process, or the simulated member: a wrong server is worse than a stopped one.
+/// Acknowledged changes are in the log, which the next start replays. So nothing is lost without
 /// unwinding.
 pub fn stop(error: &dyn std::error::Error) -> ! {
     if let Some(life) = Life::current() {
@@ -69,8 +68,8 @@ pub fn stop(error: &dyn std::error::Error) -> ! {
     std::process::exit(EXIT_DISK)
 }
 
-/// Held by a thread that the server cannot do without: if it panics, so that nothing would be
-/// applied any more, the process stops, unless it is for the alarm.
+/// A guard of a thread that the server cannot do without. If the thread panics, nothing would be
+/// applied any more, so the process stops. A panic for the alarm is the exception.
 pub struct Indispensable(pub Alarm);
 
 #[derive(Debug, thiserror::Error)]
@@ -85,12 +84,12 @@ impl Drop for Indispensable {
     }
 }
 
-/// Does `task`, which the server cannot do without either.
+/// Runs `task`, which the server cannot do without either.
 pub async fn indispensable<T>(task: impl Future<Output = T>) -> T {
     let done = AssertUnwindSafe(task).catch_unwind().await;
     done.unwrap_or_else(|panic| {
         if !panic.is::<Raised>() {
-            // Simulated, it unwinds with what it has.
+            // A simulated member unwinds with its data.
             Life::current().map_or_else(|| stop(&Panicked), |life| life.fails(&Panicked));
         }
         resume_unwind(panic)

@@ -1,10 +1,12 @@
 //! The ordered rows of the server's state on this machine's disk.
 //!
-//! Three layers: what changed since the last checkpoint began (active), what that checkpoint writes
-//! or wrote (frozen: afterwards it says nothing new, but says it faster), and a redb file with
-//! everything as of the last checkpoint that ended. The log makes the upper two durable. A
-//! checkpoint is one durable commit of the frozen layer together with `meta`, which says how far in
-//! the log it reaches, so the file always is exactly the state after one log entry.
+//! There are three layers. The active one has the changes since the last checkpoint began. The
+//! frozen one has the changes that this checkpoint writes or wrote; afterwards it has no news, but
+//! answers faster. Below is a redb file with everything as of the last finished checkpoint. The log
+//! makes the upper two durable.
+//!
+//! A checkpoint is one durable commit of the frozen layer together with `meta`, which has its
+//! position in the log. So the file is always exactly the state after one log entry.
 
 mod blocks;
 mod error;
@@ -26,16 +28,12 @@ use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file begins with that redb has written without [`blocks`] under it, as versions up to 0.6
-/// did.
-const BARE: &[u8] = b"redb";
-
 /// Version of what redb holds: the two tables below, rows as the directory encodes them.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 1;
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 /// Keys of [`META`].
@@ -45,14 +43,14 @@ const META_POSITION: &str = "position";
 /// Bounds of a [`RowStore`].
 #[derive(Clone, Copy, Debug)]
 pub struct StoreSettings {
-    /// Memory for pages of the file.
+    /// Bytes of memory for pages of the file.
     pub cache_bytes: usize,
-    /// Memory for changed rows in one layer; there are two.
+    /// Bytes of memory for changed rows in one layer; there are two layers.
     pub overlay_bytes: usize,
 }
 
-/// The rows. Reads and changes never fail, see [`directory::Store`]: damage raises the alarm, and
-/// any other error of the disk stops the process ([`EXIT_DISK`]).
+/// The rows. Reads and changes never fail, see [`directory::Store`]. Damage raises the alarm, and
+/// any other disk error stops the process ([`EXIT_DISK`]).
 pub struct RowStore {
     active: Overlay,
     disk: Arc<Disk>,
@@ -60,7 +58,7 @@ pub struct RowStore {
     alarm: Option<Alarm>,
 }
 
-/// What a checkpoint under way shares with the store.
+/// The part of the store that a checkpoint under way shares.
 struct Disk {
     path: PathBuf,
     blocks: Blocks,
@@ -68,10 +66,10 @@ struct Disk {
     below: RwLock<Below>,
 }
 
-/// The layers below the active one; replaced as one when a checkpoint ends.
+/// The layers below the active one. The end of a checkpoint replaces them together.
 struct Below {
     frozen: Option<Arc<Overlay>>,
-    /// The frozen layer is being written.
+    /// Whether the frozen layer is being written.
     writing: bool,
     rows: Arc<Table>,
     position: Option<Vec<u8>>,
@@ -83,37 +81,30 @@ pub type Row = (Vec<u8>, Vec<u8>);
 type Meta = (u32, Option<Vec<u8>>);
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// How much the store holds.
+/// The size of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Changed rows in memory, deleted ones included.
     pub overlay_rows: usize,
-    /// Their memory, about.
+    /// About the memory of the changed rows.
     pub overlay_bytes: usize,
     /// Size of the file.
     pub file_bytes: u64,
-    /// Bits of it that were found flipped, and put right, since it was opened.
+    /// Flipped bits that were found in it and repaired since it was opened.
     pub mended: u64,
 }
 
 impl RowStore {
-    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a
-    /// crash too, at once, whatever the size.
+    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint. Opening
+    /// is immediate, also after a crash, whatever the size.
     pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
-        let failed = |cause: io::Error| StoreError::new("opening", path, cause);
-        let mut begins = [0; BARE.len()];
-        match File::open(path).and_then(|mut file| file.read_exact(&mut begins)) {
-            Ok(()) if begins == *BARE => RowStore::take_over(path, settings)?,
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                RowStore::create(path, settings, |_| Ok(()))?;
-            }
-            Err(error) => return Err(failed(error)),
+        if !path.try_exists().map_err(|cause| StoreError::new("opening", path, cause))? {
+            RowStore::create(path, settings)?;
         }
         RowStore::open_file(path, settings)
     }
 
-    /// The same with a file of another disk.
+    /// Opens a file of another disk likewise.
     pub fn open_on(
         disk: &dyn disk::Disk,
         path: &Path,
@@ -124,35 +115,17 @@ impl RowStore {
         RowStore::over(Blocks::open(OnDisk(file), None).map_err(failed)?, path, settings)
     }
 
-    /// Makes a file with the rows that `fill` puts into it. It is at `path` once it is whole.
-    fn create(
-        path: &Path,
-        settings: StoreSettings,
-        fill: impl FnOnce(&mut RowStore) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    /// Makes a file without rows. It is at `path` once it is whole.
+    fn create(path: &Path, settings: StoreSettings) -> Result<(), StoreError> {
         let new = path.with_extension("new");
         let failed = |cause: io::Error| StoreError::new("creating", path, cause);
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
-        fill(&mut RowStore::open_file(&new, settings)?)?;
+        RowStore::open_file(&new, settings)?;
         std::fs::rename(&new, path).map_err(failed)?;
         File::open(path.parent().unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all()).map_err(failed)
-    }
-
-    /// Copies what stands in redb's own file into one with sums.
-    fn take_over(path: &Path, settings: StoreSettings) -> Result<(), StoreError> {
-        let read = || -> Result<_, redb::Error> {
-            let database = Database::open(path)?;
-            let (found, position) = read_meta(&database)?.unwrap_or_default();
-            Ok((found, position, read_rows(&database)?, database))
-        };
-        let (found, position, rows, _database) = read().map_err(|e| StoreError::new("reading", path, e))?;
-        if found != FORMAT {
-            return Err(StoreError::Format { file: path.to_owned(), found });
-        }
-        RowStore::create(path, settings, |store| store.replace_by(&rows, position))
     }
 
     fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
@@ -186,29 +159,29 @@ impl RowStore {
         Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes, alarm: None })
     }
 
-    /// Whoever reads what is damaged raises this.
+    /// Sets the alarm that a read of damaged data raises.
     pub(crate) fn with_alarm(self, alarm: Alarm) -> RowStore {
         RowStore { alarm: Some(alarm), ..self }
     }
 
-    /// What the last checkpoint that ended was given as its position; none before the first.
+    /// Returns the position of the last finished checkpoint; none before the first.
     pub fn position(&self) -> Option<Vec<u8>> {
         self.disk.below.read().position.clone()
     }
 
-    /// The active layer has reached its bound: time for a checkpoint, or to wait for the one under
-    /// way.
+    /// Returns whether the active layer has reached its bound. Then a checkpoint is needed, or a
+    /// wait for the one under way.
     pub fn is_full(&self) -> bool {
         self.active.bytes() >= self.overlay_bytes
     }
 
-    /// Nothing changed since the last checkpoint began.
+    /// Returns whether nothing changed since the last checkpoint began.
     pub fn is_clean(&self) -> bool {
         self.active.rows() == 0
     }
 
-    /// Begins a checkpoint of the rows as they are now, which is the state at `position`. None
-    /// while one is under way.
+    /// Begins a checkpoint of the present rows, which are the state at `position`. None while one
+    /// is under way.
     pub fn checkpoint(&mut self, position: Vec<u8>) -> Option<Checkpoint> {
         let mut below = self.disk.below.write();
         if below.writing {
@@ -219,22 +192,22 @@ impl RowStore {
         Some(Checkpoint { disk: self.disk.clone(), frozen, position })
     }
 
-    /// A checkpoint is under way.
+    /// Returns whether a checkpoint is under way.
     pub fn is_checkpointing(&self) -> bool {
         self.disk.below.read().writing
     }
 
-    /// A checkpoint waits for room on the disk.
+    /// Returns whether a checkpoint waits for room on the disk.
     pub fn lacks_room(&self) -> bool {
         self.disk.blocks.is_full()
     }
 
-    /// A checkpoint that waits for room fails, and its writer with it.
+    /// Makes a checkpoint that waits for room fail, and its writer with it.
     pub fn give_up_waiting(&self) {
         self.disk.blocks.wait_for_room(false);
     }
 
-    /// Rows as of the last checkpoint that ended; what comes later does not touch the view.
+    /// Returns the rows as of the last finished checkpoint. Later changes do not touch the view.
     pub fn view(&self) -> RowView {
         let below = self.disk.below.read();
         RowView {
@@ -245,7 +218,7 @@ impl RowStore {
         }
     }
 
-    /// Takes rows of a state that is not whole yet, on its way into this store: it has no position.
+    /// Adds rows of a state that is not whole yet. It has no position.
     pub fn fill(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
         for (key, value) in rows {
             self.active.set(&key, Some(value));
@@ -253,18 +226,14 @@ impl RowStore {
         if self.is_full() { self.checkpoint(Vec::new()).map_or(Ok(()), Checkpoint::write) } else { Ok(()) }
     }
 
-    /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a
+    /// Replaces all rows and the position by those of `view`, durably. Must not be called while a
     /// checkpoint is under way.
     pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
-        self.replace_by(&view.rows, view.position.clone())
-    }
-
-    fn replace_by(&mut self, rows: &Table, position: Option<Vec<u8>>) -> Result<(), StoreError> {
         self.active = Overlay::default();
         self.disk.below.write().frozen = None;
-        self.disk.write("replacing", position.unwrap_or_default(), |table| {
+        self.disk.write("replacing", view.position.clone().unwrap_or_default(), |table| {
             table.retain(|_, _| false)?;
-            for row in rows.range::<&[u8]>(..)? {
+            for row in view.rows.range::<&[u8]>(..)? {
                 let (key, value) = row?;
                 table.insert(key.value(), value.value())?;
             }
@@ -272,7 +241,7 @@ impl RowStore {
         })
     }
 
-    /// How much there is.
+    /// Returns the size of the store.
     pub fn stats(&self) -> StoreStats {
         let below = self.disk.below.read();
         let (rows, bytes) = below.frozen.as_ref().map_or((0, 0), |frozen| (frozen.rows(), frozen.bytes()));
@@ -333,7 +302,7 @@ impl directory::Store for RowStore {
             let on_disk = disk.peek().map(|(key, _)| key.value());
             let keys = [active.peek().map(|row| row.0), frozen.peek().map(|row| row.0), on_disk];
             let Some(key) = keys.into_iter().flatten().min().map(Key::from_slice) else { return };
-            // Every layer that has the key is moved on; the uppermost decides.
+            // Every layer that has the key moves on. The uppermost one decides.
             let on_disk = disk.next_if(|row| row.0.value() == &*key);
             let in_frozen = frozen.next_if(|row| row.0 == &*key);
             let in_active = active.next_if(|row| row.0 == &*key);
@@ -375,8 +344,8 @@ impl StorageBackend for OnDisk {
     }
 }
 
-/// A checkpoint that has begun. It must be written: until then its rows stay in memory and no other
-/// can begin.
+/// A checkpoint that has begun. It must be written. Until then its rows stay in memory, and no
+/// other can begin.
 #[must_use]
 pub struct Checkpoint {
     disk: Arc<Disk>,
@@ -385,7 +354,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// As [`Checkpoint::write`], and waits while the disk is full.
+    /// Writes it as [`Checkpoint::write`] does, and waits while the disk is full.
     pub fn write_when_there_is_room(self) -> Result<(), StoreError> {
         let blocks = self.disk.blocks.clone();
         blocks.wait_for_room(true);
@@ -394,11 +363,11 @@ impl Checkpoint {
         written
     }
 
-    /// Writes it in one durable commit. Takes as long as the disk does; the store can be read and
-    /// changed meanwhile.
+    /// Writes it in one durable commit. That takes as long as the disk does. The store can be read
+    /// and changed meanwhile.
     pub fn write(self) -> Result<(), StoreError> {
         self.disk.write("checkpointing", self.position, |table| {
-            // In key order, which costs redb least.
+            // Key order costs redb least.
             for (key, value) in self.frozen.sorted() {
                 match value {
                     Some(value) => drop(table.insert(key, value)?),
@@ -411,7 +380,7 @@ impl Checkpoint {
 }
 
 impl Disk {
-    /// One durable commit of what `change` does to the rows, and of `position`.
+    /// Commits the changes of `change` to the rows, and `position`, durably and at once.
     fn write(
         &self,
         doing: &'static str,
@@ -420,8 +389,8 @@ impl Disk {
     ) -> Result<(), StoreError> {
         let commit = || -> Result<Arc<Table>, redb::Error> {
             let mut transaction = self.database.begin_write()?;
-            // Saves the allocator's state with the commit: opening after a crash takes milliseconds
-            // instead of a walk through the file.
+            // This saves the allocator's state with the commit. Opening after a crash then takes
+            // milliseconds instead of a walk through the file.
             transaction.set_quick_repair(true);
             change(&mut transaction.open_table(ROWS)?)?;
             transaction.open_table(META)?.insert(META_POSITION, position.as_slice())?;
@@ -445,17 +414,18 @@ pub struct RowView {
 }
 
 impl RowView {
-    /// What that checkpoint was given as its position; none before the first.
+    /// Returns the position of that checkpoint; none before the first.
     pub fn position(&self) -> Option<&[u8]> {
         self.position.as_deref()
     }
 
-    /// The rows from the disk: an error if not all of them are there as they were written.
+    /// Returns the rows as the disk has them. It is an error if any row differs from what was
+    /// written.
     pub fn reread(&self) -> Result<Reread, StoreError> {
         Reread::new(&self.blocks, self.clone())
     }
 
-    /// The first `limit` rows after `after`, in order: a stream in pieces.
+    /// Returns the first `limit` rows after `after`, in order. Pages together form a stream.
     pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
         let read = || -> Result<Vec<_>, redb::StorageError> {
             let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
@@ -474,7 +444,7 @@ impl std::fmt::Debug for RowView {
     }
 }
 
-/// Format and position; none in a new file.
+/// Reads format and position; none in a new file.
 fn read_meta(database: &Database) -> Result<Option<Meta>, redb::Error> {
     let meta = match database.begin_read()?.open_table(META) {
         Ok(meta) => meta,

@@ -1,4 +1,4 @@
-//! What was changed since a checkpoint: the newest value of each changed row, or that it is gone.
+//! The changes since a checkpoint: the newest value of each changed row, or its deletion.
 
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::ops::Bound;
 
-/// Keys up to this long need no memory of their own.
+/// Keys up to this length need no allocation.
 const SHORT_KEY: usize = 40;
 
-/// What a row costs beside its value and what does not fit of its key: its place in a hash table
-/// that is two thirds full, and its key's in the order.
+/// The cost of a row beside its value and the rest of a long key. It is its place in a hash table
+/// that is two thirds full, and its key's place in the order.
 const ROW_BYTES: usize = 180;
 
 /// A row's key.
@@ -20,9 +20,9 @@ type Rows = FxHashMap<Key, Option<Vec<u8>>>;
 
 /// Changed rows. `None` hides a row of the layer below.
 ///
-/// Rows are found by hash, since nearly all questions are for one row, and an ordered map misses
-/// the processor's cache with nearly each key that it compares. Their order is made up for when
-/// somebody asks for a range.
+/// Rows are found by hash, since nearly all lookups are for one row. An ordered map misses the
+/// processor's cache with nearly each key that it compares. The order is computed when a range is
+/// asked for.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     rows: Rows,
@@ -34,18 +34,18 @@ pub(super) struct Overlay {
 #[derive(Debug, Default)]
 struct Order {
     sorted: BTreeSet<Key>,
-    /// Not sorted in yet.
+    /// Keys that are not sorted in yet.
     new: Vec<Key>,
 }
 
-/// An overlay's rows in their order.
+/// An overlay's rows in order.
 pub(super) struct Ordered<'a> {
     rows: &'a Rows,
     order: MutexGuard<'a, Order>,
 }
 
 impl Overlay {
-    /// `None`: this layer knows nothing of `key`.
+    /// Returns the value of `key`; `None` if this layer does not have it.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         self.rows.get(key).map(|value| value.as_deref())
     }
@@ -64,12 +64,12 @@ impl Overlay {
         }
     }
 
-    /// In order; nobody else can ask so meanwhile.
+    /// Returns the rows in order. Other such calls wait meanwhile.
     pub(super) fn ordered(&self) -> Ordered<'_> {
         let mut order = self.order.lock();
         let new = std::mem::take(&mut order.new);
         if new.len() > order.sorted.len() / 8 {
-            // Sorted by itself and merged costs less than many insertions.
+            // To sort the new keys and merge them costs less than many insertions.
             order.sorted.append(&mut new.into_iter().collect());
         } else {
             order.sorted.extend(new);
@@ -77,7 +77,7 @@ impl Overlay {
         Ordered { rows: &self.rows, order }
     }
 
-    /// All rows and hidden rows, in order; nobody waits for anybody.
+    /// Returns all rows and hidden rows, in order. It takes no lock.
     pub(super) fn sorted(&self) -> Vec<(&[u8], Option<&[u8]>)> {
         let mut rows: Vec<_> = self.rows.iter().map(|(key, value)| (&**key, value.as_deref())).collect();
         rows.sort_unstable_by_key(|(key, _)| *key);
@@ -88,16 +88,16 @@ impl Overlay {
         self.rows.len()
     }
 
-    /// Memory, about.
+    /// Returns about the memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Ordered<'_> {
-    /// Rows and hidden rows with `start <= key < end`.
+    /// Returns rows and hidden rows with `start <= key < end`.
     pub(super) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        // BTreeSet::range panics on an inverted range; an empty one is meant.
+        // BTreeSet::range panics on an inverted range, which here means an empty one.
         let end = end.max(start);
         self.order
             .sorted

@@ -1,20 +1,20 @@
-//! The rows once more, from the disk: what redb and the kernel remember of them does not show what
-//! a disk has done to them since.
+//! The rows read once more from the disk. The caches of redb and the kernel do not show what a disk
+//! has changed since.
 
 use super::blocks::Blocks;
 use super::{Row, RowView, StoreError, read_meta, read_rows};
 use redb::Database;
 
-/// Memory for pages: all are read once.
+/// Memory for pages. Each is read once.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// Rows as of a checkpoint, read anew. While there is one, the file grows by what is changed
+/// Rows as of a checkpoint, read anew. While one exists, the file grows by the changes made
 /// meanwhile.
 pub struct Reread {
     rows: RowView,
-    /// Reads `rows`.
+    /// The database that reads `rows`.
     _database: Database,
-    /// Keeps the pages that are read from being used again.
+    /// Keeps the pages that are read from being reused.
     _pinned: RowView,
 }
 
@@ -31,7 +31,7 @@ impl Reread {
         open().map_err(|error| StoreError::new("reading", &path, error))
     }
 
-    /// See [`RowView::page`].
+    /// Returns a page of rows, see [`RowView::page`].
     pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
         self.rows.page(after, limit)
     }

@@ -98,7 +98,7 @@ fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On
     let group = server.account("group").unwrap();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], group).unwrap();
     let ends = |n| server.leases_of(&id(n)).unwrap()[0].expires_at;
-    assert_eq!(ends(1), None, "as an earlier version leased");
+    assert_eq!(ends(1), None);
     let day = 24 * 3600;
     world.advance(7 * day - 1);
     assert_eq!(server.holds(group, &[id(1)]).unwrap(), [Holds::Leased]);

@@ -10,7 +10,6 @@ mod flaky;
 mod flips;
 mod model;
 mod objects;
-mod older;
 mod opening;
 mod races;
 mod steps;

@@ -121,10 +121,10 @@ fn corrupt_leases(database: &[u8]) -> Vec<u8> {
 fn a_newer_schema_or_layout_is_refused(on: On) {
     let world = with_two_shares(on);
     let connection = rusqlite::Connection::open(world.dir().join("leases.sqlite")).unwrap();
-    connection.pragma_update(None, "user_version", 3).unwrap();
+    connection.pragma_update(None, "user_version", 2).unwrap();
     drop(connection);
     let error = world.try_open(None).err().unwrap();
-    assert!(matches!(error, OpenError::Newer { found: 3, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 2, .. }), "{error}");
     assert!(error.to_string().contains("use a newer one"), "{error}");
     fs::write(world.dir().join("format"), "leasehold shares 9\n").unwrap();
     assert!(matches!(world.try_open(None), Err(OpenError::Newer { found: 9, .. })));

@@ -1,4 +1,4 @@
-//! What locking costs in messages.
+//! The cost of locking, in messages.
 
 use super::machines::Machines;
 use client::{Call, Outcome, Reply};
@@ -19,7 +19,7 @@ impl Machines {
         assert!(matches!(reply, Reply::Nothing), "{reply:?}");
     }
 
-    /// What is in the way of owner 99.
+    /// The lock that conflicts with owner 99.
     fn in_the_way(&mut self, at: usize) -> Option<Conflict> {
         let (space, range, kind) = (LockSpace::Posix, LockRange::WHOLE, LockKind::Write);
         match self.answer(at, Call::GetLock { file: self.file(0), owner: 99, space, range, kind }).unwrap() {
@@ -28,7 +28,7 @@ impl Machines {
         }
     }
 
-    /// Waits for its lock; whether it still does.
+    /// Asks for a lock; returns whether the call still waits after all messages have arrived.
     fn waits(&mut self, at: usize, owner: u64, range: (u64, u64), kind: Option<LockKind>) -> bool {
         let call = Call::Lock { file: self.file(0), change: change(owner, range, kind), wait: true };
         let Outcome::Waiting(ticket) = self.call(at, &Cred::default(), call).unwrap() else { return false };
@@ -37,7 +37,7 @@ impl Machines {
     }
 }
 
-/// How many messages it takes, in both directions.
+/// The number of messages of `does`, in both directions.
 fn cost(machines: &mut Machines, does: impl FnOnce(&mut Machines)) -> u64 {
     machines.cost(does).unwrap().0
 }
@@ -52,7 +52,7 @@ fn change(owner: u64, (first, last): (u64, u64), kind: Option<LockKind>) -> Lock
     }
 }
 
-/// What SQLite does for one transaction (os_unix.c: the pending byte, the reserved byte, and 510
+/// The locks of one SQLite transaction (os_unix.c: the pending byte, the reserved byte, and 510
 /// shared bytes after them).
 fn transaction(machines: &mut Machines, at: usize) {
     let (pending, reserved, shared) = (0x4000_0000, 0x4000_0001, (0x4000_0002, 0x4000_01ff));
@@ -67,7 +67,7 @@ fn transaction(machines: &mut Machines, at: usize) {
     machines.locks(at, 1, (0, u64::MAX), None);
 }
 
-/// Of a machine that locks where nobody else does the server never hears: not even later.
+/// The server never learns of a lock on a machine without competitors, not even later.
 #[test]
 fn who_locks_alone_tells_nobody() {
     let mut machines = machines(2);
@@ -77,12 +77,12 @@ fn who_locks_alone_tells_nobody() {
         transaction(&mut machines, 1);
     }
     assert_eq!(machines.messages, before);
-    // Each machine renews its session in that time, and is answered.
+    // Each machine renews its session in that time, and gets an answer.
     let cost = cost(&mut machines, |machines| {
         machines.pass_time(1).and_then(|()| machines.pass_time(9_000)).unwrap()
     });
     assert!(cost <= 4, "{cost}");
-    // Even what is locked for good is nobody's business until somebody asks.
+    // Even a permanent lock is reported only once another machine asks.
     machines.locks(1, 1, (0, 9), WRITE);
     assert!(machines.client_of(1).locks_here(&machines.file(0)));
     let conflict = machines.in_the_way(0).unwrap();
@@ -106,7 +106,7 @@ fn a_second_try_that_fails_for_the_same_reason_asks_nobody() {
     assert_eq!(cost, 0);
 }
 
-/// Two machines that hand one lock to and fro.
+/// Two machines take turns with one lock.
 #[test]
 fn a_lock_changes_hands_for_a_few_messages() {
     let mut machines = machines(2);
@@ -125,7 +125,7 @@ fn a_lock_changes_hands_for_a_few_messages() {
     assert!(costs.iter().skip(1).all(|cost| *cost <= 15), "{costs:?}");
 }
 
-/// First come, first served, as far as they are in each other's way.
+/// Conflicting calls are served in the order of their arrival.
 #[test]
 fn those_who_wait_on_one_machine_stand_in_line() {
     let mut machines = machines(1);
@@ -137,7 +137,7 @@ fn those_who_wait_on_one_machine_stand_in_line() {
     machines.locks(0, 1, (5, 9), None);
     let answered =
         |machines: &Machines| machines.answers.iter().map(|(_, ticket, _)| ticket.0).collect::<Vec<_>>();
-    // The first needs all of it, the last only what is free.
+    // The first waiting call needs the whole range, the last one only a part that is free.
     assert_eq!(answered(&machines).len(), 1);
     machines.locks(0, 1, (0, 9), None);
     assert_eq!(answered(&machines).len(), 2, "two readers, and the writer waits for both");
@@ -175,7 +175,7 @@ fn two_who_raise_a_lock_of_a_whole_file_do_not_wait_for_each_other() {
     assert_eq!(machines.answers.len(), 2);
 }
 
-/// POSIX: "if the system detects" it. It does on one machine.
+/// POSIX: "if the system detects" it. A single machine detects the deadlock.
 #[test]
 fn who_would_wait_for_itself_is_told() {
     let mut machines = machines(1);

@@ -1,5 +1,5 @@
-//! Machines, a server, and connections between them that keep the order; connections break,
-//! machines stop, freeze and start again, and so does the server.
+//! Machines, a server, and ordered connections between them. Connections break. Machines stop,
+//! freeze and start again, and so does the server.
 
 use super::oracle::Oracle;
 use crate::cluster::{Violation, root};
@@ -13,26 +13,26 @@ use rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
 use wire::{MachineId, Rights, Space, ToClient};
 
-/// Files that are locked.
+/// Number of files that are locked.
 pub(super) const FILES: usize = 2;
 
 struct Machine {
     incarnation: u64,
     client: Client,
     session: Option<SessionId>,
-    /// The one that the client has heard the beginning of.
+    /// The session whose beginning the client has received.
     begun: Option<SessionId>,
-    /// The latest, and whether the server has answered over it.
+    /// The latest connection, and whether the server has answered on it.
     connection: u64,
     connected: bool,
-    /// The server has ended the session, and nobody here may know yet.
+    /// The server has ended the session; the machine may not know yet.
     over: bool,
     frozen: bool,
     to_server: VecDeque<Input>,
     to_client: VecDeque<ToClient>,
 }
 
-/// See the module.
+/// The world of the lock tests and of the ping-pong tests.
 pub(crate) struct Machines {
     rng: ChaCha12Rng,
     now: Time,
@@ -50,14 +50,14 @@ pub(crate) struct Machines {
     pub breaks: u64,
     /// Messages in both directions.
     pub messages: u64,
-    /// Times that the server's log had to be durable before something left.
+    /// Times that the server's log had to become durable before a message left.
     pub flushes: u64,
-    /// Something that lasts was applied since.
+    /// Whether a lasting change was applied since the last flush.
     lasting: bool,
 }
 
 impl Machines {
-    /// So many, and the files, of which the first machine holds everything.
+    /// Makes so many machines, and the files. The first machine holds every lease of the files.
     pub fn new(seed: u64, count: u64) -> Result<Machines, Violation> {
         let mut store = MemoryStore::default();
         let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN);
@@ -164,7 +164,7 @@ impl Machines {
         Ok(outcome)
     }
 
-    /// Calls, and delivers everything until it is answered.
+    /// Makes a call, and delivers messages until it is answered.
     pub fn answer(&mut self, at: usize, call: Call) -> Result<Reply, Violation> {
         let result = match self.call(at, &Cred::default(), call)? {
             Outcome::Done(result) => result,
@@ -185,7 +185,7 @@ impl Machines {
         self.carry_out(at, out)
     }
 
-    /// Everything that is on its way arrives; no time passes.
+    /// Delivers all messages under way; no time passes.
     pub fn deliver(&mut self) -> Result<(), Violation> {
         while !self.is_idle() {
             for at in 0..self.machines.len() {
@@ -208,7 +208,7 @@ impl Machines {
         self.server(Input::Tick)
     }
 
-    /// What it takes: messages in both directions, and flushes of the log.
+    /// The cost of `does`: messages in both directions, and flushes of the log.
     pub fn cost(&mut self, does: impl FnOnce(&mut Machines)) -> Result<(u64, u64), Violation> {
         let before = (self.messages, self.flushes);
         does(self);
@@ -240,7 +240,7 @@ impl Machines {
         }
     }
 
-    /// The server stops and starts again from what it wrote down.
+    /// The server stops and starts again from its checkpoint.
     pub fn restart(&mut self) -> Result<(), Violation> {
         self.restarts += 1;
         self.directory.checkpoint(&mut self.store);
@@ -248,7 +248,8 @@ impl Machines {
         self.server(Input::Lead)
     }
 
-    /// The machine stops; the end of what it had sent does not arrive. It starts again at once.
+    /// The machine stops and starts again at once. The end of its messages to the server does not
+    /// arrive.
     pub fn stop(&mut self, at: usize) -> Result<(), Violation> {
         let client = self.new_client();
         self.ends += 1;
@@ -261,8 +262,8 @@ impl Machines {
         self.breaks(at)
     }
 
-    /// The connection breaks, and what is under way is lost, but for the beginning of what the
-    /// machine had sent. There is a new one at once.
+    /// The connection breaks, and a new one opens at once. Of the messages under way only a
+    /// beginning of the machine's own arrives.
     fn breaks(&mut self, at: usize) -> Result<(), Violation> {
         self.breaks += 1;
         let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
@@ -289,11 +290,12 @@ impl Machines {
             incarnation,
             session,
             connection,
+            version: wire::Version::NEWEST,
         });
         Ok(())
     }
 
-    /// The machine joins. The founder need not.
+    /// Enrols the machine. The founder needs no invitation.
     fn enrol(&mut self, machine: MachineId) -> Result<(), Violation> {
         let mut token = [0; 32];
         token[..8].copy_from_slice(&machine.0.to_be_bytes());
@@ -358,7 +360,7 @@ impl Machines {
         };
         if matches!(message, ToClient::Fenced) {
             self.machines[at].over = true;
-            // A session that the machine never heard of has nothing to lose.
+            // A session without a beginning at the machine has nothing to lose.
             if self.machines[at].begun == Some(session) {
                 self.oracle.forget(at);
             }
@@ -413,11 +415,11 @@ impl Machines {
                 | Output::Invalidate(_) => {}
             }
         }
-        // There is nothing below.
+        // No front door has anything cached.
         for number in yielded {
             self.client(at, client::Input::Yielded { number })?;
         }
-        // A new session begins, unless it has already.
+        // A new session begins, unless one has already.
         if cut_off && self.machines[at].over {
             self.ends += 1;
             (self.machines[at].session, self.machines[at].begun) = (None, None);
@@ -426,7 +428,7 @@ impl Machines {
         Ok(())
     }
 
-    /// What is known is so, and the server's state is sound.
+    /// Checks that each client's knowledge of locks is true, and that the server's state is sound.
     pub fn check_at_rest(&self) -> Result<(), Violation> {
         for (at, machine) in self.machines.iter().enumerate() {
             for (n, file) in self.files.iter().enumerate() {

@@ -1,18 +1,18 @@
-//! What each owner was told that it has locked.
+//! The oracle: the locks that each owner was granted.
 
 use crate::cluster::Violation;
 use client::Ticket;
 use namespace::{LockChange, LockKind, LockSpace, Locks};
 use std::collections::BTreeMap;
 
-/// Bytes that are told apart. The last stands for all that follow.
+/// Number of bytes that the oracle distinguishes. The last one stands for all that follow.
 pub(super) const BYTES: usize = 6;
 /// Both sorts of locks.
 pub(super) const SPACES: [LockSpace; 2] = [LockSpace::Posix, LockSpace::Flock];
 
 type Bytes = [Option<LockKind>; BYTES];
 
-/// A call under way.
+/// A call that has no answer yet.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub file: usize,
@@ -21,7 +21,8 @@ pub(super) struct Pending {
     pub ticket: Option<Ticket>,
 }
 
-/// See the module. Owners are named by their machine and their number there.
+/// The locks that each owner was granted, and the calls without an answer. An owner is named by its
+/// machine and its number there.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     held: BTreeMap<(usize, u64, usize, LockSpace), Bytes>,
@@ -38,7 +39,7 @@ impl Oracle {
         its.map(|((_, owner), _)| *owner)
     }
 
-    /// Whether it waits to raise a lock of a whole file.
+    /// Whether the owner waits to raise a lock of a whole file.
     pub fn is_raising(&self, at: usize, owner: u64) -> bool {
         self.pending(at, owner).is_some_and(|Pending { file, change, .. }| {
             change.space == LockSpace::Flock && self.held.contains_key(&(at, owner, *file, LockSpace::Flock))
@@ -63,20 +64,21 @@ impl Oracle {
         }
     }
 
-    /// The machine stopped, or the server gave it up: none of its locks counts.
+    /// Forgets all locks of the machine: it stopped, or the server ended its session.
     pub fn forget(&mut self, at: usize) {
         self.held.retain(|(machine, ..), _| *machine != at);
         self.pending.retain(|(machine, _), _| *machine != at);
     }
 
-    /// A call came to its end; what it locked must go with what everybody else has for sure.
+    /// Ends a call. The locks it got must not conflict with the locks that other owners have for
+    /// sure.
     pub fn ends(&mut self, at: usize, owner: u64, done: bool) -> Result<(), Violation> {
         let Some(Pending { file, change, wait, .. }) = self.pending.remove(&(at, owner)) else {
             return Ok(());
         };
         let key = (at, owner, file, change.space);
         if !done {
-            // Who waited to raise a lock of this sort has let go of what it had.
+            // A call that waited to raise a lock of this kind has released the old lock.
             if wait && change.space == LockSpace::Flock {
                 self.held.remove(&key);
             }
@@ -97,7 +99,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whoever waits when all is at rest has somebody in the way.
+    /// Checks that every waiting call at rest has a conflicting lock in its way. Returns the number
+    /// of waiting calls.
     pub fn check_waits(&self) -> Result<u64, Violation> {
         for ((at, _), Pending { file, change, .. }) in &self.pending {
             let Some(kind) = change.kind else { return Err(format!("{change:?} at {at} waits to unlock")) };
@@ -112,7 +115,7 @@ impl Oracle {
         Ok(self.pending.len() as u64)
     }
 
-    /// What a machine knows, when all is at rest, is so.
+    /// Checks that a client's knowledge at rest matches the locks held.
     pub fn check_known(&self, at: usize, file: usize, known: &Locks) -> Result<(), Violation> {
         for space in SPACES {
             for byte in 0..BYTES {
@@ -142,7 +145,7 @@ impl Oracle {
         })
     }
 
-    /// What an owner has whatever has become of its call under way.
+    /// The locks that an owner has, whatever the outcome of its call under way.
     fn for_sure(&self, key: &(usize, u64, usize, LockSpace), bytes: &Bytes) -> Bytes {
         let mut sure = *bytes;
         if let Some(Pending { change, wait, .. }) =
@@ -159,7 +162,7 @@ impl Oracle {
         sure
     }
 
-    /// What an owner has when it certainly waits.
+    /// The locks that an owner has while its call certainly waits.
     fn at_rest(&self, key: &(usize, u64, usize, LockSpace), bytes: &Bytes) -> Bytes {
         let waits = self.pending(key.0, key.1).is_some_and(|it| (it.file, it.change.space) == (key.2, key.3));
         if waits && key.3 == LockSpace::Flock { Bytes::default() } else { *bytes }

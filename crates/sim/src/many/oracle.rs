@@ -1,4 +1,4 @@
-//! What must hold at any time, and once everything is at rest.
+//! The checks: at any time, and once everything is at rest.
 
 use super::{Doing, ManyMachines};
 use crate::cluster::Violation;
@@ -10,7 +10,7 @@ use namespace::{Entry, FileKind};
 use std::collections::BTreeSet;
 
 impl ManyMachines {
-    /// What must hold at any time.
+    /// Checks that hold at any time.
     pub(super) fn check(&mut self) -> Result<(), Violation> {
         for file in self.machines.iter().flat_map(|machine| machine.open.keys()) {
             if self.store.get(&record_key(file)).is_some() {
@@ -30,8 +30,8 @@ impl ManyMachines {
             }
         }
         for machine in self.machines.iter().filter(|machine| !machine.over) {
-            // Of a file that is gone nobody has to be told who had it open: whoever asks for
-            // anything is told that it is gone.
+            // A file that is gone has no handles to report: any request for it is answered with its
+            // absence.
             for file in self.known.iter().filter(|file| self.store.get(&record_key(file)).is_some()) {
                 let others = self.machines.iter().filter(|other| other.id != machine.id && !other.over);
                 let open = others.fold(Open::CLOSED, |open, other| open.or(other.client.own(file)));
@@ -49,7 +49,8 @@ impl ManyMachines {
         Ok(())
     }
 
-    /// The server's whole state is sound, and nothing is kept that has neither name nor handle.
+    /// Checks that the server's whole state is sound, and that every file left has a name or a
+    /// handle.
     pub(super) fn check_at_rest(&mut self) -> Result<(), Violation> {
         self.ghosts.clear();
         self.check()?;
@@ -90,7 +91,7 @@ impl ManyMachines {
         Ok(())
     }
 
-    /// What the first machine sees in `dir`.
+    /// The entries that the first machine sees in `dir`.
     pub(super) fn list(&mut self, dir: FileId) -> Result<Vec<Entry>, Violation> {
         self.listed = None;
         self.call(
@@ -103,7 +104,7 @@ impl ManyMachines {
     }
 }
 
-/// Where a file's record stands: its identifier and the first tag.
+/// The key of a file's record: its identifier and the first tag.
 pub(super) fn record_key(file: &FileId) -> Vec<u8> {
     [file.as_bytes(), &[1]].concat()
 }

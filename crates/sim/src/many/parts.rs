@@ -1,4 +1,4 @@
-//! Machines that do parts of an experiment, instead of what the seed says.
+//! Machines that do parts of an experiment. The seed does not choose their calls.
 
 use super::{Doing, ManyMachines, Work};
 use crate::cluster::Violation;
@@ -7,11 +7,11 @@ use client::Call;
 use directory::Policy;
 use wire::ToClient;
 
-/// Events until parts must have come to their ends.
+/// Events within which all parts must end.
 const PART_STEPS_MAX: u32 = 1_000_000;
 
 impl ManyMachines {
-    /// So many machines that do what they are told, and nothing else.
+    /// Makes so many machines that do only the parts they are given.
     pub(crate) fn for_parts(seed: u64, machines: u64, policy: Policy) -> ManyMachines {
         let mut office = ManyMachines::empty(seed, policy, usize::MAX);
         office.heard = Some(Vec::new());
@@ -19,7 +19,7 @@ impl ManyMachines {
         office
     }
 
-    /// The next call of a script, if its last one has been answered.
+    /// Makes the next call of a script, once its last one has been answered.
     pub(super) fn go_on(&mut self, at: usize) -> Result<(), Violation> {
         let machine = &mut self.machines[at];
         let Work::Script(script, answer) = &mut machine.work else { return Ok(()) };
@@ -45,7 +45,7 @@ impl ManyMachines {
     }
 }
 
-/// The seed says whose turn it is, and which message arrives.
+/// The seed chooses whose turn it is, and which message arrives.
 impl Testbed for ManyMachines {
     fn run(&mut self, parts: Vec<(usize, Actor)>) -> Result<Vec<Actor>, Violation> {
         let machines: Vec<usize> = parts.iter().map(|(at, _)| *at).collect();

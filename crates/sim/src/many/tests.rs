@@ -1,4 +1,4 @@
-//! Opening, deleting and emptying, on several machines.
+//! Opening, deleting and emptying on several machines.
 
 use super::oracle::record_key;
 use super::workload::{CALLS_MAX, creates};
@@ -17,7 +17,7 @@ impl ManyMachines {
         assert!(self.machines[at].calls.is_empty(), "{:?} wait", self.machines[at].calls);
     }
 
-    /// Makes `a`, without a handle or with one that was opened so.
+    /// Makes `a`, without a handle or with one opened so.
     fn creates(&mut self, at: usize, open: Option<Open>) -> FileId {
         let call = creates(FileId::root(), Label::new(b"a").unwrap(), FileKind::Regular, open);
         self.calls(at, call, Doing::Create(open));
@@ -25,7 +25,7 @@ impl ManyMachines {
         self.known.last().unwrap().clone()
     }
 
-    /// Whether it could be opened.
+    /// Tries to open the file; returns whether that succeeded.
     fn tries(&mut self, at: usize, file: &FileId, open: Open) -> bool {
         let handles = |office: &ManyMachines| office.machines[at].open.get(file).map_or(0, Vec::len);
         let before = handles(self);
@@ -46,7 +46,7 @@ impl ManyMachines {
         self.calls(at, call, Doing::Name);
     }
 
-    /// Sets the deletion disposition; refused if there is no handle that may.
+    /// Sets the deletion disposition; returns false if no handle has the right to.
     fn dooms(&mut self, at: usize, file: &FileId) -> bool {
         let before = self.tally.doomed;
         let link = self.names.get(file).cloned();
@@ -61,7 +61,7 @@ impl ManyMachines {
 
 const READING: Open = Open::posix(true, false);
 
-/// Farsite §8.3.3: what opens and closes cost depends on the clients, not on how often they open.
+/// Farsite §8.3.3: the cost of opens and closes depends on the number of clients, not of opens.
 #[test]
 fn messages_are_in_proportion_to_clients_not_to_opens() {
     let messages = |machines: u64, rounds: u32| {
@@ -82,15 +82,16 @@ fn messages_are_in_proportion_to_clients_not_to_opens() {
     let (once, often) = (messages(12, 1), messages(12, 100));
     println!("12 clients: {once} messages for 24 opens, {often} for 2,400");
     assert_eq!(once, often);
-    // Each asks once and is answered once; the first is told once to let go of what it sees.
+    // Each client asks once and is answered once; the first client's leases on the others' values
+    // are recalled once.
     assert!(once <= 3 * 12, "{once}");
-    // With one machine nothing is ever said.
+    // With one machine no message is ever sent.
     assert_eq!(messages(1, 100), 0);
 }
 
-/// Two handles as Windows describes them: what each may do, and what it lets others do, as bits for
-/// read, write and delete. They go together if neither may do what the other does not share
-/// (BlackBox §4.4, in the words of its first paragraph).
+/// Whether two handles, as Windows describes them, do not conflict. Each has bits for read, write
+/// and delete: its access, and the access it shares. They go together if neither may do what the
+/// other does not share (BlackBox §4.4, in the words of its first paragraph).
 fn go_together((access, share): (u8, u8), (other_access, other_share): (u8, u8)) -> bool {
     access & !other_share == 0 && other_access & !share == 0
 }
@@ -107,8 +108,8 @@ fn all_openings() -> impl Iterator<Item = (u8, u8)> {
     (0..8).flat_map(|access| (0..8).map(move |share| (access, share)))
 }
 
-/// All 64 × 64, on two machines and on one; and whoever fails again for the same reason asks nobody
-/// (Farsite §6).
+/// All 64 × 64 pairs, on two machines and on one. An open that fails again for the same reason
+/// sends no message (Farsite §6).
 #[test]
 fn handles_go_together_as_windows_has_it() {
     for first in all_openings() {
@@ -131,8 +132,8 @@ fn handles_go_together_as_windows_has_it() {
     }
 }
 
-/// Among many creators a directory is removed exactly when it is empty, and what was made in it is
-/// not lost.
+/// With many creators a directory is removed exactly when it is empty, and no file made in it is
+/// lost.
 #[test]
 fn a_directory_is_emptied_and_removed_among_many_creators() {
     let (mut removed, mut refused) = (0, 0);
@@ -171,8 +172,8 @@ fn a_directory_is_emptied_and_removed_among_many_creators() {
     assert!(removed > 50 && refused > 10, "{removed} {refused}");
 }
 
-/// A new file takes its access list from its directory's default list. That there is none is
-/// knowledge too, under a lease on that name alone as under any other.
+/// A new file takes its access list from its directory's default list. The absence of that list is
+/// knowledge, too, under a lease on that name alone as under any other.
 #[test]
 fn who_creates_again_asks_nobody() {
     let mut office = ManyMachines::new(7, 2);
@@ -185,25 +186,25 @@ fn who_creates_again_asks_nobody() {
         office.calls(at, Call::Unlink { dir, label, directory: false }, Doing::Name);
         office.tally.messages - before
     };
-    // The first has all of the directory, the second what it needs of it.
+    // The first machine has all of the directory, the second the leases that it needs.
     assert_ne!((makes(0, b"a"), makes(1, b"b")), (0, 0));
     assert_eq!((makes(0, b"a"), makes(1, b"b")), (0, 0));
 }
 
-/// What happens in a run of [`a_file_is_there_while_anybody_has_it_open`].
+/// The plan of a run of [`a_file_is_there_while_anybody_has_it_open`].
 #[derive(Clone, Copy, Debug)]
 struct Plan {
-    /// Whether it is unlinked, or its disposition set.
+    /// Whether the file is unlinked, or its disposition set.
     unlink: bool,
-    /// Who does that: one that has it open, or the third.
+    /// The deleting machine: one that has the file open, or the third.
     deleter: usize,
-    /// Who closes first.
+    /// The machine that closes first.
     first: usize,
-    /// Who stops before which step.
+    /// A machine that stops, and the step before which it does.
     stops: Option<(usize, usize)>,
-    /// Before which step the server starts again.
+    /// The step before which the server starts again.
     restarts: Option<usize>,
-    /// Whether others have learnt that it is open elsewhere.
+    /// Whether other machines have learnt that the file is open elsewhere.
     seen: bool,
 }
 
@@ -214,8 +215,8 @@ fn carry_out(plan: Plan) {
     let file = office.creates(0, Some(deleting));
     assert!(office.tries(1, &file, deleting));
     if plan.seen {
-        // A second name for a moment: then removing the first asks nobody, so the last is what
-        // asks.
+        // The file has a second name for a moment. Removing the first name asks for no handles;
+        // removing the last name does.
         let (dir, label) = (FileId::root(), Label::new(b"b").unwrap());
         let link = Call::Link { file: file.clone(), dir: dir.clone(), label: label.clone() };
         office.calls(2, link, Doing::Name);
@@ -249,7 +250,7 @@ fn carry_out(plan: Plan) {
             2 => office.closes(1 - plan.first, &file, deleting),
             _ => {}
         }
-        // What was done here is there.
+        // Every update of this step is at the server.
         for at in 0..3 {
             office.calls(at, Call::SyncAll, Doing::Name);
         }
@@ -263,8 +264,8 @@ fn carry_out(plan: Plan) {
     assert_eq!(office.directory.status(office.now).files, 1 + u64::from(named), "{plan:?}");
 }
 
-/// Unlinked while open elsewhere, or to be deleted at the last close, in every order of closes,
-/// with either session ending and the server starting again at each step.
+/// A file is unlinked while open elsewhere, or set to be deleted at the last close. The runs have
+/// every order of closes, either session ending, and the server's restart, each at every step.
 #[test]
 fn a_file_is_there_while_anybody_has_it_open() {
     let stops = (0..2).flat_map(|at| (0..4).map(move |step| Some((at, step))));

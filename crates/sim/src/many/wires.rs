@@ -1,4 +1,4 @@
-//! What goes to and fro, in which order, and what goes wrong with it.
+//! The messages between machines and server, their order, and the faults.
 
 use super::ManyMachines;
 use crate::cluster::Violation;
@@ -27,7 +27,7 @@ impl ManyMachines {
         }
     }
 
-    /// The server stops and starts again from what it wrote down.
+    /// The server stops and starts again from its checkpoint.
     pub(super) fn restart(&mut self) -> Result<(), Violation> {
         self.tally.restarts += 1;
         self.directory.checkpoint(&mut self.store);
@@ -36,7 +36,8 @@ impl ManyMachines {
         self.server(Input::Lead)
     }
 
-    /// The machine stops; the end of what it had sent does not arrive. It starts again at once.
+    /// The machine stops and starts again at once. The end of its messages to the server does not
+    /// arrive.
     pub(crate) fn stop(&mut self, at: usize) {
         let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
         let client = self.new_client();
@@ -50,17 +51,17 @@ impl ManyMachines {
         machine.connect(now);
     }
 
-    /// What the machine's programs have open counts no more.
+    /// Ends the session: the handles of the machine's programs no longer count.
     pub(super) fn session_over(&mut self, at: usize) {
         let machine = &mut self.machines[at];
         machine.over = true;
         let open = std::mem::take(&mut machine.open);
         self.tally.ends += u64::from(!open.is_empty());
-        // One that is being closed is open as others see it.
+        // Others still see a file as open while its close is under way.
         self.ghosts.extend(self.known.iter().filter(|file| !machine.client.own(file).is_closed()).cloned());
     }
 
-    /// The machine joins. The founder need not.
+    /// Enrols the machine. The founder needs no invitation.
     pub(super) fn enrol(&mut self, machine: MachineId) {
         let mut token = [0; 32];
         token[..8].copy_from_slice(&machine.0.to_be_bytes());
@@ -68,12 +69,12 @@ impl ManyMachines {
         let enrol = Input::Enrol { token, name, key: [0; 32], at: 0, connection };
         let joins = [Input::Invite { token, rights, at: 0, until: 1 }, enrol];
         for input in joins.into_iter().filter(|_| machine != directory::FOUNDER) {
-            // What could not be read is found again with the next input.
+            // An error of the store shows again with the next input.
             let _ = self.directory.handle(self.now, input, &mut self.store, &mut Vec::new());
         }
     }
 
-    /// The server takes an input.
+    /// The server handles an input.
     pub(super) fn server(&mut self, input: Input) -> Result<(), Violation> {
         self.again &= !matches!(input, Input::Tick);
         let mut out = Vec::new();
@@ -179,7 +180,7 @@ impl ManyMachines {
                 | Output::Invalidate(_) => {}
             }
         }
-        // There is nothing below.
+        // No front door has anything cached.
         for number in yielded {
             self.client(at, client::Input::Yielded { number })?;
         }

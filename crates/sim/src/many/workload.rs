@@ -1,4 +1,4 @@
-//! What the seed has programs do: few names, few files, so that machines meet.
+//! The calls of programs, as the seed chooses them: few names and few files, so that machines meet.
 
 use super::oracle::record_key;
 use super::{Doing, Machine, ManyMachines, Work};
@@ -13,7 +13,7 @@ use namespace::{FileKind, RenameMode};
 const DIRS_MAX: usize = 4;
 /// Calls of one machine that may be under way at a time.
 pub(super) const CALLS_MAX: usize = 3;
-/// How programs open files: mostly so that others may, too.
+/// How programs open files: mostly so that other opens do not conflict.
 const OPENINGS: [&[Mode]; 8] = [
     &[Mode::AccessRead],
     &[Mode::AccessRead, Mode::AccessWrite],
@@ -25,7 +25,7 @@ const OPENINGS: [&[Mode]; 8] = [
     &[],
 ];
 impl ManyMachines {
-    /// A program calls.
+    /// A program makes a call.
     pub(super) fn begin(&mut self, at: usize) -> Result<(), Violation> {
         if self.machines[at].calls.len() >= CALLS_MAX || self.machines[at].frozen {
             return Ok(());
@@ -49,7 +49,7 @@ impl ManyMachines {
         let some_open = open.get(pick).cloned();
         let pick = self.below(self.known.len() as u64) as usize;
         let some_known = self.known.get(pick).filter(|file| self.has_heard_of(at, file)).cloned();
-        // A kernel lets go of a handle when what was asked through it has been answered.
+        // A kernel closes a handle once every request through it has been answered.
         let calls = self.machines[at].calls.values();
         let used: Vec<FileId> = calls
             .filter_map(|(_, doing)| if let Doing::Use(file) = doing { Some(file.clone()) } else { None })

@@ -1,4 +1,4 @@
-//! What clients do in the experiments: calls, of which each knows what must come of it.
+//! The clients' parts in the experiments: calls, each with its expected answer.
 
 use crate::cluster::Violation;
 use bytes::Bytes;
@@ -9,29 +9,29 @@ use namespace::{Error, FileKind, RenameMode};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// How often each opener opens the file (Farsite §8.3.4).
+/// Times that each opener opens the file (Farsite §8.3.4).
 const ITERATIONS: u64 = 100;
-/// What they open.
+/// The file that they open.
 pub(super) const OPENED: &str = "document";
-/// How an editor opens what it saves.
+/// How an editor opens the file that it saves.
 const WRITING: Open = Open::posix(false, true);
 
-/// What a client does in an experiment, and how far it is: it can be handed to a client anywhere,
-/// and comes back with what it has found out.
+/// A client's part in an experiment, and its progress. Any client anywhere can take a part, and
+/// returns it with its findings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Actor {
     /// Makes files.
     Install(Installer),
     /// Saves a file again and again.
     Edit(Editor),
-    /// Looks once whether a file is what was saved.
+    /// Checks once that a file has the saved content's identity and size.
     Read(Reader),
     /// Opens a file again and again.
     Open(Opener),
 }
 
 impl Actor {
-    /// The next call, after the last one came to this file (if to any).
+    /// The next call, with the file that the last call found (if any).
     fn step(&mut self, found: Option<FileId>) -> Option<(Call, Due)> {
         match self {
             Actor::Install(installer) => installer.step(found),
@@ -42,7 +42,7 @@ impl Actor {
     }
 }
 
-/// A part that is being done: one call after the other.
+/// A part under way: one call after the other.
 #[derive(Debug)]
 pub struct Script {
     part: Actor,
@@ -51,13 +51,13 @@ pub struct Script {
 }
 
 impl Script {
-    /// Of this part.
+    /// Begins this part.
     pub fn of(part: Actor) -> Script {
         Script { part, due: None }
     }
 
-    /// The next call, after the last one (if any) came to `answer`; nothing when all is done. It
-    /// says what of the answer is wrong.
+    /// The next call, after the last one (if any) had the answer `answer`. `None` at the end of the
+    /// part. Fails with a description of a wrong answer.
     pub fn next(&mut self, answer: Option<Result<Reply, Error>>) -> Result<Option<Call>, Violation> {
         let found = match (self.due.take(), answer) {
             (Some((call, due)), Some(answer)) => due.check(&call, answer)?,
@@ -68,29 +68,29 @@ impl Script {
         Ok(self.due.as_ref().map(|(call, _)| call.clone()))
     }
 
-    /// The part as far as it has come.
+    /// The part with its progress so far.
     pub fn into_part(self) -> Actor {
         self.part
     }
 }
 
-/// What must come of a call.
+/// The expected answer to a call.
 #[derive(Clone, Debug)]
 enum Due {
     Nothing,
-    /// This file, or any.
+    /// This file, or any file.
     Node(Option<FileId>),
     /// This file, of this size.
     Same(FileId, u64),
     NotFound,
-    /// Somebody has it open so that it does not go together.
+    /// Another handle conflicts.
     Conflict,
     Opened,
     Written(usize),
 }
 
 impl Due {
-    /// Whether that is what came; of a node, which file.
+    /// Checks the answer; returns the file of a node.
     fn check(&self, call: &Call, answer: Result<Reply, Error>) -> Result<Option<FileId>, Violation> {
         let (fits, found) = match (self, &answer) {
             (Due::Nothing, Ok(Reply::Nothing))
@@ -110,7 +110,7 @@ impl Due {
     }
 }
 
-/// Makes files, empty, and keeps them open or not.
+/// Makes empty files, and keeps them open or not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Installer {
     names: VecDeque<Label>,
@@ -139,26 +139,27 @@ impl Installer {
 /// Saves a file as GNU Emacs does (Farsite §8.2.3: a creation, a deletion and a rename for each
 /// save).
 ///
-/// When a buffer is saved for the first time since its file was visited, `backup-buffer` renames
-/// the file to its backup name (the name and a tilde), and `write-region` creates it anew, writes
-/// it, syncs it and looks at it once more for its modification time. Before all that,
-/// `verify-visited-file-modtime` looks whether somebody else has changed it. Where a rename does
-/// not replace, as on Windows, where the paper measured, the old backup is deleted first. So it is
-/// here. The auto-save file (`#name#`) and the lock (`.#name`) would be more creations and
-/// deletions than the paper has.
+/// At a buffer's first save since its file was visited, `backup-buffer` renames the file to its
+/// backup name (the name and a tilde). Then `write-region` creates the file anew, writes it, syncs
+/// it, and looks at it once more for its modification time. Before all that,
+/// `verify-visited-file-modtime` looks for another program's change.
 ///
-/// Before a name is used, a front door looks it up.
+/// The paper measured on Windows, where a rename does not replace, so that the old backup is
+/// deleted first. This part does the same. The auto-save file (`#name#`) and the lock (`.#name`)
+/// would be more creations and deletions than the paper has.
+///
+/// A front door looks up each name before its use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Editor {
     label: Label,
     backup: Label,
-    /// Saves that are left, this one included.
+    /// Number of saves left, this one included.
     saves: u64,
     step: usize,
     pub(super) edited: Edited,
 }
 
-/// What stands under the primary name and the backup name, and the size of the former.
+/// The files under the primary name and the backup name, and the size of the former.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Edited {
     pub file: FileId,
@@ -167,14 +168,14 @@ pub(super) struct Edited {
 }
 
 impl Edited {
-    /// Looks whether this is what stands under the primary name.
+    /// Looks up the primary name, expecting this file.
     fn look(&self, label: Label) -> (Call, Due) {
         (lookup(label), Due::Same(self.file.clone(), self.size))
     }
 }
 
 impl Editor {
-    /// Of `file`, which is called so, and of its backup; both are empty.
+    /// A part that saves `file`, called `name`, with its backup `old`. Both are empty.
     pub(super) fn of(name: &str, file: &FileId, old: &FileId, saves: u64) -> Actor {
         let edited = Edited { file: file.clone(), size: 0, old: old.clone() };
         Actor::Edit(Editor { label: label(name), backup: backup(name), saves, step: 0, edited })
@@ -187,7 +188,7 @@ impl Editor {
         self.step += 1;
         Some(match step {
             0 if self.saves == 0 => return None,
-            // Is it still what was visited?
+            // The file must still be the visited one.
             0 => edited.look(label),
             1 => (lookup(backup), Due::Node(Some(edited.old.clone()))),
             2 => (Call::Unlink { dir, label: backup, directory: false }, Due::Nothing),
@@ -223,7 +224,7 @@ impl Editor {
     }
 }
 
-/// Looks once whether a file is what was saved.
+/// Checks once that a file has the saved content's identity and size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reader {
     look: Option<(Label, Edited)>,
@@ -239,7 +240,7 @@ impl Reader {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Opener {
     file: FileId,
-    /// Steps done.
+    /// Number of steps done.
     done: u64,
 }
 
@@ -273,7 +274,7 @@ fn lookup(label: Label) -> Call {
     Call::Lookup { dir: FileId::root(), label }
 }
 
-/// Shared-read/exclusive-write access: reads and writes, others only read.
+/// Shared-read/exclusive-write access: this handle reads and writes, others only read.
 pub(super) fn exclusive_write() -> Open {
     Open::with([Mode::AccessRead, Mode::AccessWrite, Mode::ExcludeWrite])
 }

@@ -1,17 +1,17 @@
-//! Who leads. A replica that has not heard of a leader for long asks all others for their votes,
-//! which are counted at one instant: who has heard of a leader lately gives none, nor does who has
-//! more of the log (Raft §5.4.1, §9.6).
+//! Elections. A replica that has not heard from a leader for long asks all others for their votes,
+//! which are counted at one instant. A replica gives no vote if it has heard from a leader lately,
+//! or if it has more of the log (Raft §5.4.1, §9.6).
 
 use super::events::Event;
 use super::{Violation, World};
 
-/// How often it is looked who has waited for too long, ms.
+/// Time between looks for replicas that have waited too long, ms.
 const WATCH_MS: u64 = 50;
-/// How long a replica waits to hear of a leader, ms: at least, and how much more at most.
+/// Time that a replica waits for a leader's message, ms: at least, and how much more at most.
 const PATIENCE_MS: (u64, u64) = (400, 400);
 
 impl World {
-    /// Who has not heard of a leader for long wants to be it.
+    /// Every replica that has not heard from a leader for long stands for election.
     pub(super) fn watches(&mut self) -> Result<(), Violation> {
         self.later(WATCH_MS, Event::Watches);
         for at in 0..self.group.replicas.len() {
@@ -27,7 +27,7 @@ impl World {
         Ok(())
     }
 
-    /// A replica asks for votes. `rudely`: also of who hears of a leader well.
+    /// A replica asks for votes. If `rudely`, replicas that have a leader vote, too.
     pub(super) fn stands(&mut self, candidate: usize, rudely: bool) -> Result<(), Violation> {
         let now = self.now;
         let (term, last) = {

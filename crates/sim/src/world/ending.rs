@@ -1,7 +1,7 @@
-//! Machines that end in order and begin again later: what they could not get applied lies on their
-//! disks meanwhile, and goes on in the session that it is of (`client::Continuation`). What was
-//! done in a session that ended so must be there in the end, unless that was over when the machine
-//! came back.
+//! Machines that end in order and begin again later. Updates that the server has not applied stay
+//! on their disks meanwhile, and go on in their own session (`client::Continuation`). In the end
+//! all updates of such a session must be there. The exception is a session that had ended at the
+//! server before the machine came back.
 
 use super::events::Event;
 use super::history::Life;
@@ -11,10 +11,11 @@ use namespace::ShareId;
 use std::collections::BTreeMap;
 use wire::{LogEntry, ToClient, ToServer};
 
-/// How long a machine is away, ms at most: sometimes longer than its term.
+/// Time that a machine is away, ms at most: sometimes longer than its term.
 const AWAY_MS: u64 = 60_000;
 
-/// What lies on the disk of a machine that has ended, and how far its next start has come with it.
+/// The log and shares on the disk of a machine that has ended, and how far its next start has sent
+/// them.
 pub(super) struct Left {
     life: Life,
     first: u64,
@@ -32,7 +33,7 @@ impl World {
         }
         self.happened.ends += 1;
         machine.client.begin_ending();
-        // What the kernel was still to give up is gone with the mount.
+        // The mount is gone, and with it all that the kernel had still to drop.
         let mut shares = BTreeMap::new();
         let clean = loop {
             let now = self.read_clocks(at);
@@ -66,8 +67,7 @@ impl World {
         Ok(())
     }
 
-    /// The machine ends before its next start is through with what it has left: that is still
-    /// there.
+    /// The machine ends before its next start has sent all that was left. The rest is still there.
     pub(super) fn crashes_going_on(&mut self, at: usize) {
         let session = self.machines[at].session;
         self.begins_anew(at, AWAY_MS);
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// The server says something in the session of the machine's last start.
+    /// The server sends a message in the session of the machine's last start.
     pub(super) fn goes_on_hears(&mut self, at: usize, message: &ToClient) -> Result<(), Violation> {
         let Some(left) = &mut self.machines[at].left else { return Ok(()) };
         match left.continuation.hear(message) {
@@ -115,7 +115,7 @@ impl World {
         Ok(())
     }
 
-    /// The machine begins a session of this start of it.
+    /// The machine begins a session of its present start.
     fn own_session(&mut self, at: usize) {
         let machine = &mut self.machines[at];
         machine.left = None;
@@ -124,7 +124,7 @@ impl World {
         self.leaves(at);
     }
 
-    /// The process is gone, and its connection with it; the next begins within that time.
+    /// The process and its connection are gone. The next process begins within that time.
     pub(super) fn begins_anew(&mut self, at: usize, within_ms: u64) {
         self.links[at].loses();
         self.programs_end(at);

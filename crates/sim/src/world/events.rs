@@ -1,4 +1,4 @@
-//! What is going to happen, and when.
+//! Future events, by time.
 
 use super::faults::{Mended, Repaired};
 use super::group::Message;
@@ -8,7 +8,7 @@ use directory::ShareWork;
 use ident::FileId;
 use std::collections::BTreeMap;
 
-/// Something that happens at its time. Machines are named by their place in the list of them.
+/// An event at its time. A machine's number here is its place in the list of machines.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A packet arrives at the end of a connection.
@@ -17,53 +17,55 @@ pub(super) enum Event {
     Resends { at: usize, way: Way, connection: u64, packet: Numbered },
     /// A machine without a connection tries to get one.
     Dials(usize),
-    /// A machine looks at its clock.
+    /// A machine reads its clock.
     Ticks(usize),
-    /// A machine asks a server what changes nothing.
+    /// A machine sends a server a question that changes nothing.
     Asks(usize),
     /// A program of a machine makes its next call.
     Calls(usize, usize),
-    /// A machine's kernel (of that incarnation) forgets a file that lingers.
+    /// A machine's kernel (of that incarnation) forgets a lingering file.
     Forgets(usize, u64, FileId),
-    /// An upload of that life of the machine is stored.
+    /// An upload of that incarnation of the machine is stored.
     Uploads(usize, u64, Box<Upload>),
-    /// This, which a machine (of that incarnation) had handed out below, goes.
+    /// The kernel of a machine (of that incarnation) drops the entries and attributes that the
+    /// client revokes.
     Yields(usize, u64, u64, Vec<Invalidation>, u32),
-    /// A machine goes on after it was frozen.
+    /// A frozen machine goes on.
     Thaws(usize),
-    /// The earliest input that a lone server's log has is applied. Of which of its starts.
+    /// The earliest input in a lone server's log is applied. The number is that of the server's
+    /// start.
     Applies(u64),
-    /// Servers look at their clocks.
+    /// Servers read their clocks.
     ServerTicks,
     /// A server starts again.
     ReplicaStarts(usize),
-    /// The share server has done this for a server, in that start of it.
+    /// The share server has done this work for a server, in that start of it.
     Settles(usize, u64, Vec<ShareWork>),
-    /// One replica hears another, as the members that they were.
+    /// A message from one replica reaches another. `members` are their numbers when it was sent.
     Replicates { from: usize, to: usize, members: [u64; 2], message: Message },
-    /// A replica's disk has kept its log up to there, unless its end was replaced.
+    /// A replica's disk has made its log durable up to there, unless the log's end was replaced.
     Synced { at: usize, tail: u64, through: u64 },
-    /// What was proposed to a leader becomes an entry.
+    /// A leader's proposals become an entry.
     Appends(usize, u64),
-    /// A server that is no member any more ends.
+    /// A server that is no longer a member ends.
     Retires(usize),
-    /// A leader says that it is there.
+    /// A leader sends its heartbeat.
     Beats(usize, u64),
-    /// It is looked who has not heard of a leader for too long.
+    /// Replicas look whether they have waited too long for a leader.
     Watches,
-    /// Something that went wrong between servers is well again.
+    /// A fault between servers ends.
     Repairs(Repaired),
-    /// Something goes wrong.
+    /// A fault begins.
     Fault,
-    /// A server or a machine begins anew with the new program.
+    /// A server or a machine starts the new program.
     Upgrades,
-    /// Something that went wrong with a machine's link is well again.
+    /// A fault of a machine's link ends.
     Mends(usize, Mended),
-    /// What must hold at any time is looked at.
+    /// The checks that hold at any time run.
     Looks,
 }
 
-/// All of it, in order of time and then in the order in which it was added.
+/// All future events, in order of time and then in the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     queue: BTreeMap<(u64, u64), Event>,
@@ -76,7 +78,7 @@ impl Events {
         self.queue.insert((time, self.added), event);
     }
 
-    /// When the next is.
+    /// The time of the next event.
     pub fn time(&self) -> Option<u64> {
         self.queue.first_key_value().map(|((time, _), _)| *time)
     }

@@ -1,32 +1,32 @@
-//! What goes wrong, and that it becomes well again.
+//! Faults, and their ends.
 
 use super::events::Event;
 use super::{Violation, World};
 
-/// The longest trouble, and what follows from it, ms.
+/// The longest fault with its consequences, ms.
 const ROUGH_MS: u64 = 120_000;
 
-/// What is well again.
+/// A fault of a machine's link that ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mended {
-    /// One direction, or both.
+    /// A cut of one direction, or of both.
     Cut([bool; 2]),
-    /// The delay is what it was.
+    /// A slow link; the delay is what it was.
     Slow((u64, u64)),
 }
 
-/// What is well again between servers.
+/// A fault between servers that ends.
 #[derive(Clone, Debug)]
 pub(super) enum Repaired {
-    /// These wires.
+    /// A cut of these wires.
     Wires(Vec<(usize, usize)>),
-    /// This server's disk.
+    /// A slow disk of this server.
     Disk(usize),
-    /// There is room on this server's disk.
+    /// A full disk of this server.
     Room(usize),
-    /// This server's process, which was stopped.
+    /// A stop of this server's process.
     Stopped(usize),
-    /// The link of a machine to a server.
+    /// A cut between a machine and one server.
     Astray { at: usize, server: usize, ways: [bool; 2] },
 }
 
@@ -37,7 +37,7 @@ impl World {
         self.later(50, Event::Looks);
     }
 
-    /// Something goes wrong.
+    /// Begins a fault.
     pub(super) fn fault(&mut self) -> Result<(), Violation> {
         if self.healed {
             return Ok(());
@@ -74,10 +74,10 @@ impl World {
         if !matches!(kind, Some(0 | 5 | 15)) {
             self.is_rough();
         }
-        // One of the servers at a time.
+        // While one server is in doubt, servers get no other fault.
         let kind = kind.filter(|kind| *kind < 6 || !self.shipped.is_in_doubt());
         match kind {
-            // The machine hears of it, or finds that nothing comes any more.
+            // The machine learns that the connection is gone, or only misses the answers.
             Some(0) if self.one_in(2) => self.breaks(at),
             Some(0) => {
                 self.links[at].loses();
@@ -134,14 +134,14 @@ impl World {
         Ok(())
     }
 
-    /// Something goes wrong that may last: nobody can say how long what machines say takes
-    /// meanwhile, and what waited for that.
+    /// Begins a fault that may last. Meanwhile a machine's messages, and all that waits for them,
+    /// may take any time.
     fn is_rough(&mut self) {
         let until = self.now + ROUGH_MS;
         self.machines.iter_mut().for_each(|machine| machine.rough_until = machine.rough_until.max(until));
     }
 
-    /// Mostly short, sometimes as long as that.
+    /// A random time: mostly short, sometimes up to `ms_max`.
     pub(super) fn some_time(&mut self, ms_max: u64) -> u64 {
         let bound = if self.one_in(3) { ms_max } else { ms_max / 20 };
         1 + self.below(bound)
@@ -151,7 +151,7 @@ impl World {
         self.below(self.group.replicas.len() as u64) as usize
     }
 
-    /// The leader more often than others.
+    /// A random server: the leader more often than others.
     fn some_important_server(&mut self) -> usize {
         match self.leader() {
             Some(leader) if self.one_in(2) => leader,
@@ -159,8 +159,8 @@ impl World {
         }
     }
 
-    /// Servers do not hear each other: one is not heard by the others, does not hear them, or both;
-    /// or that is so of a pair.
+    /// Cuts wires between servers. One server does not reach the others, is not reached by them, or
+    /// both; or the same holds for a pair.
     fn splits(&mut self) {
         let (one, other) = (self.some_important_server(), self.some_server());
         let (ways, pair) = (self.below(3), self.one_in(3));
@@ -185,7 +185,7 @@ impl World {
         self.later(wait, Event::Repairs(Repaired::Disk(at)));
     }
 
-    /// The server's disk takes so much longer at most, ms.
+    /// Makes the server's disk slower by up to so much, ms.
     fn disk_takes(&mut self, at: usize, ms: u64) {
         self.group.replicas[at].disk_ms = ms;
         if self.weather.shipped {
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// The machine hears or is heard by some of the servers only.
+    /// Cuts the machine off from one server, one way or both.
     fn leads_astray(&mut self, at: usize) {
         let server = self.some_important_server();
         let ways = [[true, true], [true, false], [false, true]][self.below(3) as usize];
@@ -258,7 +258,7 @@ impl World {
         Ok(())
     }
 
-    /// All is well from here on.
+    /// Ends all faults.
     pub(super) fn heal(&mut self) -> Result<(), Violation> {
         self.healed = true;
         for link in &mut self.links {
@@ -267,7 +267,7 @@ impl World {
         }
         self.group.heal();
         self.shipped.servers.iter().for_each(|server| server.fills_disk(false));
-        // Who is stopped goes on when it was to: what waits for it is in order.
+        // A stopped server goes on at its own time; its messages wait in order.
         for at in 0..self.group.replicas.len() {
             self.server_starts(at)?;
             self.scrubs(at);

@@ -1,7 +1,6 @@
-//! A group of replicas, with the contract of Raft in the place of Raft: messages between them are
-//! as Raft's are for the log, and votes are counted at one instant ([`super::election`]). Followers
-//! take what the leader of the latest term sends, tell how much of it is on disk, and apply what is
-//! committed.
+//! A group of replicas, with the contract of Raft in the place of Raft. Messages for the log are
+//! Raft's; votes are counted at one instant ([`super::election`]). Followers take the entries of
+//! the latest term's leader, report how much is on disk, and apply committed entries.
 
 use super::events::Event;
 use super::log::{Entry, Log, Place};
@@ -15,49 +14,49 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::Versions;
 
-/// What a disk takes for what it is asked for, ms at most.
+/// Time of a disk operation, ms at most.
 const DISK_MS: u64 = 6;
-/// A checkpoint is made after so many entries, and at most so many more.
+/// A checkpoint is made after so many entries, and up to so many more.
 const CHECKPOINT_EVERY: u64 = 60;
 const CHECKPOINT_MORE: u64 = 300;
-/// Entries that are kept though they are in a checkpoint, at most: who is not far behind needs no
-/// checkpoint.
+/// Entries that are kept though they are in a checkpoint, at most. A follower that is not far
+/// behind needs no checkpoint.
 const KEPT: u64 = 100;
-/// Entries that were not made durable and may be on disk after a crash all the same, at most.
+/// Entries that may be on disk after a crash though they were not made durable, at most.
 const LUCKY: u64 = 3;
 
-/// See the module.
+/// The replicas and the wires between them.
 pub(super) struct Group {
-    /// By machine: those that serve, and those that may.
+    /// By machine: servers, and machines that may become servers.
     pub replicas: Vec<Replica>,
     wires: Vec<Wire>,
-    /// What a newcomer begins with, and the number that the next will have.
+    /// The state of a newcomer, and the next member number.
     founding: Checkpoint,
     next: u64,
-    /// Of members that lost their disks: which server each was, and up to where it had the log.
+    /// For members that lost their disks: the server, and the index up to which it had the log.
     pub lost: BTreeMap<u64, (usize, u64)>,
 }
 
-/// From one replica to another.
+/// The wire from one replica to another.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
-    /// How long everything takes at least, ms, and twice that at most.
+    /// Delay of every message, ms: this at least, and twice as much at most.
     delay: u64,
-    /// How many troubles lose everything that is sent here.
+    /// Number of faults that cut this wire.
     pub cut: u64,
-    /// When the last that was sent arrives: nothing overtakes anything.
+    /// Arrival of the latest message. Messages keep their order.
     arrives_at: u64,
 }
 
-/// What replicas say to each other.
+/// A message between replicas.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    /// The leader of `term` leads, and these entries come after that place; up to `commit` all is
-    /// committed.
+    /// From the leader of `term`: entries that follow the place `before`, and the index `commit` up
+    /// to which all is committed.
     Append { term: u64, round: u64, before: (u64, u64), entries: Vec<Rc<Entry>>, commit: u64 },
-    /// The same, with all up to some place at once.
+    /// The same, with a checkpoint for all entries up to some place.
     Install { term: u64, round: u64, checkpoint: Checkpoint },
-    /// What the leader sent is on disk up to this index; or it is needed from that index on.
+    /// The follower has the log on disk up to this index; or it needs the log from this index on.
     Appended { term: u64, round: u64, matched: Result<u64, u64> },
 }
 
@@ -72,43 +71,43 @@ impl Message {
 }
 
 impl Group {
-    /// So many replicas, all with this state, of so many that there may be.
+    /// So many replicas with this state, of which the first `servers` serve.
     pub fn new(
         servers: usize,
         replicas: usize,
         directory: &Directory,
         store: &MemoryStore,
         time: Time,
-        knows: Versions,
     ) -> Group {
         let place = Place { index: 0, term: 0, time };
         let members = Rc::new(Members::of(0..servers as u64));
         let founding = Checkpoint { place, members, rows: Rc::new(store.clone().into()) };
         let replica = |at: usize| {
-            let replica = Replica::new(directory.clone(), founding.clone(), at as u64, knows);
+            let replica = Replica::new(directory.clone(), founding.clone(), at as u64, Versions::KNOWN);
             let serves = at < servers;
             Replica { serves, up: serves, ..replica }
         };
         let wire = Wire { delay: 1, cut: 0, arrives_at: 0 };
-        // Those that do not serve yet have their numbers, too.
+        // Replicas that do not serve yet have their numbers, too.
         let next = replicas as u64;
         let (replicas, wires) = ((0..replicas).map(replica).collect(), vec![wire; replicas * replicas]);
         Group { next, replicas, wires, founding, lost: BTreeMap::new() }
     }
 
-    /// The server begins anew, with nothing and another number; its process is not there yet.
-    pub fn renews(&mut self, at: usize) {
+    /// The server begins anew, with nothing and another number, and a program that knows these
+    /// versions; its process is not there yet.
+    pub fn renews(&mut self, at: usize, knows: Versions) {
         let old = &self.replicas[at];
         self.lost.insert(old.member, (at, old.durable));
         let directory = old.directory.clone();
-        let new = Replica::new(directory, self.founding.clone(), self.next, Versions::KNOWN);
+        let new = Replica::new(directory, self.founding.clone(), self.next, knows);
         self.next += 1;
         let Replica { leaves, start, tail, rate_ppm, checkpoint_at, .. } = *old;
         let (start, tail) = (start + 1, tail + 1);
         self.replicas[at] = Replica { up: false, leaves, start, tail, rate_ppm, checkpoint_at, ..new };
     }
 
-    /// Which server has that number, unless it has lost what it had as that one.
+    /// The server that has this member number, unless it lost its disk as that member.
     pub fn at(&self, member: u64) -> Option<usize> {
         self.replicas.iter().position(|replica| replica.member == member)
     }
@@ -117,24 +116,24 @@ impl Group {
         self.at(member).map(|at| &self.replicas[at])
     }
 
-    /// Which server has or had that number.
+    /// The server that has or had this member number.
     pub fn server_of(&self, member: u64) -> Option<usize> {
         self.at(member).or_else(|| self.lost.get(&member).map(|(at, _)| *at))
     }
 
-    /// Another server than that one, which a machine may try next.
+    /// Another server, which a machine may try next.
     pub fn next_after(&self, server: usize) -> usize {
         let all = self.replicas.len();
         let mut others = (1..=all).map(|next| (server + next) % all);
         others.find(|at| self.replicas[*at].serves).unwrap_or(server)
     }
 
-    /// A lone voter: nobody votes, and nothing is sent ([`super::lone`]).
+    /// Whether there is one voter only: no elections and no messages ([`super::lone`]).
     pub fn is_lone(&self) -> bool {
         self.replicas.len() == 1
     }
 
-    /// Somebody is there.
+    /// Whether any replica is up.
     pub fn is_up(&self) -> bool {
         self.replicas.iter().any(|replica| replica.up)
     }
@@ -144,7 +143,7 @@ impl Group {
         &mut self.wires[at]
     }
 
-    /// Both hear each other.
+    /// Whether messages pass both ways between the two.
     pub fn are_joined(&mut self, one: usize, other: usize) -> bool {
         one == other || self.wire(one, other).cut == 0 && self.wire(other, one).cut == 0
     }
@@ -160,7 +159,7 @@ impl Group {
         leads.max_by_key(|(_, replica)| replica.term).map(|(at, _)| at)
     }
 
-    /// Everything that was proposed is committed, and applied by all.
+    /// Whether all proposals are committed, and applied by all.
     pub fn is_idle(&self) -> bool {
         let Some(leader) = self.leader().and_then(|at| self.replicas.get(at)) else { return false };
         let last = leader.log.last().index;
@@ -171,7 +170,7 @@ impl Group {
 }
 
 impl World {
-    /// Says something to another replica.
+    /// Sends a message to another replica.
     pub(super) fn sends_message(&mut self, from: usize, to: usize, message: Message) {
         if self.group.wire(from, to).cut > 0 || self.happens(self.weather.loses) {
             return;
@@ -187,7 +186,7 @@ impl World {
         self.events.add(time, Event::Replicates { from, to, members, message });
     }
 
-    /// A replica hears another.
+    /// A message from another replica arrives.
     pub(super) fn replicates(
         &mut self,
         from: usize,
@@ -195,7 +194,7 @@ impl World {
         members: [u64; 2],
         message: Message,
     ) -> Result<(), Violation> {
-        // What was said to or by one that lost what it had is nobody's any more.
+        // Messages from or to a member that lost its disk have no receiver any more.
         let same = members == [from, to].map(|at| self.group.replicas[at].member);
         let replica = &mut self.group.replicas[to];
         if !replica.up || !same {
@@ -213,7 +212,7 @@ impl World {
             }
             Message::Appended { .. } => Ok(()),
             earlier if earlier.term() < term => {
-                // So it hears that there is a later term.
+                // The answer tells the sender of the later term.
                 self.sends_message(to, from, Message::Appended { term, round: 0, matched: Ok(0) });
                 Ok(())
             }
@@ -241,8 +240,8 @@ impl World {
         let term = replica.term;
         let known = before < replica.log.base() || replica.log.term_at(before) == Some(before_term);
         if !known {
-            // What it knows to be committed is the same for both: from there on, so that on a wire
-            // that loses much one answer that arrives is enough.
+            // The follower asks for the log from its committed index on, which is the same for
+            // both. So one answer is enough on a wire that loses much.
             let matched = Err(replica.commit);
             self.sends_message(to, from, Message::Appended { term, round, matched });
             return Ok(());
@@ -250,7 +249,7 @@ impl World {
         let (mut index, mut fresh) = (before, false);
         for entry in entries {
             index += 1;
-            // What it had before its checkpoint is committed, so it is the same.
+            // Entries before the replica's checkpoint are committed, so they are the same.
             if index <= replica.log.base() || replica.log.term_at(index) == Some(entry.term) {
                 continue;
             }
@@ -273,7 +272,7 @@ impl World {
         self.applies_committed(to)
     }
 
-    /// A replica that is far behind gets the state as the leader had it at some place.
+    /// A replica that is far behind gets the leader's state at some place.
     fn takes_checkpoint(
         &mut self,
         to: usize,
@@ -285,7 +284,7 @@ impl World {
         let (term, place) = (replica.term, checkpoint.place);
         if place.index > replica.commit {
             self.happened.snapshots += 1;
-            // What it has after that it may have acknowledged (Raft §7).
+            // The replica may have acknowledged entries after the checkpoint (Raft §7).
             if replica.log.term_at(place.index) == Some(place.term) {
                 replica.log.purge(place.index);
                 replica.durable = replica.durable.max(place.index);
@@ -304,7 +303,7 @@ impl World {
         Ok(())
     }
 
-    /// The disk is made to keep what is in the log now.
+    /// Starts to make the present log durable.
     pub(super) fn writes(&mut self, at: usize) {
         let slow = self.group.replicas[at].disk_ms;
         let takes = self.below(DISK_MS) + if slow > 0 { self.below(slow) } else { 0 };
@@ -315,7 +314,7 @@ impl World {
         self.events.add(time, Event::Synced { at, tail, through });
     }
 
-    /// The disk has kept the log up to there.
+    /// The disk has made the log durable up to there.
     pub(super) fn synced(&mut self, at: usize, tail: u64, through: u64) -> Result<(), Violation> {
         let replica = &mut self.group.replicas[at];
         if !replica.up || replica.tail != tail {
@@ -332,7 +331,7 @@ impl World {
         Ok(())
     }
 
-    /// All up to this index is committed, as far as this replica knows.
+    /// The replica knows that all entries up to this index are committed.
     pub(super) fn knows_committed(&mut self, at: usize, index: u64) -> Result<(), Violation> {
         let replica = &mut self.group.replicas[at];
         let before = std::mem::replace(&mut replica.commit, index);
@@ -347,7 +346,7 @@ impl World {
         self.check_held(at, index)
     }
 
-    /// Applies what is committed.
+    /// Applies committed entries.
     pub(super) fn applies_committed(&mut self, at: usize) -> Result<(), Violation> {
         loop {
             let replica = &self.group.replicas[at];
@@ -379,7 +378,7 @@ impl World {
         }
         let told = said.into_iter().flatten().filter(|_| tells);
         told.into_iter().try_for_each(|output| self.server_puts_out(at, output))?;
-        // It has led them to where it is no member any more (Raft §6).
+        // The leader has led the group to where it is no longer a member (Raft §6).
         let replica = &self.group.replicas[at];
         if entry.members.as_ref().is_some_and(|members| !members.all().contains(&replica.member)) {
             self.steps_down(at);
@@ -387,7 +386,7 @@ impl World {
         Ok(())
     }
 
-    /// A replica's process ends, and all connections with it. It starts again after `pause`.
+    /// A replica's process ends, with all its connections. It starts again after `pause`.
     pub(super) fn replica_crashes(&mut self, at: usize, pause: u64) {
         if !self.group.replicas[at].up {
             return;
@@ -423,7 +422,7 @@ impl World {
         self.check_replica(at, &[])
     }
 
-    /// Until when the server that the event is for is stopped.
+    /// The time until which the event's server is stopped, if it is.
     pub(super) fn is_for_stopped(&self, event: &Event) -> Option<u64> {
         let server = match event {
             Event::Replicates { to: at, .. } | Event::Synced { at, .. } => *at,
@@ -434,11 +433,10 @@ impl World {
         Some(self.group.replicas[server].stopped_until).filter(|until| *until > self.now)
     }
 
-    /// Each replica has a clock of its own, and each wire its length.
+    /// Gives each replica a clock of its own, and each wire its delay.
     pub(super) fn begins_group(&mut self) {
         let replicas = self.group.replicas.len();
-        // Of two clocks neither may be wrong by more than half of what one may be beside a right
-        // one.
+        // Neither of two clocks may be wrong by more than half of the bound for one.
         let drift = self.weather.drift_ppm / 2;
         for at in 0..replicas {
             let rate = match self.below(3) {

@@ -1,10 +1,10 @@
-//! What was called and answered, and what the server did, in the order in which it did it.
+//! The history: calls, their answers, and the server's updates in the server's order.
 //!
-//! Every reading of a machine's clocks has a number of its own, which is also the time that files
-//! are stamped with: so an update that the server applies says which call it is of, and of any two
-//! things that happened it is known which came first. The server's order gives each register (a
-//! label, the owner and mode of a file, its content) its *versions*; whatever anybody was told must
-//! be one of them, at the right time ([`super::checks`]).
+//! Every reading of a machine's clocks has a number of its own, which is also the time in the
+//! stamps of files. So an applied update names its call, and any two events have a known order. The
+//! server's order gives each register its *versions*. A register is a label, the owner and mode of
+//! a file, or its content. Every answer must show one of the versions, at the right time
+//! ([`super::checks`]).
 
 use super::Violation;
 use super::checks::Inodes;
@@ -13,35 +13,34 @@ use client::{Call, LostWhat};
 use ident::FileId;
 use lease::{Label, SessionId};
 use namespace::{
-    ContentChange, Effect, Error, Extent, FileKind, Operation, POLICY_LABEL, Place, RenameMode, Rules,
-    Spread, Timestamp,
+    ContentChange, Effect, Error, Extent, FileKind, Operation, POLICY_LABEL, Place, RenameMode, Spread,
+    Timestamp,
 };
 use rustc_hash::FxHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::ops::RangeInclusive;
 
-/// What a machine does between two points at which what it did may be lost: a session of it, or
-/// less where it crashes.
+/// A part of a machine's work that may be lost as one: a session, or less if the machine crashes.
 pub(super) type Life = usize;
 
-/// A number of a call.
+/// The number of a call.
 pub(super) type CallNumber = usize;
 
-/// Something that has one value at a time.
+/// A register: it has one value at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
-    /// What a label is bound to.
+    /// The binding of a label.
     Name(FileId, Label),
     /// Owner and mode.
     Attributes(FileId),
-    /// How content is to be spread: of a file, or of what is made in a directory.
+    /// The policy for the spread of content: of a file, or of new files in a directory.
     Policy(FileId),
     /// Content.
     Content(FileId),
 }
 
-/// A value.
+/// A value of a register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     /// Bound to nothing.
@@ -53,19 +52,19 @@ pub(super) enum Value {
     Content(u64, u64),
 }
 
-/// What somebody was told of a register.
+/// A register's value as an answer shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// This.
+    /// This value.
     Value(Value),
-    /// That it is bound.
+    /// Bound to some file.
     Bound,
-    /// How long the content is.
+    /// The length of the content.
     Length(u64),
 }
 
 impl Seen {
-    /// Whether it may be told of a register that has this value.
+    /// Whether an answer may show this of a register with this value.
     pub fn fits(&self, value: &Value) -> bool {
         match (self, value) {
             (Seen::Value(seen), value) => seen == value,
@@ -76,7 +75,7 @@ impl Seen {
     }
 }
 
-/// A value that a register had, and the call that gave it, if it was not there from the beginning.
+/// A value that a register had, and the call that gave it (none at the beginning).
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub value: Value,
@@ -89,24 +88,25 @@ pub(super) struct Called {
     pub life: Life,
     pub call: Call,
     pub begun: u64,
-    /// Answered, and so that it was done; `u64::MAX` until it is, and for ever if nobody knows.
+    /// The answer that the call was done; `u64::MAX` before that, and for ever if the outcome stays
+    /// unknown.
     pub done: u64,
-    /// Answered so that nobody knows whether it will be done; nothing of it is decided later than
-    /// that. `u64::MAX` unless it was.
+    /// The answer that the outcome is unknown. No part of the call is decided later than that.
+    /// `u64::MAX` without such an answer.
     given_up: u64,
-    /// The time at which it was answered so, ms.
+    /// The time of the answer that it was done, ms.
     pub when: u64,
-    /// Answered with a refusal.
+    /// The answer was a refusal.
     pub refused: bool,
-    /// The server has done it.
+    /// The server has done the call.
     pub applied: bool,
-    /// Before the machine took it for done: for it, or to be heard of first.
+    /// The server did the call before the client answered: it was shipped, or in write-through.
     pub shipped: bool,
-    /// What it made.
+    /// The file that the call made.
     made: Option<FileId>,
 }
 
-/// Something that was told.
+/// A register's value in an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Observation {
     pub key: Key,
@@ -117,7 +117,7 @@ pub(super) struct Observation {
     pub at: usize,
 }
 
-/// A directory's modification time that was told, as the reading of clocks that it is.
+/// A directory's modification time in an answer, as a reading of clocks.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub dir: FileId,
@@ -126,79 +126,80 @@ pub(super) struct Look {
     pub life: Life,
 }
 
-/// A file's content as the server has it, and what was written and is not published.
+/// A file's content at the server, and the writes that are not published.
 #[derive(Clone, Debug, Default)]
 struct Written {
     bytes: Vec<u8>,
     unpublished: BTreeMap<Life, Vec<CallNumber>>,
 }
 
-/// See the module.
+/// All calls, answers and versions of a run.
 #[derive(Debug, Default)]
 pub(super) struct History {
     ticks: u64,
-    /// By life: whose, and whether it is over.
+    /// By life: its machine, and whether it has ended.
     pub lives: Vec<(usize, bool)>,
-    /// Those that ended so that nothing of them may be lost.
+    /// Lives that ended with every update applied: none may be lost.
     pub whole: BTreeSet<Life>,
     sessions: BTreeMap<SessionId, Life>,
     pub calls: Vec<Called>,
-    /// Updates that are not known to be applied or refused.
+    /// Updates without a known result: neither applied nor refused.
     open: BTreeMap<Life, BTreeSet<CallNumber>>,
     pub registers: BTreeMap<Key, Vec<Version>>,
     pub observations: Vec<Observation>,
-    /// What was told of directories' times.
+    /// Directories' times in answers.
     pub looks: Vec<Look>,
     contents: BTreeMap<FileId, Written>,
-    /// What servers were asked to do and have not done.
+    /// Operations that servers were asked to do and have not done.
     asked: BTreeMap<(SessionId, u64), Operation>,
     ships: BTreeSet<(SessionId, u64)>,
-    /// How far each session's log has been applied.
+    /// The index up to which each session's log has been applied.
     through: BTreeMap<SessionId, u64>,
-    /// Which directories a file has a name in, as often as it has; what names it had since the last
-    /// input but one; and any that it ever had.
+    /// The directories in which a file has names, once for each name. Then the names removed since
+    /// the last input but one, and every directory in which a file ever had a name.
     pub parents: BTreeMap<FileId, Vec<FileId>>,
     pub left: Vec<(FileId, FileId)>,
     pub ever: BTreeMap<FileId, BTreeSet<FileId>>,
-    /// Calls that were answered, in that order.
+    /// Answered calls, in the order of their answers.
     pub order: Vec<CallNumber>,
     pub inodes: Inodes,
-    /// Files that have a policy from their directories, and publications that one speaks of.
+    /// Number of files with a policy from their directory, and of publications that follow a
+    /// policy.
     pub inherited: u64,
     pub spread: u64,
 }
 
 impl History {
-    /// The number of a reading of clocks.
+    /// A new number for a reading of clocks.
     pub fn tick(&mut self) -> u64 {
         self.ticks += 1;
         self.ticks
     }
 
-    /// Whatever the machine did and is not applied yet may be lost.
+    /// Begins a new life: the machine's updates that are not applied yet may be lost.
     pub fn new_life(&mut self, at: usize) -> Life {
         self.lives.iter_mut().filter(|(of, _)| *of == at).for_each(|(_, over)| *over = true);
         self.lives.push((at, false));
         self.lives.len() - 1
     }
 
-    /// The machine's process has ended in order: what it did may yet come to be.
+    /// Begins the life after an orderly end: the earlier updates may still be applied.
     pub fn next_life(&mut self, at: usize) -> Life {
         self.lives.push((at, false));
         self.lives.len() - 1
     }
 
-    /// Whatever is not applied of this life will not be.
+    /// Ends a life: its updates that are not applied will not be.
     pub fn is_over(&mut self, life: Life) {
         self.lives.get_mut(life).into_iter().for_each(|(_, over)| *over = true);
     }
 
-    /// All that was done in this life is applied: it must not be lost any more.
+    /// Marks a life of which every update is applied. None may be lost from now on.
     pub fn is_whole(&mut self, life: Life) {
         self.whole.insert(life);
     }
 
-    /// What comes in this session is of this life.
+    /// Messages of this session belong to this life.
     pub fn begins(&mut self, session: SessionId, life: Life) {
         self.sessions.insert(session, life);
     }
@@ -214,8 +215,7 @@ impl History {
         number
     }
 
-    /// Whether `call` is to do the same as that one, so that nobody could tell which of them an
-    /// operation is of.
+    /// Whether `call` does the same as that call, so that an operation could be of either.
     pub fn is_like(&self, number: CallNumber, call: &Call) -> bool {
         let same = |called: &Called| {
             std::mem::discriminant(&called.call) == std::mem::discriminant(call)
@@ -224,7 +224,7 @@ impl History {
         is_update(call) && self.calls.get(number).is_some_and(same)
     }
 
-    /// The call was done, and made this.
+    /// The call was done, and made this file.
     pub fn done(&mut self, number: CallNumber, now: u64, when: u64, made: Option<FileId>) {
         let Some(called) = self.calls.get_mut(number) else { return };
         (called.done, called.when, called.made) = (now, when, made.clone());
@@ -235,21 +235,21 @@ impl History {
             return;
         };
         if called.applied {
-            // It was written through.
+            // The change was in write-through.
             return;
         }
         let written = self.contents.entry(file.clone()).or_default();
         written.unpublished.entry(life).or_default().push(number);
     }
 
-    /// The call was answered, and whether it is done nobody knows.
+    /// The call was answered, with an unknown outcome.
     pub fn given_up(&mut self, number: CallNumber, now: u64) {
         if let Some(called) = self.calls.get_mut(number) {
             called.given_up = now;
         }
     }
 
-    /// The call was refused: so it was not done.
+    /// The call was refused, so it was not done.
     pub fn refused(&mut self, number: CallNumber, error: Error) -> Result<(), Violation> {
         let Some(called) = self.calls.get_mut(number) else { return Ok(()) };
         if called.applied {
@@ -262,7 +262,7 @@ impl History {
         Ok(())
     }
 
-    /// The server has refused what a machine had done in this life, and the machine has been told.
+    /// The server has refused an update of this life, and the machine knows.
     pub fn turned_down(&mut self, life: Life, lost: &LostWhat, file: &FileId) {
         let calls = &mut self.calls;
         match lost {
@@ -272,7 +272,7 @@ impl History {
                     called.life == life && called.done == tick && is_of(operation, called)
                 };
                 calls.iter_mut().filter(is_it).for_each(|called| called.refused = true);
-                // What it had written of a file that it then removed went with the file.
+                // The machine's writes to a file that it then removed went with the file.
                 if let Operation::Unlink { dir, label, .. } = &**operation
                     && let Some(Value::Bound(removed)) = self.now(&Key::Name(dir.clone(), label.clone()))
                 {
@@ -300,7 +300,7 @@ impl History {
         self.observations.push(Observation { key, seen, begun, ended, life, at });
     }
 
-    /// The call was told when a directory was modified.
+    /// The answer shows when a directory was modified.
     pub fn look(&mut self, number: CallNumber, dir: &FileId, modified: u64) {
         let Some(called) = self.calls.get(number) else { return };
         let (begun, life) = (called.begun, called.life);
@@ -314,21 +314,15 @@ impl History {
         before + 1..=through
     }
 
-    /// A client has the server do this.
+    /// A client ships an operation.
     pub fn asked(&mut self, session: SessionId, number: u64, operation: Operation) {
         if self.ships.insert((session, number)) {
             self.asked.insert((session, number), operation);
         }
     }
 
-    /// The server has done what it was asked to, perhaps by rules `older` than the newest.
-    pub fn shipped(
-        &mut self,
-        session: SessionId,
-        number: u64,
-        effects: &[Effect],
-        older: bool,
-    ) -> Result<(), Violation> {
+    /// The server has done what it was asked to.
+    pub fn shipped(&mut self, session: SessionId, number: u64, effects: &[Effect]) -> Result<(), Violation> {
         // A result that is told again is of what was done before.
         let Some(operation) = self.asked.remove(&(session, number)) else { return Ok(()) };
         if !operation.is_update() {
@@ -360,9 +354,7 @@ impl History {
                 }
                 Effect::Birth { file, attributes, .. } => {
                     let Operation::Create { dir, .. } = &operation else { continue };
-                    let has_one = effects.iter().any(|effect| is_policy_of(effect, file));
-                    let above = (!older || has_one).then_some(dir);
-                    self.born(file, above, attributes.kind, (attributes.uid, attributes.mode), call);
+                    self.born(file, dir, attributes.kind, (attributes.uid, attributes.mode), call);
                 }
                 Effect::Xattr { file, value, .. } if is_policy_of(effect, file) => {
                     let (key, value) = (Key::Policy(file.clone()), Value::Policy(value.clone()));
@@ -388,13 +380,8 @@ impl History {
         Ok(())
     }
 
-    /// The server has applied an update of a client's log, by rules of this number.
-    pub fn applied(
-        &mut self,
-        session: SessionId,
-        operation: &Operation,
-        rules: u16,
-    ) -> Result<(), Violation> {
+    /// The server has applied an update of a client's log.
+    pub fn applied(&mut self, session: SessionId, operation: &Operation) -> Result<(), Violation> {
         match operation {
             Operation::Accessed { .. } | Operation::Dispose { .. } => return Ok(()),
             Operation::Publish { file, mtime, change, .. } => {
@@ -407,8 +394,7 @@ impl History {
         match operation {
             Operation::Create { dir, label, new, cred, .. } => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(new.file.clone()), call);
-                let above = (rules >= Rules::Three.number()).then_some(dir);
-                self.born(&new.file, above, new.kind, (cred.uid, new.mode & !new.umask), call);
+                self.born(&new.file, dir, new.kind, (cred.uid, new.mode & !new.umask), call);
             }
             Operation::Link { file, dir, label, .. } => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(file.clone()), call);
@@ -420,7 +406,7 @@ impl History {
                 let (from, to) =
                     (Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone()));
                 let moved = self.now(&from).unwrap_or(Value::Unbound);
-                // Two labels of one file: nothing happens.
+                // Two labels of one file: the rename does nothing.
                 if self.now(&to).as_ref() != Some(&moved) {
                     if let Value::Bound(moved) = &moved {
                         self.check_rename(call, operation, moved)?;
@@ -447,7 +433,7 @@ impl History {
         Ok(())
     }
 
-    /// The server does this rename of `moved`, and nothing of it is written down yet.
+    /// Checks a rename of `moved` by the server, before its versions are noted.
     fn check_rename(&self, call: CallNumber, operation: &Operation, moved: &FileId) -> Result<(), Violation> {
         let Operation::Rename { to_dir, to, .. } = operation else { return Ok(()) };
         match self.now(&Key::Name(to_dir.clone(), to.clone())) {
@@ -456,38 +442,38 @@ impl History {
         }
     }
 
-    /// What was written to `file` in this life and is not at the server.
+    /// Writes to `file` in this life that are not at the server.
     pub fn unpublished(&self, file: &FileId, life: Life) -> &[CallNumber] {
         let written = self.contents.get(file).and_then(|written| written.unpublished.get(&life));
         written.map_or(&[], Vec::as_slice)
     }
 
-    /// Made by that user, with such permissions, and with the policy of the directory `above`, if
-    /// it may have one.
+    /// Adds a new file's first versions: this owner and mode, and the policy of the directory
+    /// `above`, if the file may have one.
     fn born(
         &mut self,
         file: &FileId,
-        above: Option<&FileId>,
+        dir: &FileId,
         kind: FileKind,
         (uid, mode): (u32, u16),
         call: CallNumber,
     ) {
         self.version(Key::Attributes(file.clone()), Value::Attributes(uid, mode), call);
         let passed_on = matches!(kind, FileKind::Regular | FileKind::Directory);
-        let policy = above.filter(|_| passed_on).and_then(|dir| self.now(&Key::Policy(dir.clone())));
+        let policy = passed_on.then(|| self.now(&Key::Policy(dir.clone()))).flatten();
         let policy = policy.unwrap_or(Value::Policy(None));
         self.inherited += u64::from(policy != Value::Policy(None));
         self.version(Key::Policy(file.clone()), policy, call);
         self.version(Key::Content(file.clone()), content(&[]), call);
     }
 
-    /// Content is spread as usual, or as some policy says that the file had.
+    /// Checks that content is spread as usual, or by a policy that the file had.
     fn check_spread(&mut self, file: &FileId, change: &ContentChange) -> Result<(), Violation> {
         let ContentChange::Extents { put, .. } = change else { return Ok(()) };
         let had = self.registers.get(&Key::Policy(file.clone())).into_iter().flatten();
         let had = had.flat_map(|version| match &version.value {
             Value::Policy(Some(policy)) => match Spread::of_policy(Some(policy)) {
-                // What is too short for that is kept in copies instead.
+                // Content too short for a code is kept in copies.
                 code @ Spread::Code { parity, .. } => vec![code, Spread::Copies(parity + 1)],
                 spread => vec![spread],
             },
@@ -511,8 +497,8 @@ impl History {
     /// The server has the content that the client had at this reading of its clocks.
     fn published(&mut self, session: SessionId, file: &FileId, tick: u64) {
         let Some(life) = self.sessions.get(&session) else { return };
-        // What is written through is published before its caller is answered; nothing else of the
-        // file is unpublished then.
+        // A write in write-through is published before its caller is answered; then no other write
+        // of the file is unpublished.
         let under_way = |number: &&CallNumber| {
             self.calls.get(**number).is_some_and(|called| {
                 matches!(&called.call, Call::Write { file: of, .. } if of == file)
@@ -544,7 +530,7 @@ impl History {
         self.registers.entry(Key::Content(file.clone())).or_default().extend(versions);
     }
 
-    /// The call that an update is of. `here`: it was done by the client, and answered at once.
+    /// The call that an update is of. If `here`, the client did the call and answered at once.
     fn find(
         &mut self,
         session: SessionId,
@@ -603,7 +589,7 @@ impl History {
         self.registers.get(key).and_then(|versions| versions.last()).map(|version| version.value.clone())
     }
 
-    /// Files that have no name any more: nobody misses what is written to them.
+    /// Files without a name: writes to them are not missed.
     pub fn nameless(&self) -> BTreeSet<FileId> {
         let bound = |versions: &Vec<Version>| {
             versions
@@ -625,7 +611,8 @@ impl History {
         ever.difference(&now).cloned().collect()
     }
 
-    /// Updates that were done on machines, in that order, and that somebody would miss.
+    /// Updates that were done on machines, in the order of their answers, unless only nameless
+    /// files had them.
     pub fn updates(&self) -> impl Iterator<Item = &Called> {
         let nameless = self.nameless();
         let missed = move |called: &&Called| {
@@ -637,19 +624,19 @@ impl History {
         done.filter(|called| is_update(&called.call)).filter(missed)
     }
 
-    /// Those of them that the server has not done.
+    /// Such updates that the server has not done.
     pub fn missing(&self) -> impl Iterator<Item = &Called> {
         self.updates().filter(|called| !called.applied)
     }
 
-    /// How many updates were done on machines and never came to be.
+    /// The number of updates that were done on machines and lost.
     pub fn lost(&self) -> u64 {
         self.missing().count() as u64
     }
 }
 
 impl Called {
-    /// The registers that it changes, if it does.
+    /// The registers that the call changes, if it is done.
     pub fn changes(&self) -> Vec<Key> {
         let of_made = |file: &FileId| {
             [Key::Attributes(file.clone()), Key::Policy(file.clone()), Key::Content(file.clone())]
@@ -659,8 +646,8 @@ impl Called {
     }
 }
 
-/// What a register is before anybody changes it, if it is there from the beginning: every label,
-/// and what there is of the root.
+/// A register's value before any change, if it exists from the beginning: every label, and the
+/// root's policy.
 pub(super) fn at_first(key: &Key) -> Option<Value> {
     match key {
         Key::Name(..) => Some(Value::Unbound),
@@ -669,7 +656,7 @@ pub(super) fn at_first(key: &Key) -> Option<Value> {
     }
 }
 
-/// The registers that a call changes, if it is done, and that have a name already.
+/// The registers that a call changes if it is done, apart from those of a new file.
 fn changes(call: &Call) -> Vec<Key> {
     match call {
         Call::Create { dir, label, .. } | Call::Link { dir, label, .. } | Call::Unlink { dir, label, .. } => {
@@ -685,7 +672,7 @@ fn changes(call: &Call) -> Vec<Key> {
     }
 }
 
-/// Whether a call is to change anything that is looked at here.
+/// Whether a call changes a register.
 pub(super) fn is_update(call: &Call) -> bool {
     matches!(
         call,
@@ -744,7 +731,7 @@ fn time_of(operation: &Operation) -> Option<Timestamp> {
     }
 }
 
-/// The time that files are stamped with at this reading of clocks.
+/// The time in the stamps of files at this reading of clocks.
 pub(super) fn wall(tick: u64) -> Timestamp {
     Timestamp { secs: 1_700_000_000 + (tick / 1_000_000) as i64, nanos: (tick % 1_000_000) as u32 * 1_000 }
 }
@@ -753,7 +740,7 @@ pub(super) fn tick_of(wall: Timestamp) -> u64 {
     (wall.secs - 1_700_000_000).max(0) as u64 * 1_000_000 + u64::from(wall.nanos / 1_000)
 }
 
-/// What content is to those who compare it.
+/// The value of this content: length and hash.
 pub(super) fn content(bytes: &[u8]) -> Value {
     let mut hasher = FxHasher::default();
     hasher.write(bytes);

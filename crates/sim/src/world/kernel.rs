@@ -1,10 +1,10 @@
-//! What a machine's kernel keeps of what it was told: it answers by itself, without a word to the
-//! client, until that is taken back or has stood for as long as it may.
+//! A machine's simulated kernel. It answers from its entries and attributes without a call to the
+//! client, until these are invalidated or their time is over.
 //!
-//! Entries, those of names that are not there too, and attributes, kept apart as in the kernel: an
-//! entry may be kept whose attributes pass. The kernel knows nothing of folds: it has an entry for
-//! each name as it was asked for, and what a front door remembers of that ([`client::Given`]) says
-//! which of them go when a lease does.
+//! Entries and attributes are apart as in the kernel, and entries of missing names are kept, too.
+//! An entry may be kept whose attributes are not. The kernel knows nothing of folds: it has an
+//! entry for each spelling of a name. The front door's memory ([`client::Given`]) says which of
+//! them go with a lease.
 
 use super::Mutation;
 use client::{Call, Entries, Given, Invalidation, Reply, When};
@@ -13,28 +13,28 @@ use lease::{Label, Time};
 use namespace::{Entry, Error, Stat};
 use std::collections::BTreeMap;
 
-/// For so long after an entry was taken back its directory counts as one that others work in, ms.
-/// Shorter than in earnest, so that kernels keep something.
+/// Time after an invalidation of an entry for which its directory counts as contended, ms. It is
+/// shorter than in the shipped code, so that kernels keep something.
 const LATELY_MS: u64 = 500;
 
-/// See the module. All of it with the time until which it stands.
+/// Entries and attributes, each with the time until which it is good.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     names: BTreeMap<(FileId, Label), (Time, Option<Entry>)>,
     attributes: BTreeMap<FileId, (Time, Stat)>,
-    /// The front door's: by directory.
+    /// The front door's memory, by directory.
     given: BTreeMap<FileId, Given>,
     turn: u32,
-    /// Until when it is given entries of these directories for no time.
+    /// The time until which entries of these directories are not kept.
     contended: BTreeMap<FileId, Time>,
     /// [`super::Mutation::FoldedBelow`].
     folded_only: bool,
 }
 
-/// What the kernel says by itself.
+/// The kernel's own answer.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
-    /// A name is there, or is not; and the attributes of what it names, if they are kept as well.
+    /// A name is there, or is not; with the file's attributes, if they are kept, too.
     Name(Option<(Entry, Option<Stat>)>),
     /// Attributes.
     Stat(Stat),
@@ -45,7 +45,7 @@ impl Kernel {
         Kernel { folded_only: lie == Some(Mutation::FoldedBelow), ..Kernel::default() }
     }
 
-    /// What it says to this call at `now`, if it asks nobody.
+    /// The kernel's own answer to this call at `now`, if it has one.
     pub fn answer(&self, call: &Call, now: Time) -> Option<Kept> {
         let stat = |file: &FileId| {
             self.attributes.get(file).filter(|(until, _)| now < *until).map(|(_, stat)| *stat)
@@ -61,11 +61,11 @@ impl Kernel {
         }
     }
 
-    /// It is given the answer to a call, to keep until then.
+    /// The kernel gets the answer to a call, to keep until then.
     pub fn given(&mut self, now: Time, call: &Call, result: &Result<Reply, Error>, until: Time) {
         self.contended.retain(|_, until| now < *until);
         if result.is_ok() && !matches!(call, Call::Lookup { .. } | Call::List { .. }) {
-            // It drops the attributes of a directory whose names it has changed itself.
+            // The kernel drops the attributes of a directory whose names it has changed itself.
             for dir in locks(call).into_iter().flatten() {
                 self.attributes.remove(dir);
             }
@@ -92,7 +92,7 @@ impl Kernel {
             (Call::Unlink { dir, label, .. }, Ok(_)) => {
                 self.names.remove(&(dir.clone(), label.clone()));
             }
-            // It moves its own entry, which stands for as long as it did.
+            // The kernel moves its own entry, which stays good for as long as it was.
             (Call::Rename { from_dir, from, to_dir, to, .. }, Ok(_)) => {
                 let moved = self.names.remove(&(from_dir.clone(), from.clone()));
                 match moved.filter(|(_, entry)| entry.is_some()) {
@@ -113,7 +113,7 @@ impl Kernel {
         }
     }
 
-    /// Others work there.
+    /// Marks the directories of these invalidations as contended.
     pub fn contend(&mut self, now: Time, what: &[Invalidation]) {
         for what in what {
             if let Invalidation::Entry(dir, _) | Invalidation::Entries(dir) = what {
@@ -133,7 +133,7 @@ impl Kernel {
         self.names.insert((dir.clone(), label.clone()), entry);
     }
 
-    /// The directory whose lock it takes to take this back, if there is anything to be taken back.
+    /// The directory whose lock this invalidation needs, if the kernel has anything to drop.
     pub fn needs_lock<'a>(&self, what: &'a Invalidation) -> Option<&'a FileId> {
         match what {
             Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
@@ -156,7 +156,7 @@ impl Kernel {
         .unwrap_or_default()
     }
 
-    /// All of this goes.
+    /// Drops all of this.
     pub fn takes_back(&mut self, what: &[Invalidation]) {
         for what in what {
             match what {
@@ -176,7 +176,7 @@ impl Kernel {
         }
     }
 
-    /// All entries go, which takes no lock.
+    /// Drops all entries, without a lock.
     pub fn drops_entries(&mut self) {
         self.names.clear();
     }

@@ -1,7 +1,7 @@
-//! What a replica does as long as it takes itself for the leader: it gives proposals a time and a
-//! place in its log, sends that to the others, and knows an entry of its own term for committed
-//! when a majority has it on disk (Raft §5.3, §5.4.2). A question it answers once a majority has
-//! taken it for the leader since the question came (Raft §6.4, the read index).
+//! A replica as leader. It gives proposals a time and a place in its log, and sends that to the
+//! others. It knows an entry of its own term for committed when a majority has it on disk (Raft
+//! §5.3, §5.4.2). It answers a question once a majority has confirmed its leadership since the
+//! question came (Raft §6.4, the read index).
 
 use super::events::Event;
 use super::group::Message;
@@ -12,55 +12,54 @@ use directory::Input;
 use lease::{SessionId, Time};
 use wire::{Space, ToServer};
 
-/// How often a leader says that it is there, ms.
+/// Time between a leader's heartbeats, ms.
 const BEAT_MS: u64 = 100;
 /// Entries in one message at most.
 const ENTRIES_MAX: usize = 64;
-/// A checkpoint that was sent is not sent again before so long, ms.
+/// A checkpoint is sent again after so long at the earliest, ms.
 const INSTALL_MS: u64 = 2_000;
 
-/// See the module.
+/// A replica's state as leader.
 #[derive(Debug)]
 pub(super) struct Leader {
-    /// When it was elected, and the time of the last entry that it had then: its clock goes on from
-    /// there.
+    /// The time of its election, and the time of its last entry then. Its clock goes on from there.
     since: u64,
     from: Time,
-    /// The index of the first entry of its own.
+    /// The index of the first entry of its own term.
     pub first: u64,
-    /// Proposals of which the next entry is made.
+    /// Proposals for the next entry.
     batch: Vec<Input>,
     /// By replica.
     followers: Vec<Follower>,
-    /// Counts what it said to all of them at once.
+    /// Counts the rounds of messages to all followers.
     round: u64,
     questions: Vec<Question>,
 }
 
-/// What a leader knows of another replica.
+/// A leader's knowledge of another replica.
 #[derive(Clone, Debug)]
 struct Follower {
-    /// Which member it is.
+    /// The replica's member number.
     member: u64,
-    /// The index to be sent next.
+    /// The next index to send.
     next: u64,
-    /// Up to which index it is known to have the log on disk.
+    /// The index up to which the replica is known to have the log on disk.
     matched: u64,
     /// The latest round that it has answered.
     round: u64,
-    /// When it was sent a checkpoint.
+    /// The time at which a checkpoint was sent.
     installed: Option<u64>,
 }
 
-/// A question of a machine that changes nothing.
+/// A machine's question, which changes nothing.
 #[derive(Debug)]
 struct Question {
-    /// Good when a majority has answered this.
+    /// The question may be answered once a majority has answered this round.
     round: u64,
-    /// And what was committed up to here is applied.
+    /// And once the entries up to this index are applied.
     index: u64,
-    /// How much of the log all replicas together had committed when it was asked: what only the
-    /// simulation knows.
+    /// The committed part of the log when the question came, of all replicas together. Only the
+    /// simulation knows it.
     committed: u64,
     at: usize,
     connection: u64,
@@ -69,7 +68,7 @@ struct Question {
 }
 
 impl Leader {
-    /// One that is elected now, among these, with this log.
+    /// A leader elected now, among these members, with this log.
     pub fn new(now: u64, last: Place, members: impl Iterator<Item = u64>) -> Leader {
         let follower =
             |member| Follower { member, next: last.index + 1, matched: 0, round: 0, installed: None };
@@ -88,7 +87,7 @@ impl Leader {
         self.batch.is_empty() && self.questions.is_empty()
     }
 
-    /// What its clock shows.
+    /// The time on the leader's clock.
     pub fn time(&self, now: u64, rate_ppm: u64) -> Time {
         Time(self.from.0 + (now - self.since) * rate_ppm / 1_000_000)
     }
@@ -114,7 +113,7 @@ impl World {
         self.beats(leader, self.group.replicas[leader].start)
     }
 
-    /// It has heard of a later term: all that was to come of its leadership does not.
+    /// The leader has learnt of a later term. All pending events of its leadership come to nothing.
     pub(super) fn steps_down(&mut self, leader: usize) {
         let replica = &mut self.group.replicas[leader];
         if replica.leads.take().is_some() {
@@ -123,7 +122,7 @@ impl World {
         }
     }
 
-    /// Puts an input among those of the next entry.
+    /// Adds an input to the next entry.
     pub(super) fn adds_to_batch(&mut self, leader: usize, input: Input) {
         let replica = &mut self.group.replicas[leader];
         let Some(leads) = &mut replica.leads else { return };
@@ -135,7 +134,7 @@ impl World {
         }
     }
 
-    /// What was proposed becomes an entry.
+    /// The proposals become an entry.
     pub(super) fn appends(&mut self, leader: usize, start: u64) -> Result<(), Violation> {
         let replica = &mut self.group.replicas[leader];
         let Some(leads) = replica.leads.as_mut().filter(|_| replica.start == start) else { return Ok(()) };
@@ -144,7 +143,7 @@ impl World {
         Ok(())
     }
 
-    /// It says that it is there.
+    /// The leader sends its heartbeat.
     pub(super) fn beats(&mut self, leader: usize, start: u64) -> Result<(), Violation> {
         let replica = &self.group.replicas[leader];
         if replica.leads.is_some() && replica.start == start {
@@ -167,7 +166,7 @@ impl World {
         }
     }
 
-    /// Sends what the other is not known to have, or only that it leads.
+    /// Sends the entries that the other is not known to have, or only the heartbeat.
     fn sends_log(&mut self, leader: usize, to: usize) {
         let (now, member) = (self.now, self.group.replicas[to].member);
         let replica = &mut self.group.replicas[leader];
@@ -186,7 +185,7 @@ impl World {
                 Message::Append { term, round, before: (before, before_term), entries, commit }
             }
             None if follower.installed.is_some_and(|then| now < then + INSTALL_MS) => return,
-            // Who sends it reads all of it.
+            // To send a checkpoint is to read all of it.
             None if replica.checkpoint.rows.are_rotten()
                 && self.weather.lie != Some(Mutation::BelievesRot) =>
             {
@@ -200,7 +199,8 @@ impl World {
         self.sends_message(leader, to, message);
     }
 
-    /// A follower says how much of the log it has on disk, or from where on it needs it.
+    /// A follower reports how much of the log it has on disk, or from which index on it needs the
+    /// log.
     pub(super) fn hears_follower(
         &mut self,
         leader: usize,
@@ -227,7 +227,7 @@ impl World {
         self.answers_questions(leader)
     }
 
-    /// Up to where that member is known to have the log on disk.
+    /// The index up to which that member is known to have the log on disk.
     pub(super) fn matched(&self, leader: usize, member: u64) -> u64 {
         let replica = &self.group.replicas[leader];
         if replica.member == member {
@@ -237,7 +237,7 @@ impl World {
         follower.map_or(0, |follower| follower.matched)
     }
 
-    /// What a majority has on disk is committed, if it is of this term or before such.
+    /// Commits all that a majority has on disk, if the last entry of it is of this term.
     pub(super) fn commits(&mut self, leader: usize) -> Result<(), Violation> {
         let replica = &self.group.replicas[leader];
         if replica.leads.is_none() {
@@ -255,7 +255,7 @@ impl World {
         self.answers_questions(leader)
     }
 
-    /// A machine asks what changes nothing.
+    /// A machine asks a question that changes nothing.
     pub(super) fn is_asked(
         &mut self,
         leader: usize,
@@ -292,7 +292,7 @@ impl World {
         let ready = |question: &mut Question| question.round <= confirmed && question.index <= applied;
         let questions: Vec<Question> = leads.questions.extract_if(.., ready).collect();
         for question in questions {
-            // Over the last it may have come upon damage.
+            // The last answer may have found damage.
             if self.group.replicas[leader].leads.is_some() {
                 self.answers(leader, question)?;
             }
@@ -313,9 +313,9 @@ impl World {
         Ok(())
     }
 
-    /// What came of an input of the log is put out by the leader that proposed it. Names of
-    /// connections in entries of others mean nothing here; what else came of those [`Input::Lead`]
-    /// says again.
+    /// Whether the replica sends an entry's outputs: only the leader that proposed the entry does.
+    /// The names of connections in other entries mean nothing here, and [`Input::Lead`] gives the
+    /// rest of those outputs again.
     pub(super) fn may_tell(&self, replica: usize, entry: &Entry) -> bool {
         let replica = &self.group.replicas[replica];
         replica.leads.is_some() && replica.term == entry.term

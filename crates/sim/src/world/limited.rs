@@ -1,6 +1,6 @@
-//! Machines that may not do everything: within a directory, only to read, or as one user. Their
-//! programs work there like any, and now and then ask for something elsewhere; and the machine
-//! itself asks for what its client would not.
+//! Machines with restricted rights: within a directory, only to read, or as one user. Their
+//! programs work there like any, and now and then ask for something elsewhere. The machine itself
+//! sends requests that its client would not.
 
 use super::machine::QUESTION;
 use super::workload::{NOBODY, create};
@@ -14,14 +14,14 @@ use namespace::{FileKind, Operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, MachineId, Rights, ToServer};
 
-/// Whom the users of some of them count as.
+/// The user that the users of some of them count as.
 const USER: u32 = 1_000;
 /// Files that stay within.
 const WITHIN: [&str; 2] = ["mine", "yours"];
-/// How long is waited for a server to have let one in, ms.
+/// Time that the simulation waits for the server to enrol a machine, ms.
 const WAIT_MS: u64 = 3_000;
 
-/// What these machines may do, and what became of letting them in.
+/// The rights of these machines, and the state of their enrolment.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     pub rights: BTreeMap<MachineId, Rights>,
@@ -44,7 +44,7 @@ impl World {
         self.rights_of(at).is_some_and(|rights| rights.read_only)
     }
 
-    /// The machines after the first `full` join.
+    /// Enrols the machines after the first `full`.
     pub(super) fn admits_limited(&mut self, full: u64, machines: u64) -> Result<(), Violation> {
         if full == machines {
             return Ok(());
@@ -80,7 +80,7 @@ impl World {
         token[..8].copy_from_slice(&id.0.to_be_bytes());
         let rights = if self.weather.lie == Some(Mutation::ForgetsRights) { Rights::FULL } else { rights };
         self.limits.invited = false;
-        // What a leader was told may be gone with it.
+        // An input may be lost with the leader that it was proposed to.
         while self.limits.enrolled < id.0 {
             let input = match self.limits.invited {
                 false => Input::Invite { token, rights: rights.clone(), at: 0, until: 1 },
@@ -102,7 +102,7 @@ impl World {
         Ok(())
     }
 
-    /// Directories and files that stay, of those that there are for the machine.
+    /// Directories and files that stay, of those that the machine has.
     pub(super) fn stays_for(&self, at: usize) -> (Vec<FileId>, Vec<FileId>) {
         let (dirs, files) = (&self.known.dirs, &self.known.files);
         match self.rights_of(at) {
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// What the machine asks for though its client would not.
+    /// A request that the machine's client would not send.
     pub(super) fn asks_for(&mut self, at: usize, file: FileId) -> Option<ToServer> {
         self.rights_of(at)?;
         let field = if self.one_in(2) { Field::Content } else { Field::Attributes };

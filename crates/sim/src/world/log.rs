@@ -1,5 +1,5 @@
-//! The log that a group of replicas agrees on, as one of them has it: what a leader proposed at one
-//! time is one entry.
+//! The log that a group of replicas agrees on, as one replica has it. A leader's proposals of one
+//! time are one entry.
 
 use super::members::Members;
 use directory::Input;
@@ -7,7 +7,7 @@ use lease::Time;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Proposals of one leader, with one time; or who decides from here on.
+/// A leader's proposals, with one time; or the members that decide from here on.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub term: u64,
@@ -16,7 +16,7 @@ pub(super) struct Entry {
     pub members: Option<Rc<Members>>,
 }
 
-/// Where in the log an entry stands; with its term no two entries have the same place (Raft §5.3).
+/// An entry's place in the log. No two entries have the same index and term (Raft §5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub index: u64,
@@ -24,23 +24,23 @@ pub(super) struct Place {
     pub time: Time,
 }
 
-/// The entries after some place; what came before is in a checkpoint.
+/// The entries after some place; earlier ones are in a checkpoint.
 #[derive(Debug)]
 pub(super) struct Log {
     base: Place,
-    /// Who decides after the base, and from which later index on others do.
+    /// The members that decide after the base, and later ones with their first index.
     members: Rc<Members>,
     changes: Vec<(u64, Rc<Members>)>,
     entries: VecDeque<Rc<Entry>>,
 }
 
 impl Log {
-    /// Nothing comes after `base` yet, where these decide.
+    /// A log without entries after `base`, where these members decide.
     pub fn after(base: Place, members: Rc<Members>) -> Log {
         Log { base, members, changes: Vec::new(), entries: VecDeque::new() }
     }
 
-    /// The place before the first entry.
+    /// The index before the first entry.
     pub fn base(&self) -> u64 {
         self.base.index
     }
@@ -55,7 +55,7 @@ impl Log {
         self.entries.get(at as usize)
     }
 
-    /// The term of what stands there, unless it is not known any more, or not yet.
+    /// The term of the entry at this index, if the log has it.
     pub fn term_at(&self, index: u64) -> Option<u64> {
         if index == self.base.index {
             return Some(self.base.term);
@@ -69,18 +69,18 @@ impl Log {
         self.entries.iter().skip(skip).take(limit).cloned().collect()
     }
 
-    /// Who decides: what stands last, committed or not (Raft §6).
+    /// The deciding members: the last ones in the log, committed or not (Raft §6).
     pub fn members(&self) -> &Rc<Members> {
         self.members_at(u64::MAX)
     }
 
-    /// Who decided as far as this index says, which is not before the base.
+    /// The deciding members at this index, which is not before the base.
     pub fn members_at(&self, index: u64) -> &Rc<Members> {
         let before = self.changes.iter().rfind(|(at, _)| *at <= index);
         before.map_or(&self.members, |(_, members)| members)
     }
 
-    /// Where that was said last.
+    /// The index of the last change of members.
     pub fn changed_at(&self) -> u64 {
         self.changes.last().map_or(self.base.index, |(at, _)| *at)
     }
@@ -92,7 +92,7 @@ impl Log {
         self.entries.push_back(entry);
     }
 
-    /// What stands there becomes another entry.
+    /// Replaces the entry at this index.
     pub fn replaces(&mut self, index: u64, by: impl Fn(&Rc<Entry>) -> Rc<Entry>) {
         let at = index.checked_sub(self.base.index + 1);
         if let Some(entry) = at.and_then(|at| self.entries.get_mut(at as usize)) {
@@ -100,7 +100,7 @@ impl Log {
         }
     }
 
-    /// What comes after this index goes; how many entries.
+    /// Removes the entries after this index; returns their number.
     pub fn truncate(&mut self, index: u64) -> u64 {
         let before = self.entries.len();
         self.changes.retain(|(at, _)| *at <= index);
@@ -108,7 +108,7 @@ impl Log {
         (before - self.entries.len()) as u64
     }
 
-    /// What is up to this index is in a checkpoint, and goes.
+    /// Removes the entries up to this index, which are in a checkpoint.
     pub fn purge(&mut self, index: u64) {
         self.members = self.members_at(index).clone();
         self.changes.retain(|(at, _)| *at > index);

@@ -1,6 +1,6 @@
-//! A group of one voter, which applies what comes when it comes, and makes it durable when
-//! something rests on it: it promises nobody anything by having it in its log. What was applied and
-//! lost in a crash nobody was told of.
+//! A group of one voter. It applies inputs as they come, and makes them durable when an output
+//! rests on them. An entry in its log is no promise to anyone. Inputs that a crash lost after their
+//! application had no outputs that left.
 
 use super::events::Event;
 use super::rows::Rows;
@@ -16,31 +16,31 @@ const CHECKPOINT_EVERY: usize = 400;
 /// The one replica.
 const IT: usize = 0;
 
-/// Its log. See the module.
+/// The replica's log.
 #[derive(Debug, Default)]
 pub(super) struct Lone {
     /// Entries that are not applied yet.
     pending: VecDeque<(Time, Input)>,
-    /// When the last of them will be.
+    /// The time at which the last of them will be applied.
     applied_at: u64,
-    /// Entries that are applied and not durable, with what came of them: nothing rests on any that
-    /// lasts.
+    /// Entries that are applied and not durable, with their outputs. No output that left rests on a
+    /// lasting one of them.
     unsaid: Vec<(Time, Input, Vec<Output>)>,
     /// Whether any of them lasts.
     lasting: bool,
     /// Durable entries since the checkpoint.
     log: Vec<(Time, Input)>,
-    /// What the state came to after the last of them.
+    /// The digest of the state after the last of them.
     digest: u64,
 }
 
 impl Lone {
-    /// One with this state.
+    /// A log for this state.
     pub fn new(directory: &Directory) -> Lone {
         Lone { digest: directory.digest(), ..Lone::default() }
     }
 
-    /// Nothing is on its way to the disk.
+    /// Whether nothing is on its way to the disk.
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty()
     }
@@ -65,14 +65,14 @@ impl World {
         self.events.add(time, Event::Applies(start));
     }
 
-    /// The earliest entry of the log is applied.
+    /// Applies the earliest entry of the log.
     pub(super) fn applies(&mut self, start: u64) -> Result<(), Violation> {
         let replica = &self.group.replicas[IT];
         if start != replica.start || !replica.up {
             return Ok(());
         }
         let Some((time, input)) = self.lone.pending.pop_front() else { return Ok(()) };
-        // Its disk does not rot: a lone server would refuse to go on, and a backup is the way out.
+        // Its disk does not rot: a lone server would refuse to go on, and only a backup would help.
         let Some(out) = self.applies_input(IT, time, &input)? else { return Ok(()) };
         self.lone.lasting |= self.group.replicas[IT].directory.lasts();
         let rests = self.lone.lasting && out.iter().any(Output::rests_on_the_log);
@@ -83,7 +83,7 @@ impl World {
         out.into_iter().try_for_each(|output| self.server_puts_out(IT, output))
     }
 
-    /// All that was applied is durable.
+    /// Makes all applied entries durable.
     fn syncs(&mut self) -> Result<(), Violation> {
         for (time, input, out) in std::mem::take(&mut self.lone.unsaid) {
             self.note_applied(&input, &out)?;
@@ -100,7 +100,7 @@ impl World {
         Ok(())
     }
 
-    /// Its process ends; all connections with it. It starts again after `pause`.
+    /// The process ends, with all connections. It starts again after `pause`.
     pub(super) fn lone_crashes(&mut self, pause: u64) {
         if !self.group.replicas[IT].up {
             return;
@@ -114,7 +114,7 @@ impl World {
         self.later(pause, Event::ReplicaStarts(IT));
     }
 
-    /// It starts again from what was durable, and comes to the same.
+    /// The process starts again from its durable entries, and must reach the same state.
     pub(super) fn lone_starts(&mut self) -> Result<(), Violation> {
         let replica = &mut self.group.replicas[IT];
         if replica.up {
@@ -124,7 +124,7 @@ impl World {
         replica.store = Rows::clone(&replica.checkpoint.rows);
         replica.directory = Directory::open(&replica.store, replica.knows).map_err(|e| e.to_string())?;
         for (time, input) in self.lone.log.clone() {
-            // What these tell was told before, or nobody is left to hear it.
+            // The outputs were sent before the crash, or their receivers are gone.
             let unheard = &mut Vec::new();
             replica.directory.handle(time, input, &mut replica.store, unheard).map_err(|e| e.to_string())?;
         }

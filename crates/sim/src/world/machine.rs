@@ -1,4 +1,4 @@
-//! A machine: the host of a client, with a clock of its own, programs, and a way to the server.
+//! A machine: the host of a client, with a clock of its own, programs, and a link to the server.
 
 use super::ending::Left;
 use super::events::Event;
@@ -13,22 +13,21 @@ use rand_core::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
 
-/// How often a machine looks at its clock, ms.
+/// Time between a machine's readings of its clock, ms.
 const TICK_MS: u64 = 100;
-/// How often a machine of which there are several servers asks one of them what changes nothing,
-/// ms, on average.
+/// Time between a machine's questions that change nothing, where there are several servers, ms on
+/// average.
 const ASK_MS: u64 = 300;
-/// How long a machine that crashed is away, ms at most.
+/// Time that a crashed machine is away, ms at most.
 const CRASHED_MS: u64 = 5_000;
-/// The number of such a question: none that its client has.
+/// The number of such a question. A client's own requests never have it.
 pub(super) const QUESTION: u64 = u64::MAX;
 
-/// How often it is tried to take an entry back whose directory is locked, and after how long each
-/// time, ms.
+/// Number of tries to invalidate an entry whose directory is locked, and the time between them, ms.
 const LOCKED_TRIES: u32 = 200;
 const LOCKED_TRY_MS: u64 = 10;
 
-/// See the module.
+/// A machine and its state.
 pub(super) struct Machine {
     pub id: MachineId,
     pub incarnation: u64,
@@ -36,38 +35,37 @@ pub(super) struct Machine {
     pub speaks: Version,
     pub client: Client,
     pub connection: Option<u64>,
-    /// Which server it is to, or the next is going to be.
+    /// The server of the connection, or of the next one.
     pub server: usize,
-    /// What the latest connection is in. Its beginning may still be on its way.
+    /// The session of the latest connection. Its beginning may still be under way.
     welcomed: Option<SessionId>,
-    /// What the client is in: the one whose beginning it has heard. Only that can go on over the
-    /// next connection.
+    /// The client's session: the one whose beginning the client has received. Only that one can go
+    /// on over the next connection.
     pub session: Option<SessionId>,
-    /// Which of its sessions it is in, as far as it knows: what is done in one of them is lost with
-    /// it.
+    /// The machine's present life, as far as it knows: updates of one life are lost together.
     pub life: Life,
-    /// Until when it is stopped.
+    /// The time until which the machine is frozen.
     pub frozen: Option<u64>,
-    /// How fast its clock runs, in millionths, and what it showed at the beginning.
+    /// The rate of its clock, in millionths, and the clock's start.
     rate_ppm: u64,
     offset: u64,
     pub kernel: Kernel,
-    /// What is to be stored and is not yet, by number.
+    /// Uploads that are not stored yet, by number.
     pub unstored: BTreeMap<u64, Upload>,
-    /// What an orderly end has left, until the server has it.
+    /// The rest of an orderly end, until the server has it.
     pub left: Option<Left>,
-    /// Since when its connection is up, ms; and until when, at least, something else is in the way
-    /// of what it says.
+    /// The time since which its connection is up, ms; and the time until which, at least, other
+    /// faults delay its messages.
     pub steady: Option<u64>,
     pub rough_until: u64,
-    /// Waiting calls: what each is to the history, and which program made it.
+    /// Waiting calls: each with its number in the history and its program.
     pub calls: BTreeMap<Ticket, (usize, usize)>,
     /// Programs whose call gave way and was made again.
     pub gave_way: BTreeSet<usize>,
 }
 
 impl Machine {
-    /// The connection has this session from here on.
+    /// The connection belongs to this session from now on.
     pub fn opened(&mut self, connection: u64, session: SessionId) {
         if self.connection == Some(connection) {
             self.welcomed = Some(session);
@@ -77,7 +75,7 @@ impl Machine {
 
 impl World {
     pub(super) fn add_machine(&mut self, at: usize) {
-        // Clocks of servers are wrong, too, where one goes on after another.
+        // Servers' clocks are wrong, too, where one server goes on after another.
         let drift = if self.group.is_lone() { self.weather.drift_ppm } else { self.weather.drift_ppm / 2 };
         // Half of all clocks are as wrong as they may be.
         let rate_ppm = match self.below(4) {
@@ -93,7 +91,7 @@ impl World {
         self.machines.push(Machine {
             id,
             incarnation: 1,
-            speaks: self.weather.founded_by().newest,
+            speaks: Version::NEWEST,
             client,
             connection: None,
             server,
@@ -111,7 +109,7 @@ impl World {
             calls: BTreeMap::new(),
             gave_way: BTreeSet::new(),
         });
-        // Some are near and some are far.
+        // Some machines are near and some are far.
         let far = [1, 2, 5, 30][self.below(4) as usize];
         self.links.push(Link::new(far, servers));
         self.later(0, Event::Dials(at));
@@ -138,20 +136,20 @@ impl World {
         client
     }
 
-    /// What the machine's clock shows.
+    /// The time on the machine's clock.
     pub(super) fn clock(&self, at: usize) -> Time {
         let machine = &self.machines[at];
         Time(machine.offset + self.now * machine.rate_ppm / 1_000_000)
     }
 
-    /// The machine's clocks; no two readings of what files are stamped with are the same, so that
-    /// each update can be told from all others.
+    /// Reads the machine's clocks. No two readings give the same time for stamps of files, so each
+    /// update differs from all others.
     pub(super) fn read_clocks(&mut self, at: usize) -> Now {
         let wall = wall(self.history.tick());
         Now { time: self.clock(at), wall }
     }
 
-    /// Whether the machine is stopped, and what was about to happen waits until it goes on.
+    /// Whether the machine is frozen. If so, the event waits until the machine goes on.
     pub(super) fn waits_frozen(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
         let Some(until) = self.machines[at].frozen.filter(|until| *until >= self.now) else { return false };
         self.events.add(until, event());
@@ -176,7 +174,8 @@ impl World {
         Ok(())
     }
 
-    /// The machine asks for what its client seldom has to: content that did not fit into a grant.
+    /// The machine sends a question that its client seldom has: for content that did not fit into a
+    /// grant.
     pub(super) fn asks(&mut self, at: usize) -> Result<(), Violation> {
         let (wait, file) = (1 + self.below(2 * ASK_MS), self.below(self.known.files.len() as u64) as usize);
         self.later(wait, Event::Asks(at));
@@ -189,7 +188,7 @@ impl World {
         Ok(())
     }
 
-    /// The server says something.
+    /// The machine receives a message of the server.
     pub(super) fn machine_hears(
         &mut self,
         at: usize,
@@ -234,12 +233,11 @@ impl World {
         Ok(())
     }
 
-    /// A client that counts from when it hears: as if it had greeted only now.
+    /// A client that counts its term from the receipt: as if it had greeted only now.
     fn lie_about_receipt(&mut self, at: usize, space: Space) -> Result<(), Violation> {
-        let (through, rejected, term_ms, rules) =
-            (0, Vec::new(), directory::TERM_MS, namespace::Rules::NEWEST.number());
+        let (through, rejected, term_ms, version) = (0, Vec::new(), directory::TERM_MS, Version::NEWEST);
         self.input(at, Input::Greeting)?;
-        let resumed = ToClient::Resumed { through, rejected, space, term_ms, rules };
+        let resumed = ToClient::Resumed { through, rejected, space, term_ms, version };
         self.input(at, Input::Message(resumed))
     }
 
@@ -251,10 +249,10 @@ impl World {
         self.carry_out(at, now, out)
     }
 
-    /// Does what the client wants done.
+    /// Carries out the client's outputs.
     pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
-        // As in the machine that ships, a program makes no other call before all is on its way, or
-        // that would be overtaken.
+        // As in the shipped machine, a program makes no other call before all outputs are on their
+        // way. Otherwise the call would overtake them.
         let mut interrupted = Vec::new();
         for output in out {
             self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
@@ -279,7 +277,7 @@ impl World {
                     self.machines[at].life = self.history.new_life(at);
                 }
                 Output::Salvage(salvage) if self.is_limited(at) => {
-                    // A directory was moved to where there is nothing for it.
+                    // A directory was moved out of the machine's rights.
                     let life = self.machines[at].life;
                     salvage
                         .items
@@ -302,7 +300,7 @@ impl World {
             .try_for_each(|(call, program, result)| self.told(at, call, program, result, now))
     }
 
-    /// The client says something to the server, if there is a connection.
+    /// Sends a message of the client to the server, if there is a connection.
     pub(super) fn says(&mut self, at: usize, message: ToServer) {
         let Some(connection) = self.machines[at].connection else { return };
         if self.weather.lie == Some(Mutation::HeardEarly)
@@ -316,7 +314,8 @@ impl World {
         self.send(at, Way::Up, connection, Packet::Says(message));
     }
 
-    /// What was handed out below goes; entries once nobody holds the lock that it takes.
+    /// The kernel drops all that the client revokes: entries only once no call keeps their
+    /// directory locked.
     pub(super) fn yields(
         &mut self,
         (at, incarnation): (usize, u64),
@@ -344,7 +343,8 @@ impl World {
             self.machines[at].kernel.takes_back(&what);
             return self.input(at, Input::Yielded { number });
         }
-        // From there all is to go, so that whoever comes again holds up nothing.
+        // All entries of these directories are to go, so that a call that comes again blocks
+        // nothing.
         for dir in &dirs {
             let entries = Invalidation::Entries(dir.clone());
             if !what.contains(&entries) {
@@ -355,8 +355,8 @@ impl World {
         self.gives_way(at, &dirs)
     }
 
-    /// The directories that some call under way keeps locked, and whose lock it takes to take this
-    /// back.
+    /// The directories that these invalidations need to lock and that some call under way keeps
+    /// locked.
     fn locked_below(&self, at: usize, what: &[Invalidation]) -> BTreeSet<FileId> {
         let machine = &self.machines[at];
         let called = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
@@ -365,7 +365,7 @@ impl World {
         needed.filter(|dir| locked.contains(dir)).cloned().collect()
     }
 
-    /// Calls that keep these locked give way, none twice in a row.
+    /// Calls that keep these directories locked give way, none of them twice in a row.
     fn gives_way(&mut self, at: usize, dirs: &BTreeSet<FileId>) -> Result<(), Violation> {
         let machine = &self.machines[at];
         let locks_one = |number: &usize| {
@@ -387,7 +387,7 @@ impl World {
         Ok(())
     }
 
-    /// An upload is stored, unless the machine has no way to where shares are: then later.
+    /// An upload is stored, or waits while the machine has no way to the share server.
     pub(super) fn uploads(
         &mut self,
         at: usize,
@@ -409,7 +409,7 @@ impl World {
         self.input(at, Input::Stored { upload: upload.upload, result: Ok(hashes) })
     }
 
-    /// The machine's process ends, and begins anew.
+    /// The machine's process crashes, and begins anew.
     pub(super) fn crashes(&mut self, at: usize) -> Result<(), Violation> {
         self.happened.crashes += 1;
         if self.machines[at].left.is_some() {

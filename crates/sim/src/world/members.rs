@@ -1,8 +1,8 @@
-//! Who decides: members of the group that vote, and learners, which only follow. What people want
-//! changes while machines work: another number of servers, or a new one for one whose disk is not
-//! to be believed any more. A leader goes there in steps, one at a time, as `raft` does: newcomers
-//! learn, and vote when they have caught up, an odd number of them; of those that vote before and
-//! of those that vote after a majority is needed meanwhile (joint consensus, Raft §6).
+//! Members of the group: voters, and learners, which only follow. The wanted servers change while
+//! machines work: another number of them, or a new one for a server whose disk has damage. As in
+//! `raft`, a leader goes there in steps, one at a time. Newcomers learn, and an odd number of
+//! servers votes once they have caught up. Between two sets of voters a majority of each is needed
+//! (joint consensus, Raft §6).
 
 use super::events::Event;
 use super::log::Entry;
@@ -11,25 +11,25 @@ use super::{Mutation, World};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Entries by which a learner may be behind that has caught up.
+/// A learner that is behind by so many entries at most has caught up.
 const CAUGHT_UP: u64 = 20;
-/// Servers that machines may be asked to be.
+/// Numbers of servers that may be wanted.
 const WANTED: [usize; 3] = [1, 3, 5];
-/// How long a server that is no member any more is there yet, ms at most.
+/// Time that a server stays up after it is no longer a member, ms at most.
 const LINGERS_MS: u64 = 20_000;
 
-/// See the module. Members have numbers, and no two ever the same: one that comes back without what
-/// it had is another.
+/// The members. No two ever have the same number: a server that comes back without its disk is
+/// another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Members {
-    /// Of each of these a majority is needed: one set, or two while the second takes the first's
-    /// place.
+    /// The sets of voters, of each of which a majority is needed: one set, or two while the second
+    /// takes the first's place.
     pub voters: Vec<BTreeSet<u64>>,
     pub learners: BTreeSet<u64>,
 }
 
 impl Members {
-    /// These decide, and nobody else follows.
+    /// Members that all vote.
     pub fn of(voters: impl IntoIterator<Item = u64>) -> Members {
         Members { voters: vec![voters.into_iter().collect()], learners: BTreeSet::new() }
     }
@@ -42,7 +42,7 @@ impl Members {
         self.voters.iter().any(|voters| voters.contains(&member))
     }
 
-    /// What a majority has reached, where `of` says how far each is.
+    /// The index that a majority has reached, where `of` is how far each has come.
     pub fn reach(&self, of: impl Fn(u64) -> u64) -> u64 {
         let majority = |voters: &BTreeSet<u64>| {
             let mut reached: Vec<u64> = voters.iter().map(|member| of(*member)).collect();
@@ -60,8 +60,8 @@ impl Members {
 }
 
 impl World {
-    /// People want another number of servers. Not while what some server has may be gone: those
-    /// that have it must not leave.
+    /// Wants another number of servers. While some server may have lost its state nothing changes:
+    /// servers that have the state must not leave.
     pub(super) fn wants_servers(&mut self) {
         if self.group.replicas.iter().any(Replica::is_rotten)
             || self.weather.shipped && self.members_are_lost()
@@ -85,23 +85,23 @@ impl World {
         }
     }
 
-    /// A machine begins to serve, with nothing.
+    /// A machine begins to serve, without state.
     fn server_is_new(&mut self, at: usize) {
         self.group.replicas[at].serves = true;
         if !self.weather.shipped {
-            self.group.renews(at);
+            self.group.renews(at, self.weather.newest());
         }
         let pause = self.below(2_000);
         self.later(pause, Event::ReplicaStarts(at));
     }
 
-    /// The server has come upon damage on its disk: whatever it had counts no more, and it begins
-    /// anew under another number.
+    /// The server has found damage on its disk. Its state no longer counts, and it begins anew
+    /// under another number.
     pub(super) fn server_is_lost(&mut self, at: usize) {
         self.notes(|| format!("server {at} has lost what it had"));
         self.happened.refused += 1;
         self.loses_server(at);
-        self.group.renews(at);
+        self.group.renews(at, self.weather.newest());
         if self.group.replicas[at].leaves {
             return self.ends_service(at);
         }
@@ -109,7 +109,7 @@ impl World {
         self.later(pause, Event::ReplicaStarts(at));
     }
 
-    /// The leader does the next step towards what people want.
+    /// The leader does the next step towards the wanted servers.
     pub(super) fn tends_group(&mut self, leader: usize) {
         let replica = &self.group.replicas[leader];
         let Some(first) = replica.leads.as_ref().map(|leads| leads.first) else { return };
@@ -131,7 +131,7 @@ impl World {
         self.retires(&members);
     }
 
-    /// The next step, if anything is to be other than it is.
+    /// The next step, if the members are not the wanted ones.
     fn next_members(&self, leader: usize, members: &Members) -> Option<Members> {
         let group = &self.group;
         let (voters, all) = (members.voters.last()?, members.all());
@@ -148,15 +148,15 @@ impl World {
             let up_to_date = || self.matched(leader, member) + CAUGHT_UP >= group.replicas[leader].commit;
             group.replica(member).is_some_and(Replica::stays) && (voters.contains(&member) || up_to_date())
         };
-        // Who has lost its disk stays until who takes its place has caught up, so that an entry
-        // needs as many others as before.
+        // A member that lost its disk stays until its successor has caught up. So an entry needs as
+        // many others as before.
         let is_lost = |member: u64| {
             let at = group.server_of(member).filter(|_| group.replica(member).is_none());
             at.is_some_and(|at| group.replicas[at].stays() && !counts(group.replicas[at].member))
         };
         let mut order: Vec<u64> =
             all.iter().copied().filter(|member| counts(*member) || is_lost(*member)).collect();
-        // Nobody leaves meanwhile, or those that have lost all might be left.
+        // No other member leaves meanwhile: otherwise only members without state might be left.
         if order.iter().any(|member| is_lost(*member)) {
             order.extend(
                 voters
@@ -177,8 +177,8 @@ impl World {
         (learners != members.learners).then(|| Members { learners, ..members.clone() })
     }
 
-    /// Who is to leave and is no member any more is there for a while yet, whatever it takes for
-    /// true.
+    /// A server that is to leave and is no longer a member stays up for a while, whatever it
+    /// believes.
     fn retires(&mut self, members: &Members) {
         let all = members.all();
         for at in 0..self.group.replicas.len() {
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// A server that is no member any more ends.
+    /// Ends a server that is no longer a member.
     pub(super) fn ends_service(&mut self, at: usize) {
         self.notes(|| format!("machine {} does not serve any more", at + 1));
         if self.weather.shipped {
@@ -209,7 +209,7 @@ impl World {
         self.loses_server(at);
     }
 
-    /// An entry is put at the end of the leader's log.
+    /// Appends an entry to the leader's log.
     pub(super) fn adds_entry(
         &mut self,
         leader: usize,
@@ -226,7 +226,7 @@ impl World {
         self.sends_to_all(leader);
     }
 
-    /// Every server that is to be one votes, and none is suspected of anything.
+    /// Whether every wanted server votes, and none has damage.
     pub(super) fn is_whole(&self) -> bool {
         let Some(leader) = self.group.leader() else { return false };
         let replica = &self.group.replicas[leader];
@@ -236,8 +236,8 @@ impl World {
         settled && serving.all(|it| it.stays() && members.vote(it.member) && !it.is_rotten())
     }
 
-    /// Something on a disk changes by itself: rows, or an entry of the log, and not the last, which
-    /// would be like one that was being written.
+    /// The disk changes by itself: rows, or an entry of the log. The last entry does not: it would
+    /// look like one that was being written.
     pub(super) fn disk_rots(&mut self, at: usize) {
         let voters = self.group.replicas.iter().filter(|replica| replica.serves).count();
         if voters == 1 || !self.is_whole() || !self.group.replicas[at].serves {
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// All that a server has is read.
+    /// Reads the server's whole disk.
     pub(super) fn scrubs(&mut self, at: usize) {
         let replica = &self.group.replicas[at];
         if replica.up && replica.is_rotten() && self.weather.lie != Some(Mutation::BelievesRot) {

@@ -1,11 +1,11 @@
-//! A building full of machines and one server, or a group of them, in one thread and from one seed:
-//! links with delays of their own that lose, double and reorder, break and heal, machines that
-//! freeze, crash and have clocks that drift, servers that start again from what was durable and
-//! elect another leader.
+//! A world of machines and one server, or a group of servers, in one thread and from one seed.
+//! Links have delays of their own; they lose, double and reorder, break and heal. Machines freeze
+//! and crash, and their clocks drift. Servers start again from their durable state, and elect
+//! another leader.
 //!
-//! Everything that takes time is an event; the earliest happens next. What machines see is written
-//! down and compared with what the server did, in the order in which it did it ([`history`]); what
-//! must hold is one file each in [`checks`]. Calls are begun until so many have been; then all
+//! Everything that takes time is an event; the earliest happens next. The world records each
+//! answer, and compares it with the server's updates in the server's order ([`history`]). The
+//! invariants are one file each in [`checks`]. Programs begin a given number of calls; then all
 //! heals, and everything must come to rest.
 
 mod checks;
@@ -57,55 +57,54 @@ use workload::Known;
 
 pub use weather::{Mutation, Weather};
 
-/// What happened, in case it is of interest.
+/// Counts of events, to show that a run had some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// Calls begun.
     pub calls: u64,
-    /// Of these, calls answered with a refusal or with what was asked for.
+    /// Calls answered with a refusal or with a result.
     pub answered: u64,
     /// Calls answered by saying that this machine was cut off.
     pub cut_off: u64,
     /// Calls that a machine's kernel answered by itself.
     pub kept: u64,
-    /// Calls that gave way to what was taken back from below.
+    /// Calls that gave way to an invalidation.
     pub gave_way: u64,
-    /// Times that none did, and all entries went.
+    /// Times that no call gave way, and all entries went.
     pub stuck: u64,
-    /// Changes that were written through.
+    /// Changes in write-through.
     pub heard: u64,
-    /// The longest that a program waited which asked for what others replaced, ms.
+    /// The longest wait of a program for a name that others replaced, ms.
     pub waited_ms: u64,
-    /// How often a name was replaced at most while somebody looked it up.
+    /// Most replacements of a name during one lookup of it.
     pub overtaken: u64,
     /// Messages that arrived.
     pub messages: u64,
-    /// Times a session went on over another connection.
+    /// Times that a session went on over another connection.
     pub resumed: u64,
     /// Sessions that ended, other than in order.
     pub fenced: u64,
-    /// Updates done on a machine that never came to be, since its session ended before.
+    /// Updates of a machine that were lost, since its session ended before.
     pub lost: u64,
-    /// Times a machine's process ended and began again.
+    /// Times that a machine's process ended and began again.
     pub crashes: u64,
-    /// Times one ended in order.
+    /// Times that a machine's process ended in order.
     pub ends: u64,
-    /// Times that the next start went on with what that had left.
+    /// Times that the next start went on with the rest of an orderly end.
     pub went_on: u64,
     /// Times that processes of servers ended and began again.
     pub restarts: u64,
-    /// Leaders of groups of servers.
+    /// Elections in groups of servers.
     pub elections: u64,
-    /// Times a server got its state from another.
+    /// Times that a server got its state from another.
     pub snapshots: u64,
     /// Questions that a leader answered without a log entry.
     pub questions: u64,
-    /// Entries of the log of which a leader did not hear that they were committed, and that were by
-    /// the next.
+    /// Entries that a leader never knew to be committed, and that its successor committed.
     pub survived: u64,
-    /// Entries that were in somebody's log and went.
+    /// Entries that were in some replica's log and went.
     pub vanished: u64,
-    /// Times that a server's disk lost or changed what it was to keep.
+    /// Times that a server's disk lost or changed durable data.
     pub rotten: u64,
     /// Times that a server's disk was put back to an older copy, or emptied.
     pub put_back: u64,
@@ -113,21 +112,21 @@ pub struct Stats {
     pub refused: u64,
     /// Times that a server's disk was full.
     pub full: u64,
-    /// Steps from some members of a group of servers to others.
+    /// Steps between memberships of a group of servers.
     pub changes: u64,
-    /// Calls that a machine was told it may not make.
+    /// Calls refused for lack of rights.
     pub denied: u64,
-    /// Times the cluster's version was raised.
+    /// Times that the cluster's version was raised.
     pub raised: u64,
     /// Files that were made with the policy of their directory.
     pub inherited: u64,
-    /// Publications of content that is spread otherwise than usual.
+    /// Publications of content that is spread by a policy.
     pub spread: u64,
-    /// Updates that were replayed by older rules than the cluster's.
-    pub by_older_rules: u64,
+    /// Updates that were decided by the version before the cluster's.
+    pub by_last_version: u64,
     /// Milliseconds that went by.
     pub ms: u64,
-    /// Digest of all events and of what the server came to have: equal for equal runs.
+    /// Digest of all events and of the server's states: equal for equal runs.
     pub trace: u64,
 }
 
@@ -165,7 +164,7 @@ impl std::ops::AddAssign for Stats {
             raised,
             inherited,
             spread,
-            by_older_rules,
+            by_last_version,
             ms,
             trace,
         } = other;
@@ -200,13 +199,13 @@ impl std::ops::AddAssign for Stats {
         self.raised += raised;
         self.inherited += inherited;
         self.spread += spread;
-        self.by_older_rules += by_older_rules;
+        self.by_last_version += by_last_version;
         self.ms += ms;
         self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
     }
 }
 
-/// See the module.
+/// All machines and servers, and the faults that befall them.
 pub struct World {
     rng: ChaCha12Rng,
     /// Milliseconds, as a lone server's clock counts them.
@@ -220,7 +219,7 @@ pub struct World {
     machines: Vec<Machine>,
     links: Vec<Link>,
     connections: u64,
-    /// What the share server keeps.
+    /// The share server's shares.
     shares: BTreeMap<ShareId, Vec<u8>>,
     history: History,
     known: Known,
@@ -228,13 +227,13 @@ pub struct World {
     limits: Limits,
     /// Calls that are still to be begun.
     calls_left: u64,
-    /// Nothing goes wrong any more.
+    /// Whether no more faults come.
     healed: bool,
     happened: Stats,
 }
 
-/// Does what `seed` says with so many machines until they have made `calls` calls, in weather of
-/// the seed's choice, and says what was wrong.
+/// Runs so many machines as `seed` chooses until they have made `calls` calls, in weather of the
+/// seed's choice. Describes a violation.
 pub fn run_world(seed: u64, machines: u64, calls: u64) -> Result<Stats, Violation> {
     run_world_in(Weather::of(seed), seed, machines, calls)
 }
@@ -252,10 +251,10 @@ pub fn run_world_in(weather: Weather, seed: u64, machines: u64, calls: u64) -> R
 
 impl World {
     fn new(weather: Weather, seed: u64, machines: u64, calls: u64) -> Result<World, Violation> {
-        // Who may not do everything joins when there is what it may.
+        // Machines with restricted rights join once the files for them exist.
         let weather = Weather { limited: weather.limited.min(machines - 1), ..weather };
         let full = machines - weather.limited;
-        let (directory, store) = server::found(full, weather.founded_by())?;
+        let (directory, store) = server::found(full)?;
         let now = 1_000;
         let mut building = World {
             rng: ChaCha12Rng::seed_from_u64(seed),
@@ -268,7 +267,6 @@ impl World {
                 &directory,
                 &store,
                 Time(now),
-                weather.founded_by(),
             ),
             lone: Lone::new(&directory),
             shipped: Shipped::new(
@@ -319,7 +317,7 @@ impl World {
             self.check_members_settled()?;
             self.check_replicas()?;
             self.check_rot()?;
-            // The last machine that spoke an older one may have been heard of just now.
+            // The last machine with an older version may have been heard just now.
             let _ = self.comes_to(|building| building.check_version().is_ok());
             self.check_version()?;
         }
@@ -329,7 +327,7 @@ impl World {
         self.history.check()
     }
 
-    /// The next event.
+    /// Handles the next event.
     fn step(&mut self) -> Result<(), Violation> {
         if self.weather.shipped && self.servers_run()? {
             return Ok(());
@@ -380,14 +378,14 @@ impl World {
         }
     }
 
-    /// Says what happens, if anybody listens.
+    /// Prints an event, if the weather is `aloud`.
     fn notes(&self, what: impl FnOnce() -> String) {
         if self.weather.aloud {
             println!("{:>9} {}", self.now, what());
         }
     }
 
-    /// A number below `bound`.
+    /// A random number less than `bound`.
     fn below(&mut self, bound: u64) -> u64 {
         self.rng.next_u64() % bound.max(1)
     }
@@ -396,7 +394,7 @@ impl World {
         self.below(odds) == 0
     }
 
-    /// In `ms` milliseconds from now.
+    /// Adds an event in `ms` milliseconds from now.
     fn later(&mut self, ms: u64, event: Event) {
         self.events.add(self.now + ms, event);
     }

@@ -1,7 +1,8 @@
 //! Links between machines and servers. A link delays, loses, doubles and reorders packets. A
-//! connection over it makes of that what TCP does: what is lost is sent again, what comes early
-//! waits, what comes twice is taken once. It may break, and then what is under way is lost; but for
-//! what a machine sent before it gave the connection up, which may come while it has another.
+//! connection over it does what TCP does: a lost packet is sent again, an early one waits, a double
+//! one is taken once. A connection may break, and packets under way are lost. One kind of packet
+//! survives: a machine's own packets on a connection that it gave up, which may arrive while it has
+//! another.
 
 use super::events::Event;
 use super::{Violation, World};
@@ -10,58 +11,57 @@ use lease::SessionId;
 use std::collections::BTreeMap;
 use wire::{ToClient, ToServer};
 
-/// A client gives a connection up over which it has been owed an answer for so long, ms on its own
-/// clock.
+/// A client gives up a connection on which an answer has been due for so long, ms on its own clock.
 const SILENCE_MS: u64 = 5_000;
-/// After which a packet that was lost is sent again, ms; twice as much each time, so many times.
+/// Time after which a lost packet is sent again, ms. It doubles each time, so many times.
 const RESEND_MS: u64 = 200;
 const RESEND_DOUBLINGS: u32 = 4;
 
-/// Which way a packet goes.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Up,
     Down,
 }
 
-/// What connections carry.
+/// A packet's content.
 #[derive(Clone, Debug)]
 pub(super) enum Packet {
-    /// The greeting: which start of the machine it is, and the session that it had.
+    /// The greeting: the machine's incarnation, and its last session.
     Greets { incarnation: u64, session: Option<SessionId> },
-    /// In the connection's session.
+    /// A message of the connection's session to the server.
     Says(ToServer),
     /// The connection's session.
     Opened(SessionId),
-    /// In it.
+    /// A message of the connection's session to the client.
     Tells(ToClient),
     /// This server does not lead; that one may. The connection ends.
     Away { leader: Option<usize> },
 }
 
-/// A packet as connections know it.
+/// A packet with its number on the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered {
     number: u64,
     packet: Packet,
-    /// How often it was lost.
+    /// Times that it was lost.
     lost: u32,
 }
 
-/// The way from a machine to servers and back.
+/// The link between a machine and the servers.
 #[derive(Debug, Default)]
 pub(super) struct Link {
-    /// Delays as they are now: at least, and how much more at most.
+    /// Present delay, ms: at least, and how much more at most.
     pub delay: (u64, u64),
-    /// How many troubles lose everything that is sent that way.
+    /// Number of faults that cut the link, by direction.
     pub cut: [u64; 2],
     /// The same, by server.
     pub cut_of: Vec<[u64; 2]>,
-    /// The connection that works, if there is one; what is under way on another is lost.
+    /// The working connection, if there is one. Packets under way on others are lost.
     pub alive: Option<u64>,
-    /// One that the machine gave up: what it sent over it still arrives.
+    /// A connection that the machine gave up. The machine's packets on it still arrive.
     left: Option<u64>,
-    /// These two.
+    /// The connections of these two fields.
     connections: BTreeMap<u64, Connection>,
 }
 
@@ -69,30 +69,30 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct Connection {
     server: usize,
-    /// The server has ended it, and takes nothing more from it.
+    /// Whether the server has ended the connection, and takes nothing more from it.
     closed: bool,
-    /// What became of the packets, each way.
+    /// The state of the packets, by direction.
     carried: [Carried; 2],
 }
 
-/// What a connection has carried one way.
+/// A connection's packets in one direction.
 #[derive(Debug, Default)]
 struct Carried {
-    /// How many packets were sent.
+    /// Number of packets sent.
     sent: u64,
-    /// How many were taken, in their order.
+    /// Number of packets taken, in order.
     taken: u64,
-    /// What came before its turn.
+    /// Packets that came before their turn.
     early: BTreeMap<u64, Packet>,
 }
 
 impl Link {
-    /// One on which everything takes so long at least, ms, and twice that at most.
+    /// A link with this least delay, ms; the most is twice that.
     pub fn new(delay: u64, servers: usize) -> Link {
         Link { delay: (delay, delay), cut_of: vec![[0; 2]; servers], ..Link::default() }
     }
 
-    /// A new connection works.
+    /// Starts a new connection.
     fn connects(&mut self, connection: u64, server: usize) {
         self.alive = Some(connection);
         let new = Connection { server, closed: false, carried: Default::default() };
@@ -100,38 +100,38 @@ impl Link {
         self.forget();
     }
 
-    /// The server ends the connection. What it has sent may still come.
+    /// The server ends the connection. Its packets may still arrive.
     pub fn is_closed(&mut self, connection: u64) {
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.closed = true;
         }
     }
 
-    /// The server at the other end is no more.
+    /// The server at the other end is gone.
     fn loses_server(&mut self, server: usize) {
         let to_it = |connection: &u64| self.connections.get(connection).is_some_and(|it| it.server == server);
         (self.alive, self.left) = (self.alive.filter(|it| !to_it(it)), self.left.filter(|it| !to_it(it)));
         self.forget();
     }
 
-    /// Which server the connection is to.
+    /// The connection's server.
     pub fn server_of(&self, connection: u64) -> Option<usize> {
         self.connections.get(&connection).map(|connection| connection.server)
     }
 
-    /// How many troubles lose what is sent over the connection that way.
+    /// Number of faults that cut the connection in that direction.
     fn cuts(&self, way: Way, connection: u64) -> u64 {
         let of_server = self.server_of(connection).and_then(|server| self.cut_of.get(server));
         self.cut[way as usize] + of_server.map_or(0, |cut| cut[way as usize])
     }
 
-    /// The machine gives its connection up.
+    /// The machine gives up its connection.
     fn leaves(&mut self) {
         self.left = self.alive.take();
         self.forget();
     }
 
-    /// The connection is no more, at either end.
+    /// The connection is gone at both ends.
     pub fn loses(&mut self) {
         (self.alive, self.left) = (None, None);
         self.forget();
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// Puts a packet on the wire. Each takes a time of its own.
+    /// Puts a packet on the wire. Each takes its own time.
     pub(super) fn transmits(&mut self, at: usize, way: Way, connection: u64, packet: Numbered) {
         if !self.links[at].carries(way, connection) {
             return;
@@ -179,12 +179,13 @@ impl World {
         }
     }
 
-    /// Whether something with these odds happens now; never if they are zero.
+    /// Whether an event with these odds happens now; never if they are zero.
     pub(super) fn happens(&mut self, odds: u64) -> bool {
         odds > 0 && !self.healed && self.one_in(odds)
     }
 
-    /// A packet arrives, if its connection is still there: whatever is in order now is taken.
+    /// A packet arrives, if its connection is still there. All packets that are in order now are
+    /// taken.
     pub(super) fn arrives(
         &mut self,
         at: usize,
@@ -249,7 +250,7 @@ impl World {
         }
     }
 
-    /// A machine that has no connection tries to get one.
+    /// A machine without a connection tries to get one.
     pub(super) fn dials(&mut self, at: usize) -> Result<(), Violation> {
         if self.machines[at].connection.is_some() || self.waits_frozen(at, || Event::Dials(at)) {
             return Ok(());
@@ -272,13 +273,13 @@ impl World {
         Ok(())
     }
 
-    /// The connection of a machine breaks, and the machine hears of it.
+    /// A machine's connection breaks, and the machine knows at once.
     pub(super) fn breaks(&mut self, at: usize) {
         self.links[at].loses();
         self.hangs_up(at);
     }
 
-    /// A server's process is no more; the machines that have connections to it hear of that.
+    /// A server's process is gone; the machines with connections to it know at once.
     pub(super) fn loses_server(&mut self, server: usize) {
         for at in 0..self.machines.len() {
             self.links[at].loses_server(server);
@@ -288,7 +289,7 @@ impl World {
         }
     }
 
-    /// The machine gives its connection up. What it has sent may still come.
+    /// The machine gives up its connection. Its packets may still arrive.
     pub(super) fn leaves(&mut self, at: usize) {
         self.links[at].leaves();
         self.hangs_up(at);
@@ -302,21 +303,21 @@ impl World {
         }
     }
 
-    /// Nothing has come for long: the machine gives the connection up.
+    /// The machine gives up a connection on which an answer has been due for long.
     pub(super) fn gives_up_silence(&mut self, at: usize) {
         let now = self.clock(at);
         let owed = self.machines[at].client.owed_since();
         if self.machines[at].connection.is_some()
             && owed.is_some_and(|since| now.ms_since(since) > SILENCE_MS)
         {
-            // Whoever it greets next may be the leader.
+            // The next server may be the leader.
             self.machines[at].server = self.group.next_after(self.machines[at].server);
             self.leaves(at);
         }
     }
 }
 
-/// Whatever is said can be sent.
+/// Checks that a message fits a frame.
 fn fits_a_frame(message: &impl serde::Serialize) -> Result<(), Violation> {
     match wire::encode(message).len() {
         0..=wire::FRAME_BYTES_MAX => Ok(()),

@@ -1,8 +1,9 @@
-//! Calls on paths, as a kernel makes them: it looks the name up, and then asks for what is wanted
-//! of the file that it was told of, which must still be good for that. What is gone by then it
-//! looks up once more, and no further. Some programs replace the files of two names by rename as
-//! fast as they can; the names always exist, so nobody may ever be told otherwise, nor wait while
-//! others are served for long.
+//! Calls on paths, as a kernel makes them. The kernel looks the name up, and then makes its request
+//! on the file found, which must still be good for that. If the file is gone by then, the kernel
+//! looks the name up once more, and no further.
+//!
+//! Some programs replace the files of two names by rename as fast as they can. The names always
+//! exist. So no answer may deny them, and no call may wait for long while others are served.
 
 use super::events::Event;
 use super::history::CallNumber;
@@ -15,39 +16,39 @@ use lease::Open;
 use namespace::{AttributeChange, Error, FileKind, POLICY_LABEL, RenameMode};
 use std::collections::BTreeMap;
 
-/// Names of which there is always one, and under which their successors are made.
+/// Names that always exist, each with the name under which its successors are made.
 const ALWAYS: [(&str, &str); 2] = [("a", "a new"), ("b", "b new")];
-/// A name that programs make if nobody else has.
+/// A name that programs make if it does not exist.
 const EXCLUSIVE: &str = "lock";
-/// The longest that a call may wait in fair weather, ms: about as long as the twenty calls before
-/// it take, each of which has to wait for two recalls over the slowest links.
+/// The longest that a call may wait in fair weather, ms. This is about the time of the twenty calls
+/// before it, each of which has to wait for two recalls over the slowest links.
 const WAITS_MAX_MS: u64 = 6_000;
 
-/// How often a name may be replaced in fair weather while somebody looks it up.
+/// Times that a name may be replaced in fair weather during one lookup of it.
 const OVERTAKEN_MAX: u64 = 1000;
 
-/// What programs are at.
+/// The state of programs that make such calls.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     /// By machine and program.
     walks: BTreeMap<(usize, usize), Walk>,
-    /// When each call of theirs was begun, and how often each name had been replaced then.
+    /// For each of their calls: its beginning, and how often each name had been replaced then.
     begun: BTreeMap<CallNumber, (u64, [u64; ALWAYS.len()])>,
-    /// How often each name has been replaced.
+    /// Times that each name has been replaced.
     replaced: [u64; ALWAYS.len()],
 }
 
-/// A call on a path under way.
+/// A call on a path that is under way.
 #[derive(Clone, Debug)]
 struct Walk {
     name: &'static str,
-    /// What was found.
+    /// The file that the lookup found.
     found: Option<FileId>,
-    /// It was gone once, and is looked up again.
+    /// The file was gone once, and the name is looked up again.
     again: bool,
-    /// What remains to be closed.
+    /// The handle that remains to be closed.
     open: Option<(FileId, Open)>,
-    /// In which of the machine's lives.
+    /// The machine's life in which the call began.
     life: usize,
 }
 
@@ -68,10 +69,10 @@ impl World {
         Ok(())
     }
 
-    /// What a program calls next.
+    /// A program's next call.
     pub(super) fn some_path_call(&mut self, at: usize, program: usize) -> Call {
         let dir = self.always_in();
-        // The first program of two machines replaces, each its own name.
+        // The first program of each of two machines replaces a name of its own.
         if let Some((name, new)) = ALWAYS.get(at).filter(|_| program == 0) {
             return self.some_replacement(at, program, dir, name, new);
         }
@@ -115,7 +116,7 @@ impl World {
         let (new, walk) = (label(new.as_bytes()), self.paths.walks.remove(&(at, program)));
         if let Some(walk) = walk {
             if let Some(file) = walk.found.filter(|_| self.one_in(2)) {
-                // The new file has content, which it is to bring along.
+                // The new file has content, which the rename must bring along.
                 self.paths.walks.insert((at, program), Walk { found: None, ..walk });
                 let data = self.happened.calls.to_be_bytes().repeat(3).into();
                 return Call::Write { file, offset: 0, data, append: false };
@@ -185,7 +186,7 @@ impl World {
             return Ok(());
         }
         match (call, result) {
-            // Whatever was held open or looked up ended with the session.
+            // The handle or lookup ended with the session.
             (_, Err(Error::CutOff)) => _ = self.paths.walks.remove(&(at, program)),
             _ if walk.life != life => _ = self.paths.walks.remove(&(at, program)),
             (Call::Lookup { .. }, Ok(reply)) => match reply.clone().told() {
@@ -202,8 +203,8 @@ impl World {
         Ok(())
     }
 
-    /// Whoever looks a name up is answered after a few who replace it meanwhile, however fast they
-    /// are: questions that have lost races are answered in the order in which they came.
+    /// Checks that a lookup is answered after a limited number of replacements, however fast they
+    /// are. Questions that have lost races are answered in the order in which they came.
     fn is_not_overtaken(
         &mut self,
         at: usize,
@@ -221,13 +222,13 @@ impl World {
         Ok(())
     }
 
-    /// Whether nothing is wrong with a machine that would excuse it: one that was stopped or cut
-    /// off comes late for what it has found.
+    /// Whether no fault excuses the machine: one that was frozen or cut off may come too late for
+    /// the file it found.
     fn is_steady(&self, at: usize) -> bool {
         self.weather.is_fair() || self.machines[at].client.valid_for_ms(self.clock(at)) > 0
     }
 
-    /// What lingers the kernel forgets soon, unless a call on its path is under way.
+    /// The kernel forgets a lingering file soon, unless a call on its path is under way.
     pub(super) fn forgets(&mut self, at: usize, incarnation: u64, file: FileId) -> Result<(), Violation> {
         if self.machines[at].incarnation != incarnation {
             return Ok(());
@@ -241,7 +242,7 @@ impl World {
         self.input(at, Input::Forgotten(vec![file]))
     }
 
-    /// The kernel is told that a file lingers.
+    /// The answer says that a file lingers; the kernel will forget it.
     pub(super) fn is_told_to_linger(&mut self, at: usize, result: &Result<Reply, Error>) {
         if let Ok(Reply::Lingers(file)) = result {
             let (wait, incarnation) = (self.below(6), self.machines[at].incarnation);
@@ -249,7 +250,7 @@ impl World {
         }
     }
 
-    /// How long a program pauses that has no time to lose.
+    /// A short pause, for programs that replace or look up names.
     pub(super) fn path_pause(&mut self) -> u64 {
         if self.one_in(20) { self.below(60) } else { self.below(4) }
     }

@@ -1,5 +1,5 @@
-//! One server of a group: its disk, what it has in memory, and what it takes for true of the group.
-//! A crash loses what its disk was not made to keep, and the disk may rot.
+//! One server of a group: its disk, its state in memory, and its beliefs about the group. A crash
+//! loses all that the disk had not made durable, and the disk may rot.
 
 use super::Violation;
 use super::leader::Leader;
@@ -20,59 +20,59 @@ pub(super) struct Checkpoint {
     pub rows: Rc<Rows>,
 }
 
-/// See the module.
+/// A server of a group.
 pub(super) struct Replica {
     pub directory: Directory,
     pub store: Rows,
-    /// Its number in the group.
+    /// Its member number in the group.
     pub member: u64,
-    /// Its machine is a server, or was and is there yet.
+    /// Whether its machine is a server, or was one and is still up.
     pub serves: bool,
-    /// It is to be one no more.
+    /// Whether it is to leave the group.
     pub leaves: bool,
-    /// And is no member any more.
+    /// Whether it leaves and is no longer a member.
     pub retired: bool,
     pub up: bool,
-    /// What its program knows.
+    /// The versions that its program knows.
     pub knows: Versions,
-    /// It does nothing until then.
+    /// The process is stopped until then.
     pub stopped_until: u64,
-    /// Counts its starts and the ends of its leaderships; events of earlier ones come to nothing.
+    /// Counts its starts and the ends of its leaderships. Events of earlier ones come to nothing.
     pub start: u64,
-    /// What its process is to machines.
+    /// Its connections and sessions with machines.
     pub host: Host,
-    /// The latest that it has heard of. It is on disk before anything else of that term.
+    /// The latest term that it knows. The term is on disk before anything else of it.
     pub term: u64,
     pub log: Log,
-    /// Up to which index the log is on disk.
+    /// The index up to which the log is on disk.
     pub durable: u64,
-    /// An entry of it that is not as it was written.
+    /// An entry of the log that is not as it was written.
     pub rotten: Option<u64>,
-    /// When the disk has done all that it was asked to, ms.
+    /// The time at which the disk has done all that was asked, ms.
     pub synced_at: u64,
-    /// Counts how often the end of its log was replaced.
+    /// Counts the replacements of the log's end.
     pub tail: u64,
-    /// How slow its disk is at most, ms.
+    /// The disk's delay, ms at most.
     pub disk_ms: u64,
-    /// Up to which index its log is known to be that of its term's leader.
+    /// The index up to which its log is known to be that of its term's leader.
     pub verified: u64,
-    /// Up to which index it knows the log to be committed.
+    /// The index up to which it knows the log to be committed.
     pub commit: u64,
     pub applied: u64,
     pub checkpoint: Checkpoint,
     /// The index at which the next checkpoint is made.
     pub checkpoint_at: u64,
-    /// Who it takes for the leader of its term, and when it last heard of that.
+    /// The leader of its term, as far as it knows, and the time of the leader's last message.
     pub follows: Option<usize>,
     pub heard: u64,
-    /// It leads, as far as it knows.
+    /// Its state as leader, if it leads as far as it knows.
     pub leads: Option<Leader>,
-    /// How fast its clock runs, in millionths.
+    /// The rate of its clock, in millionths.
     pub rate_ppm: u64,
 }
 
 impl Replica {
-    /// One that has this state and nothing after it.
+    /// A replica with this state and an empty log after it.
     pub fn new(directory: Directory, checkpoint: Checkpoint, member: u64, knows: Versions) -> Replica {
         let place = checkpoint.place;
         Replica {
@@ -106,14 +106,14 @@ impl Replica {
         }
     }
 
-    /// It hears of a later term: whatever it took for true of an earlier one counts no more.
+    /// The replica learns of a later term. Its beliefs about earlier ones no longer count.
     pub fn enters(&mut self, term: u64) {
         self.term = term;
         self.follows = None;
         self.verified = self.commit;
     }
 
-    /// What comes after this index was never committed.
+    /// Removes the entries after this index, which were never committed. Returns their number.
     pub fn truncates(&mut self, index: u64) -> u64 {
         self.tail += 1;
         self.rotten = self.rotten.filter(|rotten| *rotten <= index);
@@ -121,7 +121,7 @@ impl Replica {
         self.log.truncate(index)
     }
 
-    /// Its state becomes that of the checkpoint, which may be the leader's.
+    /// Takes the state of the checkpoint, which may be the leader's.
     pub fn loads(&mut self, checkpoint: Checkpoint) -> Result<(), Violation> {
         let Place { index, .. } = checkpoint.place;
         self.store = Rows::clone(&checkpoint.rows);
@@ -134,7 +134,7 @@ impl Replica {
         Ok(())
     }
 
-    /// The state as it is now is put down, and the log before `keep` entries goes.
+    /// Makes a checkpoint of the present state, and drops the log before the last `keep` entries.
     pub fn makes_checkpoint(&mut self, time: Time, term: u64, keep: u64) {
         self.directory.checkpoint(&mut self.store);
         let place = Place { index: self.applied, term, time };
@@ -145,7 +145,7 @@ impl Replica {
         self.rotten = self.rotten.filter(|index| *index > self.log.base());
     }
 
-    /// The process ends. Of what the disk had not been made to keep it has so many entries.
+    /// The process ends. Of the entries that were not durable the disk has the first `kept`.
     pub fn crashes(&mut self, kept: u64) {
         self.up = false;
         self.stopped_until = 0;
@@ -157,7 +157,7 @@ impl Replica {
         self.enters(self.term);
     }
 
-    /// It begins anew from its disk.
+    /// The process begins anew from its disk.
     pub fn starts(&mut self) -> Result<(), Violation> {
         self.up = true;
         self.loads(self.checkpoint.clone())?;
@@ -166,29 +166,32 @@ impl Replica {
         Ok(())
     }
 
-    /// It votes, or did before the last change of the members and does not know that to be
-    /// committed. Those that vote after the change may all have lost it, and have too little of the
-    /// log to lead then: who has it must, though it votes no more (Raft's thesis §4.2.2; openraft
-    /// does so).
+    /// Whether it may stand for election. It votes, or it voted before the last change of members
+    /// and does not know that change to be committed.
+    ///
+    /// All voters after the change may have lost its entry. Then they have too little of the log to
+    /// lead. A replica that has the entry must lead, though it votes no more (Raft's thesis §4.2.2;
+    /// openraft does so).
     pub fn may_stand(&self) -> bool {
         let changed_at = self.log.changed_at();
         let voted = || self.commit < changed_at && self.log.members_at(changed_at - 1).vote(self.member);
         self.log.members().vote(self.member) || voted()
     }
 
-    /// It is a server, and is to be one.
+    /// Whether it is a server, and is to stay one.
     pub fn stays(&self) -> bool {
         self.serves && !self.leaves
     }
 
-    /// A row flips a bit on the disk, from which the process has it unless it has changed it since.
+    /// A row flips a bit on the disk. The process has that row, too, unless it has changed the row
+    /// since.
     pub fn rows_rot(&mut self, some: &mut impl FnMut(u64) -> u64) {
         let rows = Rc::make_mut(&mut self.checkpoint.rows);
         let Some((key, was, is)) = rows.rot(some) else { return };
         self.store.rots(&key, &was, is);
     }
 
-    /// So does an entry of the log: nobody reads it before it starts again.
+    /// An entry of the log rots. No process reads the entry before the next start.
     pub fn log_rots(&mut self, some: &mut impl FnMut(u64) -> u64) {
         let (base, last) = (self.log.base(), self.durable.min(self.log.last().index));
         self.rotten = (last > base + 1).then(|| base + 1 + some(last - base - 1));
@@ -199,12 +202,12 @@ impl Replica {
         self.rotten.is_some() || self.store.are_rotten() || self.checkpoint.rows.are_rotten()
     }
 
-    /// Whether it has come upon that.
+    /// Whether it has found such damage.
     pub fn is_damaged(&self) -> bool {
         self.store.is_noticed() || !self.up && self.rotten.is_some()
     }
 
-    /// It takes the entry for what it has become: one without what stood last in it.
+    /// Believes the rotten entry: it has lost its last input.
     pub fn believes_log(&mut self) {
         let Some(index) = self.rotten.take() else { return };
         let of = |entry: &Rc<Entry>| {

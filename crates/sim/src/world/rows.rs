@@ -1,17 +1,18 @@
-//! A server's rows as its disk has them, each with a checksum: what was kept ill is noticed when it
-//! is read, and whoever did anything with it must forget that (`raft` unwinds whoever is at work).
+//! A server's rows as its disk has them, each with a checksum. A rotten row is noticed when it is
+//! read. The reader must then forget all that it did with the row (`raft` unwinds the reader's
+//! work).
 
 use directory::{MemoryStore, Store};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-/// See the module.
+/// The rows, and their damage.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
     pub store: MemoryStore,
     /// Rows that are not as they were written.
     rotten: BTreeSet<Vec<u8>>,
-    /// One of them was read.
+    /// Whether one of them was read.
     noticed: Cell<bool>,
 }
 
@@ -22,7 +23,8 @@ impl From<MemoryStore> for Rows {
 }
 
 impl Rows {
-    /// A bit of some row flips, which `some` says: its key, what it was and what it is.
+    /// Flips a bit of a row, as `some` chooses. Returns the row's key, its old value and its new
+    /// value.
     pub fn rot(&mut self, some: &mut impl FnMut(u64) -> u64) -> Option<(Vec<u8>, Vec<u8>, Vec<u8>)> {
         let row = some(self.store.rows.len() as u64) as usize;
         let (key, was) = self.store.rows.iter().nth(row).map(|(key, row)| (key.clone(), row.clone()))?;
@@ -32,7 +34,7 @@ impl Rows {
         Some((key, was, is))
     }
 
-    /// That row becomes another, if it is what it was.
+    /// Replaces a row by a rotten one, if the row is still as it was.
     pub fn rots(&mut self, key: &[u8], was: &[u8], is: Vec<u8>) {
         if let Some(row) = self.store.rows.get_mut(key).filter(|row| *row == was) {
             *row = is;
@@ -40,12 +42,12 @@ impl Rows {
         }
     }
 
-    /// Whether any row is not as it was written, which whoever reads all of them notices.
+    /// Whether any row is not as it was written. A reader of all rows notices that.
     pub fn are_rotten(&self) -> bool {
         !self.rotten.is_empty()
     }
 
-    /// Whether anybody came upon one.
+    /// Whether a reader came upon one.
     pub fn is_noticed(&self) -> bool {
         self.noticed.get()
     }

@@ -1,5 +1,5 @@
-//! The host of a server: what it is to machines. Connections, whose sessions go over them, and the
-//! share server's work.
+//! The host of a server: its connections to machines, the sessions that go over them, and the share
+//! server's work.
 
 use super::events::Event;
 use super::net::{Packet, Way};
@@ -8,29 +8,29 @@ use crate::cluster::root;
 use directory::{Directory, Input, MemoryStore, Output, ShareWork};
 use lease::{SessionId, Time};
 use std::collections::BTreeMap;
-use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer, Version, Versions};
+use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer, Versions};
 
-/// How often a server looks at its clock, ms.
+/// Time between a server's readings of its clock, ms.
 const TICK_MS: u64 = 500;
-/// A server reads all that it has at one in so many looks at its clock.
+/// A server scrubs its whole disk at one in so many readings of its clock.
 const SCRUB_ODDS: u64 = 60;
-/// Numbers of requests by a client are below this.
+/// A client's request numbers are less than this.
 const NUMBERS: u64 = 1 << 40;
 
-/// See the module.
+/// A server's connections and sessions.
 #[derive(Debug, Default)]
 pub(super) struct Host {
-    /// By machine: the connection that greeted last.
+    /// By machine: the connection of its last greeting.
     listens: BTreeMap<usize, u64>,
-    /// By connection.
+    /// By connection: its session.
     sessions: BTreeMap<u64, SessionId>,
-    /// Which connection a session's messages go over, and of which machine it is.
+    /// By session: the machine and the connection for its messages.
     routes: BTreeMap<SessionId, (usize, u64)>,
 }
 
 impl Host {
-    /// The machine has greeted over this connection: its earlier ones are not listened to any more.
-    /// Not if it has greeted over a later one.
+    /// The machine has greeted over this connection, so its earlier ones no longer count. Returns
+    /// false if the machine has greeted over a later one.
     fn listens_to(&mut self, at: usize, connection: u64) -> bool {
         let before = self.listens.get(&at).copied();
         if before.is_some_and(|before| before > connection) {
@@ -42,7 +42,7 @@ impl Host {
     }
 }
 
-/// What lets so many machines into a cluster, but for the founder.
+/// Inputs that enrol so many machines in a cluster, the founder apart.
 pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)> {
     (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER).map(|id| {
         let mut token = [0; 32];
@@ -54,9 +54,9 @@ pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)>
 }
 
 /// A new cluster with so many machines in it.
-pub(super) fn found(machines: u64, by: Versions) -> Result<(Directory, MemoryStore), Violation> {
+pub(super) fn found(machines: u64) -> Result<(Directory, MemoryStore), Violation> {
     let mut store = MemoryStore::default();
-    let mut directory = Directory::create(&mut store, root(), by);
+    let mut directory = Directory::create(&mut store, root(), Versions::KNOWN);
     for (invite, enrol) in invitations(machines) {
         for input in [invite, enrol] {
             directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// The server that leads, if there is one: the latest.
+    /// The leading server, if there is one: that of the latest term.
     pub(super) fn leader(&self) -> Option<usize> {
         if self.weather.shipped { self.shipped.leader() } else { self.group.leader() }
     }
@@ -128,7 +128,8 @@ impl World {
         }
     }
 
-    /// A machine greets a server. One that does not lead turns it away, and says who may.
+    /// A machine greets a server. A server that does not lead turns the machine away, and names the
+    /// leader if it knows one.
     pub(super) fn server_is_greeted(
         &mut self,
         server: usize,
@@ -142,13 +143,10 @@ impl World {
             return self.turns_away(server, at, connection);
         }
         let replica = &mut self.group.replicas[server];
-        // From here on no other connection of this machine is listened to.
+        // From here on no other connection of this machine counts.
         if replica.host.listens_to(at, connection) {
-            if replica.directory.version() > Version::OLDEST {
-                let version = self.machines[at].speaks.min(replica.knows.newest);
-                self.propose(server, Input::Speaks { machine, version });
-            }
-            self.propose(server, Input::Open { machine, incarnation, session, connection });
+            let version = self.machines[at].speaks.min(replica.knows.newest);
+            self.propose(server, Input::Open { machine, incarnation, session, connection, version });
         }
     }
 
@@ -162,7 +160,7 @@ impl World {
         self.links[at].is_closed(connection);
     }
 
-    /// It does not lead any more: its connections end.
+    /// The server leads no more: its connections end.
     pub(super) fn turns_all_away(&mut self, server: usize) {
         let host = std::mem::take(&mut self.group.replicas[server].host);
         for (at, connection) in host.listens {
@@ -170,7 +168,7 @@ impl World {
         }
     }
 
-    /// A machine says something over a connection.
+    /// A message of a machine arrives over a connection.
     pub(super) fn server_hears(
         &mut self,
         server: usize,
@@ -196,8 +194,8 @@ impl World {
             return Ok(());
         }
         let message = match message {
-            // A server that does not know that it was asked before: each connection's requests have
-            // numbers of their own.
+            // A mutation: the server forgets that it was asked before, since each connection's
+            // requests have numbers of their own.
             ToServer::Ask { number, operation, wants, mode: mode @ AskMode::Ship }
                 if self.weather.lie == Some(Mutation::ShipsForgotten) =>
             {
@@ -209,7 +207,7 @@ impl World {
         Ok(())
     }
 
-    /// An input of the log is applied: what came of it, unless the server came upon damage.
+    /// Applies an input of the log. Returns its outputs, unless the server came upon damage.
     pub(super) fn applies_input(
         &mut self,
         server: usize,
@@ -229,7 +227,7 @@ impl World {
         if let Some((session, misdeed)) = replica.directory.misdeeds().first() {
             return Err(format!("{session:?}: {misdeed}"));
         }
-        // It has nothing to tell of what it did over an earlier connection.
+        // The mutated server has no results of operations from an earlier connection.
         out.retain(|output| {
             !(forgets && matches!(output, Output::Send { message: ToClient::Shipped { .. }, .. }))
         });
@@ -237,7 +235,7 @@ impl World {
         Ok(Some(out))
     }
 
-    /// What the server did with updates is written down.
+    /// Notes in the history what the server did with updates.
     pub(super) fn note_applied(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
         self.history.left.clear();
         if let Input::Message {
@@ -249,12 +247,11 @@ impl World {
         }
         self.note_log(input, out)?;
         // What waited for that was done after it.
-        let older = self.weather.upgrade_ms > 0;
         for output in out {
             if let Output::Send { session, message: ToClient::Shipped { number, result: Ok((_, effects)) } } =
                 output
             {
-                self.history.shipped(*session, *number, effects, older)?;
+                self.history.shipped(*session, *number, effects)?;
             }
         }
         self.check_rights(out)
@@ -270,31 +267,30 @@ impl World {
             }
             _ => None,
         });
-        // Of a session that is over nothing is applied; if an entry was refused its client is told
-        // at once.
+        // Entries of an ended session are not applied. The client learns of a refused entry at
+        // once.
         let over = |output: &Output| matches!(output, Output::Send { session: to, message: ToClient::Fenced } if to == session);
         let (rejected, through) = (refused.unwrap_or_default(), first + entries.len() as u64 - 1);
         if entries.is_empty() || out.iter().any(over) {
             return Ok(());
         }
-        // What was sent again was applied before.
+        // Entries that were sent again were applied before.
         let fresh = self.history.fresh(*session, through);
         let updates = (*first..=through).zip(entries).filter(|(number, _)| {
             fresh.contains(number) && !rejected.iter().any(|(refused, _)| refused == number)
         });
         for (_, entry) in updates {
-            if let LogEntry::Update { rules, operation } = entry {
+            if let LogEntry::Update { version, operation } = entry {
                 let newest = self.group.replicas.iter().map(|replica| replica.directory.version()).max();
-                let older = newest.is_some_and(|version| version.rules().number() > *rules);
-                self.happened.by_older_rules += u64::from(older);
+                self.happened.by_last_version += u64::from(newest > Some(*version));
                 self.check_change(*session, operation)?;
-                self.history.applied(*session, operation, *rules)?;
+                self.history.applied(*session, operation)?;
             }
         }
         Ok(())
     }
 
-    /// What came of an input leaves the server.
+    /// An output leaves the server.
     pub(super) fn server_puts_out(&mut self, server: usize, output: Output) -> Result<(), Violation> {
         let replica = &mut self.group.replicas[server];
         let (host, start) = (&mut replica.host, replica.start);
@@ -360,7 +356,7 @@ impl World {
         Ok(())
     }
 
-    /// Which of the servers crash, and for how long.
+    /// Crashes some servers, each for a random time.
     pub(super) fn servers_crash(&mut self) {
         let pause = self.some_time(40_000);
         if self.group.is_lone() {

@@ -1,12 +1,11 @@
 //! A rolling upgrade: servers and machines begin anew, one after the other and in any order, with a
-//! program that knows the next version.
+//! program that knows the next version, which has nothing new in it.
 
 use super::events::Event;
 use super::{Mutation, Violation, World};
 use directory::Input;
-use wire::{Version, Versions};
 
-/// How long a server is away for it, ms at most.
+/// Time that a server is away for the upgrade, ms at most.
 const PAUSE_MS: u64 = 5_000;
 
 impl World {
@@ -21,30 +20,30 @@ impl World {
         self.later(wait, Event::Upgrades);
     }
 
-    /// One that has the old program yet gets the new one.
+    /// A server or machine with the old program gets the new one.
     pub(super) fn upgrades(&mut self) -> Result<(), Violation> {
-        // What comes to rest then is to stay as it is.
+        // Once all faults have ended, nothing changes any more.
         if self.healed {
             return Ok(());
         }
-        let is_old = |knows: &Versions| *knows != Versions::KNOWN;
+        let newest = self.weather.newest();
         let replicas = self.group.replicas.iter().enumerate();
         let servers: Vec<usize> = replicas
-            .filter(|(_, replica)| replica.serves && is_old(&replica.knows))
+            .filter(|(_, replica)| replica.serves && replica.knows != newest)
             .map(|(at, _)| at)
             .collect();
         let machines = self.machines.iter().enumerate();
         let machines: Vec<usize> =
-            machines.filter(|(_, machine)| machine.speaks < Version::NEWEST).map(|(at, _)| at).collect();
+            machines.filter(|(_, machine)| machine.speaks < newest.newest).map(|(at, _)| at).collect();
         let some = self.below((servers.len() + machines.len()) as u64) as usize;
         if let Some(at) = servers.get(some).copied() {
             self.notes(|| format!("server {at} gets the new program"));
-            self.group.replicas[at].knows = Versions::KNOWN;
+            self.group.replicas[at].knows = newest;
             let pause = 1 + self.below(PAUSE_MS);
             if self.group.is_lone() { self.lone_crashes(pause) } else { self.replica_crashes(at, pause) }
         } else if let Some(at) = machines.get(some - servers.len()).copied() {
             self.notes(|| format!("machine {at} gets the new program"));
-            self.machines[at].speaks = Version::NEWEST;
+            self.machines[at].speaks = newest.newest;
             self.crashes(at)?;
         } else {
             return Ok(());
@@ -53,7 +52,7 @@ impl World {
         Ok(())
     }
 
-    /// A server that leads raises the version once all of them are there and know the next.
+    /// The leading server raises the version once all servers are up and know the next.
     pub(super) fn raises_version(&mut self, at: usize) {
         let replica = &self.group.replicas[at];
         let to = replica.directory.version().next();
@@ -64,8 +63,8 @@ impl World {
         }
     }
 
-    /// In the end the version is what all servers know; an earlier one only where machines still
-    /// speak one before that, which keeps it from being raised.
+    /// Checks the version at the end: it is the newest that all servers know. An earlier one is
+    /// right only where machines still speak an older version and so keep it from being raised.
     pub(super) fn check_version(&self) -> Result<(), Violation> {
         let serving = || self.group.replicas.iter().enumerate().filter(|(_, replica)| replica.serves);
         let known = serving().map(|(_, replica)| replica.knows.newest).min();

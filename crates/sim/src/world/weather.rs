@@ -1,59 +1,58 @@
-//! What goes wrong in a run: the seed chooses, with some kinds of trouble left out altogether.
+//! The faults of a run: the seed chooses them, with some kinds left out altogether.
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use wire::{Version, Versions};
+use wire::Versions;
 
 /// The disk of one server in so many that start again is an older one.
 const PUTS_BACK: u64 = 3;
 
-/// A fault put into a machine or the server on purpose, to see that it is found. It is in the host
-/// that the simulation is, not in what is shipped.
+/// A fault put into a machine or the server on purpose, to see that it is found. The fault is in
+/// the simulated host, not in the shipped code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// Clients count their term from when they hear that they were renewed, not from when they
-    /// asked.
+    /// Clients count their term from the receipt of a renewal, not from its request.
     TermFromReceipt,
     /// The server does not remember which operations it has done for clients.
     ShipsForgotten,
-    /// A leader takes for committed what it alone has on disk.
+    /// A leader takes entries for committed that it alone has on disk.
     AcknowledgesEarly,
     /// A leader answers questions without asking whether it still leads.
     StaleReads,
-    /// Disks of servers say that they keep what a crash takes from them.
+    /// Disks of servers acknowledge syncs, and a crash takes the data.
     DiskKeepsNothing,
     /// A server that led leads again when it starts again, without being elected.
     RestoresLeader,
     /// A leader raises the cluster's version though not all servers know the next.
     RaisesEarly,
-    /// A leader goes from some members to others without a time in which a majority of both is
+    /// A leader changes the members at once, without a time in which a majority of both sets is
     /// needed.
     ChangesAtOnce,
-    /// Servers look at no checksum of what their disks have.
+    /// Servers check no checksum of their disks.
     BelievesRot,
-    /// Servers take each other, and themselves, for what they were, whatever their disks have.
+    /// Servers believe in each other's and their own past, whatever their disks have.
     BelievesMembers,
-    /// Machines say that what they have handed out below has gone, and kernels keep it.
+    /// Machines report that all that they revoked has gone, and kernels keep it.
     KeptBelow,
-    /// What goes from below when a lease on a name does is the entry of just the name that it is
-    /// of, which is folded.
+    /// When a lease on a name goes, the kernel drops only the entry of the folded name itself.
     FoldedBelow,
-    /// Machines take what they write through for heard of when they have sent it.
+    /// Machines take a change in write-through for applied once they have sent it.
     HeardEarly,
-    /// Servers do not know what machines may not do.
+    /// Servers do not know the rights of machines.
     ForgetsRights,
-    /// Clients do not know that there is a kernel, which comes back for what it has looked up.
+    /// Clients do not know that there is a kernel, which comes back for files that it has looked
+    /// up.
     NothingBelow,
 }
 
-/// What goes wrong, and how often. Zero odds mean never; times are in ms.
+/// The kinds of faults, and their odds. Zero odds mean never; times are in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weather {
     /// Servers, each with all of the state: a lone one, or a group of which a majority goes on.
     pub servers: u64,
-    /// They run the code that ships, with openraft; not its contract.
+    /// Servers run the shipped code, with openraft; not its contract.
     pub shipped: bool,
-    /// Between two troubles, on average.
+    /// Time between two faults, on average.
     pub calm_ms: u64,
     /// Connections break.
     pub breaks: u64,
@@ -63,11 +62,11 @@ pub struct Weather {
     pub partitions: u64,
     /// Links become slow.
     pub slows: u64,
-    /// Machines are stopped and go on later.
+    /// Machines freeze and go on later.
     pub freezes: u64,
     /// Machines' processes end, and begin anew.
     pub crashes: u64,
-    /// Machines' processes end in order, and begin anew: with what they could not get applied.
+    /// Machines' processes end in order, and begin anew with the updates that were not applied.
     pub ends: u64,
     /// Servers' processes end, and begin anew: the leader's, another, a minority, all of them.
     pub restarts: u64,
@@ -81,31 +80,31 @@ pub struct Weather {
     pub full_disks: u64,
     /// Servers elect another leader for no reason.
     pub elections: u64,
-    /// The disk of a server of a group rots: of servers that run the shipped code, of one in so
-    /// many that start again.
+    /// The disk of a server of a group rots. With the shipped code: of one in so many that start
+    /// again.
     pub rots: u64,
-    /// The disk of a server that runs the shipped code is put back to an older copy of it, or
-    /// emptied: of one in so many that start again, if all others are well.
+    /// The disk of a server that runs the shipped code is put back to an older copy, or emptied: of
+    /// one in so many that start again, if all others are well.
     pub puts_back: u64,
-    /// People have a group grow or shrink, to one, three or five servers.
+    /// The wanted number of servers changes, to one, three or five.
     pub changes: u64,
     /// Machines are cut off from some of the servers, one way or both.
     pub astray: u64,
-    /// Between two programs, of servers or machines, that are replaced by newer ones, on average:
-    /// all begin with the older. If zero, all are the newest from the beginning.
+    /// Between two programs, of servers or machines, that are replaced by ones that know the next
+    /// version, on average. If zero, there are none.
     pub upgrade_ms: u64,
-    /// So many of the machines may not do everything.
+    /// So many of the machines have restricted rights.
     pub limited: u64,
-    /// One call in so many sets, removes or looks at how content is to be spread.
+    /// One call in so many sets, removes or reads a policy for the spread of content.
     pub policies: u64,
     /// One call in so many makes a directory or moves one to another; all others look where they
-    /// are. If zero, programs do everything.
+    /// are. If zero, programs make all kinds of calls.
     pub moves: u64,
     /// All but one call in so many are about one small file, which one machine changes and the
-    /// others look at. If zero, programs do everything.
+    /// others look at. If zero, programs make all kinds of calls.
     pub passes: u64,
-    /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if
-    /// zero.
+    /// One in so many of a program's pauses is long, and no call waits for the updates before it.
+    /// Never if zero.
     pub idles: u64,
     /// If not zero, some programs replace files by rename all the time, and all others make calls
     /// on their paths: `sim::world::paths`.
@@ -114,18 +113,18 @@ pub struct Weather {
     pub drift_ppm: u64,
     /// One packet in so many is lost.
     pub loses: u64,
-    /// One packet in so many comes twice.
+    /// One packet in so many is doubled.
     pub doubles: u64,
-    /// How slow a slow link is at most.
+    /// The delay of a slow link at most.
     pub slow_ms: u64,
-    /// Whether everything that is said is printed.
+    /// Whether every event is printed.
     pub aloud: bool,
-    /// What is wrong on purpose.
+    /// The mutation, if there is one.
     pub lie: Option<Mutation>,
 }
 
 impl Weather {
-    /// What clocks may drift: the client takes one part in a hundred off its term for it.
+    /// The drift of clocks: the client takes one part in a hundred off its term for it.
     pub const DRIFT_PPM: u64 = 10_000;
 
     /// Nothing goes wrong.
@@ -207,13 +206,13 @@ impl Weather {
         self.calm_ms == Weather::FAIR.calm_ms && self.loses == 0 && self.doubles == 0
     }
 
-    /// What the seed chooses for three or five servers that run the shipped code.
+    /// The seed's choice for three or five servers that run the shipped code.
     pub fn shipped(seed: u64) -> Weather {
         let weather = Weather::of(seed);
-        // Who is elected it decides itself. There is one version of what ships.
+        // The shipped code decides itself who is elected. There is one version of it.
         let restarts = weather.restarts.max(1) * 3;
         let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
-        // Of three seeds two have people change the group.
+        // Two of three seeds change the wanted servers.
         let (changes, rots, limited) = (2 * (seed % 3), Weather::FOUL.rots, 0);
         let (elections, upgrade_ms) = (0, 0);
         let full_disks = 2 * u64::from(seed % 5 > 2);
@@ -232,17 +231,17 @@ impl Weather {
         }
     }
 
-    /// What the program knows that all begin with.
-    pub(super) fn founded_by(&self) -> Versions {
-        if self.upgrade_ms == 0 { Versions::KNOWN } else { Versions::held_to(Version::OLDEST) }
+    /// What the newest program knows that there is. All begin with this one.
+    pub(super) fn newest(&self) -> Versions {
+        if self.upgrade_ms == 0 { Versions::KNOWN } else { Versions::WITH_NEXT }
     }
 
-    /// Servers that there may be.
+    /// The largest number of servers.
     pub(super) fn servers_max(&self) -> u64 {
         if self.changes == 0 { self.servers } else { self.servers.max(5) }
     }
 
-    /// What the seed chooses.
+    /// The seed's choice.
     pub fn of(seed: u64) -> Weather {
         let mut rng = ChaCha12Rng::seed_from_u64(seed ^ 0x77EA);
         let mut weather = Weather::FOUL;
@@ -260,7 +259,7 @@ impl Weather {
             *odds *= u64::from(below(3) > 0);
         }
         weather.calm_ms = 1_000 + below(10_000);
-        // Nothing, a little, and as much as on a bad day.
+        // None, a few, and as many as on a bad day.
         weather.loses = [0, 50, 3][below(3) as usize];
         weather.doubles = [0, 30][below(2) as usize];
         for odds in

@@ -1,4 +1,4 @@
-//! What programs do: few names and few files, so that machines meet.
+//! The calls of programs: few names and few files, so that machines meet.
 
 use super::events::Event;
 use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
@@ -15,7 +15,7 @@ use rand_core::Rng;
 
 /// Labels in each directory.
 const LABELS: usize = 5;
-/// Directories that stay, beside the root, and files in the root that do.
+/// Directories that stay, beside the root, and files in the root that stay.
 const STAYING: [(&[u8], FileKind); 9] = [
     (b"north", FileKind::Directory),
     (b"North", FileKind::Directory),
@@ -27,36 +27,36 @@ const STAYING: [(&[u8], FileKind); 9] = [
     (b"five ", FileKind::Regular),
     (b"LOG", FileKind::Regular),
 ];
-/// How content may be spread.
+/// Policies for the spread of content.
 const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
-/// Programs of each machine. The first also writes.
+/// Programs on each machine. The first also writes.
 const PROGRAMS: usize = 2;
-/// The program that is none: calls that the simulation makes itself.
+/// The program number of calls that the simulation makes itself.
 pub(super) const NOBODY: usize = usize::MAX;
-/// Files that a machine remembers it has seen.
+/// Files that a machine remembers to have seen.
 const SEEN_MAX: usize = 8;
-/// How long a program does nothing, ms at most, where programs do so.
+/// Length of a program's long pause, ms at most.
 const IDLE_MS: u64 = 15_000;
-/// Words of a write that goes into shares.
+/// Words of a write that is large enough for shares.
 const LARGE: u64 = 9_000;
-/// Content is cut off where it becomes longer than this.
+/// Content is truncated once it is longer than this.
 const CONTENT_MAX: u64 = 300_000;
 
-/// What programs know.
+/// The programs' knowledge.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub dirs: Vec<FileId>,
     pub files: Vec<FileId>,
     /// Labels of each directory in this run.
     pub labels: Vec<Label>,
-    /// By machine: what it came across lately.
+    /// By machine: entries that it saw lately.
     seen: Vec<Vec<Entry>>,
-    /// By machine: what its programs have open.
+    /// By machine: the handles of its programs.
     open: Vec<Vec<(FileId, Open)>>,
 }
 
 impl World {
-    /// Makes what stays, before anything goes wrong; then the programs begin.
+    /// Makes the files that stay, before any fault.
     pub(super) fn make_directories(&mut self) -> Result<(), Violation> {
         self.known.dirs.push(FileId::root());
         self.known.labels = names::some(&mut self.rng, LABELS);
@@ -79,7 +79,7 @@ impl World {
         Ok(())
     }
 
-    /// Programs begin.
+    /// Starts the programs.
     pub(super) fn programs_begin(&mut self) {
         for at in 0..self.machines.len() {
             for program in 0..PROGRAMS {
@@ -89,13 +89,13 @@ impl World {
         }
     }
 
-    /// Until every call has been answered.
+    /// Runs until every call has been answered.
     pub(super) fn complete(&mut self) -> Result<(), Violation> {
         self.comes_to(|building| building.machines.iter().all(|machine| machine.calls.is_empty()))
     }
 
-    /// At the end every machine looks at every name, and at all that stays: it must be what it was
-    /// last.
+    /// At the end every machine looks at every name, and at all that stays: the last versions must
+    /// be there.
     pub(super) fn look_at_everything(&mut self) -> Result<(), Violation> {
         for at in 0..self.machines.len() {
             self.call(at, NOBODY, Call::SyncAll)?;
@@ -156,8 +156,8 @@ impl World {
                 open_files.remove(index);
             }
         }
-        // The simulation itself asks the client, which programs seldom come to where the kernel
-        // keeps much: so that has its say half of the time.
+        // The simulation's own calls go to the client, which programs seldom reach where the kernel
+        // keeps much. So the kernel answers only half of the programs' calls.
         if program != NOBODY
             && let Some(kept) = machine.kernel.answer(&call, now.time)
             && self.one_in(2)
@@ -174,8 +174,8 @@ impl World {
         self.carry_out(at, now, out)
     }
 
-    /// The client has answered a call, and the kernel keeps what it is told. What gave way it tries
-    /// again, once.
+    /// The client has answered a call, and the kernel keeps the answer. A call that gave way is
+    /// tried again, once.
     pub(super) fn told(
         &mut self,
         at: usize,
@@ -206,7 +206,7 @@ impl World {
         self.answered(at, number, program, result, now)
     }
 
-    /// The kernel says what it was told before.
+    /// The kernel answers from an earlier answer.
     fn answered_by_kernel(
         &mut self,
         at: usize,
@@ -312,7 +312,7 @@ impl World {
                 self.remember(at, entry);
             }
             (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick)?,
-            // Nobody made the root.
+            // No call made the root.
             (Call::Parent { .. }, Reply::Node(above, stat)) if above.file != FileId::root() => {
                 self.observes_stat(number, &above.file, &stat, tick)?;
             }
@@ -415,7 +415,7 @@ impl World {
         seen.push(entry);
     }
 
-    /// What the machine's programs knew is gone with them.
+    /// The machine's programs end, and their knowledge with them.
     pub(super) fn programs_end(&mut self, at: usize) {
         self.known.open[at].clear();
     }
@@ -480,7 +480,7 @@ impl World {
                 let file = self.some_file(at);
                 let mut change = AttributeChange::default();
                 if self.one_in(2) {
-                    // Any number that there is, and no two the same.
+                    // Any number, and no two the same.
                     change.uid = Some((self.happened.calls as u32).wrapping_mul(0x9e37_79b1));
                 } else {
                     change.mode = Some(self.below(0o2000) as u16);
@@ -490,8 +490,8 @@ impl World {
         }
     }
 
-    /// As editors save: a file that this machine has just written, if it knows of one, takes the
-    /// place of what is called so.
+    /// As editors save: a file that this machine has just written, if there is one, takes the place
+    /// of this name.
     fn some_save(&mut self, at: usize, to_dir: FileId, to: Label) -> Call {
         let life = self.machines[at].life;
         let is_written = |file: &FileId| !self.history.unpublished(file, life).is_empty();
@@ -512,8 +512,8 @@ impl World {
         Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false }
     }
 
-    /// Directories that go to and fro between two of those that stay: names that everybody looks
-    /// at, and that only the server can move.
+    /// Directories move between two of those that stay. Their names are looked at by all, and only
+    /// the server can move them.
     fn some_move(&mut self) -> Call {
         let (here, there) = if self.one_in(2) { (1, 2) } else { (2, 1) };
         let (from_dir, to_dir) = (self.known.dirs[here].clone(), self.known.dirs[there].clone());
@@ -528,7 +528,7 @@ impl World {
         }
     }
 
-    /// What passes to and fro: each change is looked at before the next, or about that.
+    /// Ping-pong: each change is looked at before the next, or about that.
     fn some_pass(&mut self, at: usize, program: usize) -> Call {
         let file = self.known.files[0].clone();
         if at == 0 && program == 0 {
@@ -541,7 +541,7 @@ impl World {
         }
     }
 
-    /// Policies, and what is spread by them.
+    /// Calls on policies, and on content that follows them.
     fn some_policy_call(&mut self, at: usize, program: usize) -> Call {
         let file = if self.one_in(2) { self.some_dir(at) } else { self.some_file(at) };
         match self.below(8) {
@@ -571,7 +571,7 @@ impl World {
         Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept, quietly: false }
     }
 
-    /// Something that nobody else ever wrote, as long as is said or as comes.
+    /// A write of bytes that no other call writes, of the given length or a random one.
     fn some_write(&mut self, at: usize, words: Option<u64>) -> Call {
         let file = self.some_file(at);
         let size = match self.history.now(&Key::Content(file.clone())) {
@@ -603,7 +603,7 @@ impl World {
         if let Some((file, open)) = open.first().cloned().filter(|_| open.len() > 3) {
             return Call::Close { file, open };
         }
-        // Who may not do everything asks for what it wants to do.
+        // A machine with restricted rights asks for the permissions that it needs.
         let (writes, mask) = (!self.may_only_read(at), if self.is_limited(at) { 6 } else { 0 });
         let (open, mask) = (Open::posix(true, writes), if writes { mask } else { 4 });
         Call::Open { file: self.some_file(at), open, mask }

@@ -28,13 +28,8 @@ impl Message {
     /// The first version that has it.
     pub fn since(&self) -> Version {
         match self {
-            Message::AccountCall(_) | Message::AccountAnswer(_) => Version(4),
             Message::ShareRequest(request) => request.what.since(),
-            Message::ToClient(ToClient::FlushThrough { .. } | ToClient::Heard { .. }) => Version(5),
-            Message::ToServer(ToServer::Log { entries, .. }) if entries.iter().any(writes_through) => {
-                Version(5)
-            }
-            _ => Version::OLDEST,
+            _ => Version(1),
         }
     }
 
@@ -44,7 +39,7 @@ impl Message {
             Message::ToServer(message) => wire::encode(message),
             Message::ToClient(message) => wire::encode(message),
             Message::Greeting(purpose) => wire::greeting(ours, purpose),
-            Message::Answer(welcome) => wire::answer(ours.newest, welcome.clone()),
+            Message::Answer(welcome) => wire::answer(ours.newest, welcome),
             Message::ShareRequest(request) => wire::encode(request),
             Message::ShareReply(reply) => wire::encode(reply),
             Message::ShareStanding(standing) => wire::encode(standing),
@@ -143,7 +138,7 @@ every! { account_refusals -> AccountRefusal {
 } }
 every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport, Values } }
 every! { log_entries -> LogEntry {
-    Update { rules: 300, operation: Operation::Dispose { file: file(), time: at(9) } },
+    Update { version: Version(300), operation: Operation::Dispose { file: file(), time: at(9) } },
     Release(released()),
     Return { file: file(), fields: black_boxes(), own: Open::posix(true, false) },
     Flushed { number: 300 },
@@ -153,7 +148,7 @@ every! { log_entries -> LogEntry {
 every! { to_server -> ToServer {
     Renew,
     Ask { number: 7, operation: Operation::Stat { file: file() }, wants: wants(), mode: AskMode::Lease },
-    Log { first: 8, entries: oldest_log_entries(), answer: true },
+    Log { first: 8, entries: values(log_entries()), answer: true },
     Reserve { dir: dir() },
     ReserveInodes { known: 8193 },
     Allow { held: (1, 2), want: (300, 4), replaces: 5 },
@@ -161,7 +156,7 @@ every! { to_server -> ToServer {
     Goodbye,
 } }
 every! { to_client -> ToClient {
-    Opened { inodes: (2, 4098), allowance: (1 << 28, 65_536), space: space(), term_ms: 30_000, rules: 3, rights: rights() },
+    Opened { inodes: (2, 4098), allowance: (1 << 28, 65_536), space: space(), term_ms: 30_000, version: Version(1), rights: rights() },
     Renewed { space: space() },
     Granted { number: 7, grants: vec![grant(), whole_grant()], gone: vec![file()] },
     Shipped { number: 8, result: Ok((Answer::Nothing, values(effects()))) },
@@ -174,7 +169,7 @@ every! { to_client -> ToClient {
     Allowance { bytes: 1 << 28, files: 3, space: space() },
     Extents { number: 11, file: file(), from: 0, to: u64::MAX, extents: extents(), inline: Some(b"text".to_vec()) },
     Fenced,
-    Resumed { through: 300, rejected: rejected(), space: space(), term_ms: 30_000, rules: 3 },
+    Resumed { through: 300, rejected: rejected(), space: space(), term_ms: 30_000, version: Version(1) },
     FlushThrough { number: 10, file: file() },
     Heard { file: file(), through: 300, goes_on: true },
     Receipt(receipt()),
@@ -201,16 +196,12 @@ pub fn samples() -> Vec<(String, Message)> {
     let operations = operations().into_iter().map(|(name, operation)| (name.to_owned(), operation));
     for (name, operation) in operations.chain(variations()) {
         let (within, message) = if operation.is_update() {
-            let entries = vec![LogEntry::Update { rules: 3, operation }];
+            let entries = vec![LogEntry::Update { version: Version(1), operation }];
             ("ToServer.Log.Update", ToServer::Log { answer: false, first: 1, entries })
         } else {
             ("ToServer.Ask", ToServer::Ask { number: 7, operation, wants: Vec::new(), mode: AskMode::Lease })
         };
         add(within, &name, Message::ToServer(message));
-    }
-    for (name, entry) in log_entries().into_iter().filter(|(_, entry)| writes_through(entry)) {
-        let log = ToServer::Log { first: 8, entries: vec![entry], answer: false };
-        add("ToServer.Log", name, Message::ToServer(log));
     }
     for (name, message) in to_client() {
         add("ToClient", name, Message::ToClient(message));
@@ -238,14 +229,6 @@ pub fn samples() -> Vec<(String, Message)> {
     let standing = ShareStanding { kept, bytes, missing, fetching, leaving, hosts: u64::MAX, complete: true };
     add("ShareStanding", "All", Message::ShareStanding(standing));
     all
-}
-
-fn writes_through(entry: &LogEntry) -> bool {
-    matches!(entry, LogEntry::FlushedThrough { .. } | LogEntry::Wrote { .. })
-}
-
-fn oldest_log_entries() -> Vec<LogEntry> {
-    values(log_entries()).into_iter().filter(|entry| !writes_through(entry)).collect()
 }
 
 /// Operations whose parts have variants of their own.

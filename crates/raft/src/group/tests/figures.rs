@@ -1,4 +1,4 @@
-//! Figures: `cargo test --release -p node group_figures -- --ignored --nocapture`.
+//! Figures: `cargo test --release -p raft group_figures -- --ignored --nocapture`.
 
 use super::*;
 use std::fs::File;
@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, channel};
 use wire::ToServer;
 
 const ROUNDS: usize = 2000;
-/// Of this process and its threads, in clock ticks of 10 ms.
+/// Returns the CPU time of this process and its threads, in clock ticks of 10 ms.
 pub(super) fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     Duration::from_millis(10 * (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()))
 }
 
-/// Bytes written to the disks of this machine so far.
+/// Returns the bytes written to the disks of this machine so far.
 fn device_bytes() -> u64 {
     let disks = std::fs::read_to_string("/proc/diskstats").unwrap();
     let whole = |name: &&str| Path::new("/sys/block").join(name).join("device").exists();
@@ -58,7 +58,8 @@ fn plain(dir: &Path) {
     });
 }
 
-/// From nobody's session, so that applying costs next to nothing: what is measured is the way.
+/// Makes a message of a session that does not exist, so that applying it costs next to nothing. The
+/// figures are those of the path to it.
 pub(super) fn message(bytes: usize) -> Input {
     let operation = namespace::Operation::Publish {
         file: ident::FileId::root(),
@@ -68,7 +69,7 @@ pub(super) fn message(bytes: usize) -> Input {
         ctime: namespace::Timestamp::default(),
         change: namespace::ContentChange::Inline { sealed: vec![7; bytes], key: None },
     };
-    let entries = vec![wire::LogEntry::Update { rules: 1, operation }];
+    let entries = vec![wire::LogEntry::Update { version: Version::NEWEST, operation }];
     Input::Message { session: SessionId(999), message: ToServer::Log { answer: true, first: 1, entries } }
 }
 
@@ -77,12 +78,12 @@ fn start(dir: &Path) -> (Group, Receiver<usize>) {
     std::fs::create_dir_all(dir).unwrap();
     let deliver: Deliver = Box::new(move |event| {
         if let Event::Outputs(outputs) = event {
-            // What comes of the beginning is waited for by nobody.
+            // Nothing waits for the outputs of the beginning.
             let _ = tell.send(outputs.len());
         }
     });
     let group = open_alone(dir, GroupSettings::default(), deliver);
-    // Segments for the whole run are there, as in a log that has been in use.
+    // The segments for the whole run exist, as in a log in use.
     for _ in 0..80 {
         group.propose(message(1 << 20));
         told.recv().unwrap();

@@ -1,20 +1,20 @@
-//! What leases that are granted by three members cost:
-//! `cargo test --release -p node grants_of_three -- --ignored --nocapture`.
+//! The cost of leases that three members grant:
+//! `cargo test --release -p raft grants_of_three -- --ignored --nocapture`.
 
 use super::figures::cpu;
 use super::several::TestGroup;
 use super::*;
 use ident::FileId;
 use lease::Label;
-use namespace::{Cred, FileKind, NewFile, Operation, Rules, Timestamp};
+use namespace::{Cred, FileKind, NewFile, Operation, Timestamp};
 use wire::{AskMode, LogEntry, Space};
 
 /// Requests under way.
 const AHEAD: usize = 64;
-/// Entries of a log that is sent together.
+/// Log entries that are sent together.
 const TOGETHER: usize = 500;
 
-/// A session, and its side of the talk with the leader.
+/// A session, and its side of the conversation with the leader.
 struct Talk {
     leader: Arc<Group>,
     delivered: Delivered,
@@ -25,7 +25,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// A machine begins anew: the session that it had is over.
+    /// Begins an incarnation of a machine. Its earlier session is over.
     fn open(building: &TestGroup, incarnation: u64) -> Talk {
         let (leader, delivered) = (building.leader(), building.delivered.clone());
         let mut talk =
@@ -55,7 +55,7 @@ impl Talk {
         self.leader.propose(Input::Message { session: self.session, message });
     }
 
-    /// The first answer that `pick` takes.
+    /// Returns the first answer that `pick` takes.
     fn hear<T>(&self, pick: impl Fn(ToClient) -> Option<T>) -> T {
         let mut heard = None;
         wait_until("an answer", || {
@@ -76,7 +76,7 @@ impl Talk {
         self.say(ToServer::Ask { number: self.requests, operation, wants: Vec::new(), mode: AskMode::Lease });
     }
 
-    /// Makes so many in `dir`, whose labels it may write.
+    /// Makes `count` files in `dir`, whose labels the session may write.
     fn make(&mut self, dir: &FileId, kind: FileKind, count: u64) -> Vec<FileId> {
         let (mut made, mut entries, mut block) = (Vec::new(), Vec::new(), (0, 0));
         for number in 0..count {
@@ -101,7 +101,7 @@ impl Talk {
             let new = NewFile { file, ino, kind, mode: 0o755, umask: 0, rdev: 0, target: Vec::new() };
             let (dir, label, time) = (dir.clone(), label(&number.to_string()), Timestamp::default());
             let operation = Operation::Create { dir, label, position, new, cred: Cred::default(), time };
-            entries.push(LogEntry::Update { rules: Rules::NEWEST.number(), operation });
+            entries.push(LogEntry::Update { version: Version::NEWEST, operation });
             if entries.len() == TOGETHER || number + 1 == count {
                 let (first, entries) = (self.entries + 1, std::mem::take(&mut entries));
                 self.entries += entries.len() as u64;
@@ -121,9 +121,9 @@ fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
 }
 
-/// Another session of the machine looks up one name in each of the directories that one has made,
-/// and is granted the whole of it. Members, their logs and the rows are those that ship; wires are
-/// within the process, so TLS and sockets are not counted, nor is the client.
+/// Another session of the machine looks up one name in each of the directories that the first has
+/// made, and is granted all of it. Members, their logs and the rows are those that ship. Wires are
+/// within the process, so TLS and sockets are not counted. The client is not counted either.
 #[test]
 #[ignore = "measures"]
 fn grants_of_three() {

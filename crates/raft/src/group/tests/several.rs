@@ -9,13 +9,13 @@ use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tempfile::TempDir;
 
-/// Who can be reached: the members that are up, and between whom nothing passes.
+/// The network: the members that are up, and the pairs between which nothing passes.
 #[derive(Default)]
 struct Net {
     up: RwLock<BTreeMap<u64, Arc<Group>>>,
     cut: RwLock<BTreeSet<(u64, u64)>>,
-    /// Who is to vote alone hears nothing more of the leader once it has the entry by which a
-    /// majority of those before is needed, too.
+    /// Whether the future sole voter is cut off when it has the entry of the change. By that entry
+    /// a majority of the old voters is needed, too.
     cuts_at_change: AtomicBool,
 }
 
@@ -24,7 +24,7 @@ struct Between {
     from: u64,
     to: u64,
     net: Arc<Net>,
-    /// With which member, if nothing has gone wrong since.
+    /// The member that hears this conversation, if nothing has gone wrong since.
     heard_by: Option<(Weak<Group>, Conversation)>,
 }
 
@@ -47,8 +47,8 @@ impl Wire for Between {
             let group = group.ok_or(io::ErrorKind::ConnectionRefused)?;
             let held = heard_by.take().filter(|(with, _)| with.ptr_eq(&Arc::downgrade(&group)));
             let mut conversation = held.map_or_else(|| group.listen(), |(_, conversation)| conversation);
-            // A task of its own, as a connection's: an alarm that is raised in it unwinds this, and
-            // nothing of the member that has called.
+            // This is a task of its own, like that of a connection. An alarm raised in it unwinds
+            // the task, and nothing of the calling member.
             let heard = tokio::spawn(async move {
                 let answer = conversation.hear(&call).await;
                 (conversation, answer)
@@ -71,7 +71,7 @@ impl Wire for Between {
     }
 }
 
-/// Who votes, as the last says of the entries that the member has and has not applied.
+/// Returns the voters by the last such entry that the member has and has not applied.
 fn last_voters(group: &Group) -> Vec<BTreeSet<u64>> {
     let next = group.applied().map_or(0, |applied| applied + 1);
     let entries = (next..).map_while(|index| group.entry(index).unwrap());
@@ -84,14 +84,14 @@ pub(super) struct TestGroup {
     dirs: Vec<TempDir>,
     pub(super) delivered: Delivered,
     opened: u64,
-    /// Whose files are a copy.
+    /// Members whose files are a copy.
     moved: BTreeSet<u64>,
-    /// Who has lost what it had, as far as it was told.
+    /// Members that have reported damage, with the reason.
     damaged: Arc<Mutex<BTreeMap<u64, String>>>,
 }
 
 impl TestGroup {
-    /// With so many members, the first of which has founded it.
+    /// Makes a group of so many members, founded by the first.
     pub(super) fn new(members: u64) -> TestGroup {
         let dirs = (0..members).map(|_| tempfile::tempdir().unwrap()).collect();
         let (net, delivered, moved, damaged) = Default::default();
@@ -143,13 +143,13 @@ impl TestGroup {
         };
         let wires = Arc::new(From(id, self.net.clone()));
         let dir = self.dirs[id as usize - 1].path();
-        // Machines found at different times.
+        // Machines found groups at different times, so their roots differ.
         let root = Attributes { ino: 1, uid: id as u32, ..root() };
         let settings = GroupSettings { memory_bytes: 8 << 20, ..GroupSettings::default() };
         Group::open(dir, settings, root, place, wires, deliver)
     }
 
-    /// As a crash does.
+    /// Kills a member as a crash does.
     fn kill(&self, id: u64) {
         let group = self.net.up.write().remove(&id);
         // Calls under way hold it a little longer.
@@ -172,7 +172,7 @@ impl TestGroup {
         found.unwrap()
     }
 
-    /// Has another session opened, by whoever leads, however often that changes.
+    /// Opens another session with the leader, however often the leader changes.
     fn open(&mut self) {
         self.opened += 1;
         let opened = self.opened;
@@ -189,7 +189,7 @@ impl TestGroup {
         });
     }
 
-    /// All that are up have come to the same state.
+    /// Waits until all members that are up have the same state.
     pub(super) fn agree(&self) {
         let digests = || {
             let up = self.net.up.read();
@@ -200,7 +200,7 @@ impl TestGroup {
         wait_until("agreement", || digests().len() == 1);
         let up = self.net.up.read();
         let rows = |group: &Arc<Group>| {
-            // The row of what is not keyed by file is written with checkpoints only.
+            // Checkpoints alone write the row of state that is not keyed by file.
             group.checkpoint();
             group.query(|_, store| store.scan(&[], &[0xff; 64], usize::MAX))
         };
@@ -215,7 +215,7 @@ fn any_one_of_three_may_die_and_come_back() {
     let mut building = TestGroup::new(3);
     for round in 0..4 {
         building.open();
-        // The leader, or another.
+        // The victim is the leader, or another member.
         let leader = building.leader().member();
         let victim = if round % 2 == 0 { leader } else { leader % 3 + 1 };
         building.kill(victim);
@@ -226,8 +226,8 @@ fn any_one_of_three_may_die_and_come_back() {
     }
 }
 
-/// The leader among them comes back first. That it must not lead by what it was shows here only now
-/// and then: the drill's kill-all is what found it.
+/// The leader comes back first. Its earlier leadership does not entitle it to lead. A breach of
+/// that shows here only sometimes; the drill's kill-all found it.
 #[test]
 fn all_may_die_at_once() {
     let mut building = TestGroup::new(3);
@@ -262,7 +262,7 @@ fn who_is_cut_off_leads_nobody_and_learns_what_it_missed() {
     drop(cut);
     (0..20).for_each(|_| building.open());
     assert_ne!(building.leader().member(), id);
-    // The others no longer have the log that it misses: it gets the rows.
+    // The others no longer have the log that it misses, so it gets the rows.
     for group in building.net.up.read().values() {
         group.checkpoint();
     }
@@ -271,7 +271,7 @@ fn who_is_cut_off_leads_nobody_and_learns_what_it_missed() {
     building.agree();
 }
 
-/// Overwrites a frame of each segment of the log that is in service; others follow it.
+/// Overwrites one frame of each log segment in service; other frames follow it.
 fn damage_log(dir: &Path) {
     for segment in std::fs::read_dir(dir.join("log")).unwrap().flatten().map(|entry| entry.path()) {
         if segment.extension().is_some_and(|kind| kind == "log") {
@@ -293,7 +293,7 @@ fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
     drop(group);
     building.kill(lost);
     assert!(matches!(building.open_member(lost), Err(error) if error.is_damage()));
-    // With nobody's help its machine has a member by another number, whom the others find also
+    // Without help its machine gets a member by another number. The others also reach that member
     // where they look for the lost one.
     building.dirs.push(tempfile::tempdir().unwrap());
     building.start(4);
@@ -332,10 +332,10 @@ fn two_servers_have_one_vote_and_both_have_everything() {
     building.open();
 }
 
-/// The leader removes itself, and ends when another has the entry by which a third is to vote
-/// alone, which that one has not. The third has too little of the log to be elected, and the other
-/// votes no more: it must lead all the same (Raft's thesis §4.2.2; seed 4768 of the simulation,
-/// whose servers did not).
+/// The leader removes itself. It ends when a second member has the entry by which only the third is
+/// to vote, and the third does not have it. The third has too little of the log to be elected, and
+/// the second votes no more. The second must lead all the same (Raft's thesis §4.2.2; seed 4768 of
+/// the simulation, whose servers did not).
 #[test]
 fn who_votes_no_more_leads_until_that_is_committed() {
     for all_die in [false, true] {
@@ -373,7 +373,7 @@ fn who_votes_no_more_leads_until_that_is_committed() {
             }
         }
         let leads = building.leader().member();
-        // That the other led may have passed by unseen: with the entry that it was given the third
+        // The leadership of the second may have passed unseen. With the entry from it the third
         // leads.
         assert!(leads == other || leads == alone && voters(alone).len() < 2, "{leads} leads");
         building.open();
@@ -383,7 +383,7 @@ fn who_votes_no_more_leads_until_that_is_committed() {
     }
 }
 
-/// It neither founded the group nor was ever elected: who led has left.
+/// This member neither founded the group nor was ever elected. The leader has left.
 #[test]
 fn who_is_left_alone_leads_and_does_so_again_after_a_crash() {
     let mut building = TestGroup::new(2);
@@ -399,7 +399,7 @@ fn who_is_left_alone_leads_and_does_so_again_after_a_crash() {
     assert_eq!((building.leader().member(), building.leader().standing().alone), (2, true));
 }
 
-/// Puts back what a member had when `copy` was made of it.
+/// Puts back the files that a member had when `copy` was made.
 fn put_back(building: &TestGroup, id: u64, copy: &Path) {
     let dir = building.dirs[id as usize - 1].path();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
@@ -417,8 +417,7 @@ fn cut(building: &TestGroup, one: u64, other: u64) {
     building.net.cut.write().extend([(one, other), (other, one)]);
 }
 
-/// Its disk is an older copy, of before its last start or of that start itself, or there is nothing
-/// on it.
+/// Its disk is an older copy, from before its last start or from that start itself, or it is empty.
 #[test]
 fn who_does_not_know_what_it_promised_neither_votes_nor_leads() {
     for (starts, emptied) in [(0, false), (2, false), (0, true)] {
@@ -442,7 +441,8 @@ fn who_does_not_know_what_it_promised_neither_votes_nor_leads() {
         put_back(&building, lost, copy.path());
         building.start(lost);
         wait_until("the others to say so", || building.damaged.lock().contains_key(&lost));
-        // Who has nothing knows of nobody to ask; it does not vote, and nobody counts what it says.
+        // An emptied member knows of no one to ask. It does not vote, and no one counts its
+        // messages.
         assert!(emptied || !building.net.up.read()[&lost].is_trusted());
         building.kill(lost);
         assert_eq!(building.damaged.lock().len(), 1, "nobody else is blamed");
@@ -451,7 +451,7 @@ fn who_does_not_know_what_it_promised_neither_votes_nor_leads() {
     }
 }
 
-/// Who has started as it was is asked for nothing more than that others say so; with one of them
+/// A member that starts with its own files needs only the confirmation of others. With one of them
 /// dead it waits for a while.
 #[test]
 fn of_three_two_go_on_after_a_start() {
@@ -462,8 +462,8 @@ fn of_three_two_go_on_after_a_start() {
     (1..=3).filter(|id| *id != dead).for_each(|id| building.start(id));
     building.open();
     assert!(building.damaged.lock().is_empty());
-    // A copy in the place of one of these does not, as long as the third may be at work with what
-    // was copied.
+    // A copy in the place of one of these does not go on, since the third may be at work with the
+    // original.
     let copied = building.leader().member() % 3 + 1;
     let copied = if copied == dead { copied % 3 + 1 } else { copied };
     building.kill(copied);
@@ -477,8 +477,8 @@ fn of_three_two_go_on_after_a_start() {
     assert!(building.net.up.read()[&copied].is_trusted());
 }
 
-/// A disk is cloned, and the group cut in two, one of the two in each part: one part goes on at
-/// most.
+/// A disk is cloned, and the group is cut in two with one clone in each part. At most one part goes
+/// on.
 #[test]
 fn of_two_clones_one_takes_part() {
     let mut building = TestGroup::new(3);
@@ -486,13 +486,13 @@ fn of_two_clones_one_takes_part() {
     let leader = building.leader().member();
     let (cloned, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
     building.kill(cloned);
-    // The clone is known by a number of its own to this test's wires only.
+    // This test's wires alone give the clone a number of its own.
     let dir = tempfile::tempdir().unwrap();
     copy_dir(building.dirs[cloned as usize - 1].path(), dir.path());
     building.start(cloned);
     building.open();
     building.agree();
-    // Else the other would take the clone for what follows the start that it knows, and blame the
+    // Otherwise the other would take the clone for a successor of the known start, and blame the
     // first.
     wait_until("the start to be known", || building.net.up.read()[&cloned].is_confirmed_by(other));
     for both_sides in [(other, leader), (other, cloned)] {
@@ -525,7 +525,7 @@ fn of_two_clones_one_takes_part() {
     building.agree();
 }
 
-/// A clone's wires: it reaches one other member.
+/// The wires of a clone, which reach one other member.
 struct Reaches(u64, Arc<Net>);
 
 impl Wires for Reaches {

@@ -1,11 +1,11 @@
-//! What a disk does to the file: a bit that flips anywhere is put right, whatever is more is an
-//! error, and nothing else is ever read.
+//! Faults of the disk under the file: any single flipped bit is repaired, more is an error, and
+//! nothing else is ever read.
 
 use super::power::{Recorder, open};
 use super::*;
 
-/// Rows of all kinds: in leaves, over several pages, deleted again so that there is free space, and
-/// enough for branches.
+/// Returns rows of all kinds: in leaves, over several pages, deleted again so that there is free
+/// space, and enough for branches.
 fn written() -> (Vec<u8>, Model) {
     let recorder = Recorder::default();
     let mut store = open(&recorder);
@@ -19,11 +19,11 @@ fn written() -> (Vec<u8>, Model) {
     }
     let rows = all(&store);
     assert!(rows.len() > 200);
-    // As a crash leaves it, with the head that it needs most in the last copy.
+    // A crash would leave this, with the head that matters most in the last copy.
     (recorder.image(), rows)
 }
 
-/// Opens the file and reads everything, as a server does, and again from the disk.
+/// Opens the file and reads everything, as a server does, and once more from the disk.
 fn read(image: Vec<u8>) -> Result<Model, StoreError> {
     let recorder = Recorder::with(image);
     let blocks =
@@ -41,7 +41,7 @@ fn read(image: Vec<u8>) -> Result<Model, StoreError> {
 fn a_bit_that_flips_anywhere_is_put_right() {
     let (image, rows) = written();
     let bits = image.len() * 8;
-    // Everywhere a little, and all of it where the file is different: both heads, and the first
+    // Some bits everywhere, and one of each byte in the special parts: both heads, and the first
     // sums.
     let heads = (0..400).chain(4096..4496).map(|byte| byte * 8 + byte % 8);
     let sums = (8192..8392).map(|byte| byte * 8 + byte % 8);
@@ -59,7 +59,7 @@ fn a_bit_that_flips_anywhere_is_put_right() {
 fn more_than_a_bit_is_an_error_or_was_nothing() {
     let (image, rows) = written();
     let mut found = 0;
-    // Where the second head is a lost write.
+    // The heads are left out: a damaged second head is a lost write.
     for byte in (8192..image.len() - 64).step_by(image.len() / 700) {
         let mut image = image.clone();
         image[byte..byte + 64].iter_mut().enumerate().for_each(|(at, byte)| *byte ^= 0x55 + at as u8);

@@ -1,11 +1,11 @@
-//! A full disk: a checkpoint waits for room, and nobody with it.
+//! A full disk: a checkpoint waits for room, and no reader waits with it.
 
 use super::power::Recorder;
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// A file that takes nothing new while there is no room.
+/// A file that takes no writes while there is no room.
 #[derive(Clone, Debug, Default)]
 struct Full {
     file: Recorder,
@@ -29,14 +29,14 @@ impl StorageBackend for Full {
         if !self.full.load(SeqCst) {
             return self.file.write(offset, data);
         }
-        // As a disk does: some of it is written.
+        // A part is written, as on a real disk.
         self.file.write(offset, &data[..data.len() / 2])?;
         Err(io::ErrorKind::StorageFull.into())
     }
 }
 
-/// A store with 2,000 rows on disk, of which 1,000 are in no cache, and 1,000 others in a
-/// checkpoint that finds no room.
+/// Makes a store with 2,000 rows on disk, of which 1,000 are in no cache. A checkpoint with 1,000
+/// others finds no room.
 fn waiting() -> (Full, RowStore, std::thread::JoinHandle<Result<(), StoreError>>) {
     let file = Full::default();
     let blocks = Blocks::open(file.clone(), None).unwrap();
@@ -91,7 +91,7 @@ fn a_checkpoint_waits_for_room_while_the_store_goes_on() {
     check(&store, 3);
 }
 
-/// What it would have written is in the log.
+/// The rows that it would have written are in the log.
 #[test]
 fn a_server_that_ends_meanwhile_leaves_the_last_checkpoint() {
     let (file, store, writing) = waiting();

@@ -1,11 +1,11 @@
-//! Power cuts: at every write of a run of checkpoints, with any part of what was not synced lost,
-//! the file opens as one whole checkpoint.
+//! Power cuts at every write of a run of checkpoints, with any part of the unsynced writes lost.
+//! The file always opens as one whole checkpoint.
 
 use super::*;
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
-/// What was done to a file.
+/// An operation on a file.
 #[derive(Clone, Debug)]
 enum Done {
     Length(u64),
@@ -15,7 +15,7 @@ enum Done {
 
 type Recorded = (Vec<u8>, Vec<Done>);
 
-/// A file in memory that remembers what was done to it.
+/// A file in memory that records the operations on it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recorder {
     file: Arc<Mutex<Recorded>>,
@@ -78,7 +78,7 @@ pub(super) fn open(recorder: &Recorder) -> RowStore {
     RowStore::over(Blocks::open(recorder.clone(), None).unwrap(), Path::new("memory"), SMALL).unwrap()
 }
 
-/// A row's value says which checkpoint wrote it.
+/// Returns a row's value, which contains the checkpoint that wrote it.
 fn value(round: u64) -> Vec<u8> {
     round.to_le_bytes().repeat(12)
 }
@@ -95,7 +95,7 @@ fn a_power_cut_at_any_write_leaves_one_whole_checkpoint() {
         store.checkpoint(round.to_le_bytes().to_vec()).unwrap().write().unwrap();
         acknowledged.push((recorder.file.lock().1.len(), round));
     }
-    // What dropping writes is an orderly end, not part of the test.
+    // The writes of the drop are an orderly end, and not part of the test.
     let done = recorder.file.lock().1.clone();
     drop(store);
     let first = acknowledged[0].0;
@@ -106,8 +106,8 @@ fn a_power_cut_at_any_write_leaves_one_whole_checkpoint() {
     }
 }
 
-/// Loses some of what was done after the last sync before `cut`: all of it, none of it, every other
-/// write, or parts of writes.
+/// Loses some of the operations after the last sync before `cut`: all, none, every other write, or
+/// parts of writes.
 fn check_cut(done: &[Done], cut: usize, choice: u64, acknowledged: &[(usize, u64)]) {
     let synced = done[..cut].iter().rposition(|done| matches!(done, Done::Synced)).map_or(0, |at| at + 1);
     let mut image = Vec::new();

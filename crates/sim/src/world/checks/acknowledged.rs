@@ -1,6 +1,6 @@
-//! What was acknowledged survives: what was done before somebody asked for it to be durable is
-//! there once that was answered, and whatever was done in a session that is not over is there when
-//! all has come to rest (ARCHITECTURE, invariant 10).
+//! Acknowledged updates survive (ARCHITECTURE, invariant 10). After an answered sync all updates
+//! before it are there. Once all has come to rest, so is every update of a session that has not
+//! ended.
 
 use crate::world::Violation;
 use crate::world::history::{Called, History};

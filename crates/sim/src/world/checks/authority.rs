@@ -11,7 +11,8 @@ impl World {
             oracle.directory.check(&oracle.store, &mut faults);
             return first(&faults);
         }
-        // Of replicas that are the same it does not matter which; a newcomer has no state yet.
+        // Replicas at one entry are the same, so the latest one is checked. A newcomer has no state
+        // yet.
         let sound = self.group.replicas.iter().filter(|replica| !replica.is_rotten() && replica.applied > 0);
         let latest = sound.max_by_key(|replica| replica.applied);
         latest.iter().for_each(|replica| replica.directory.check(&replica.store.store, &mut faults));

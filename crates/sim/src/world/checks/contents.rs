@@ -1,5 +1,5 @@
-//! Content is linearizable: every file's, read and written as a whole, and as long as anybody is
-//! told (ARCHITECTURE, invariant 7).
+//! Content is linearizable (ARCHITECTURE, invariant 7): each file's, read and written as a whole,
+//! and its length in answers.
 
 use crate::world::Violation;
 use crate::world::history::{History, Key};

@@ -1,11 +1,11 @@
-//! Inode numbers are stable for ever (ARCHITECTURE, invariant 18): whoever looks at a file sees the
-//! number that everybody has seen before, and no other file ever has it.
+//! Inode numbers are stable for ever (ARCHITECTURE, invariant 18): a file has the same number in
+//! every answer, and no other file ever has it.
 
 use crate::world::Violation;
 use ident::FileId;
 use std::collections::BTreeMap;
 
-/// The numbers that anybody was told of.
+/// The numbers in all answers so far.
 #[derive(Debug, Default)]
 pub(in crate::world) struct Inodes {
     of: BTreeMap<FileId, u64>,
@@ -13,7 +13,7 @@ pub(in crate::world) struct Inodes {
 }
 
 impl Inodes {
-    /// Somebody is told that the file has this number.
+    /// An answer says that the file has this number.
     pub fn told(&mut self, file: &FileId, ino: u64) -> Result<(), Violation> {
         let before = *self.of.entry(file.clone()).or_insert(ino);
         let other = self.files.entry(ino).or_insert_with(|| file.clone());

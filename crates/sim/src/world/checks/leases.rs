@@ -1,7 +1,7 @@
-//! No two machines believe at the same time that they hold what goes ill together: what each holds
-//! as long as its session's time, as it counts it, has not run out (Farsite §5).
+//! No two machines believe at the same time that they hold conflicting leases (Farsite §5). A
+//! machine believes so until its session's term has run out on its own clock.
 //!
-//! Black boxes are left out: what is seen of them is looked at in the simulation of handles.
+//! Black boxes are left out: the simulation of handles (`sim::many`) checks them.
 
 use crate::world::{Violation, World};
 use ident::FileId;
@@ -32,15 +32,15 @@ impl World {
     }
 }
 
-/// What `held` has to write and `beside` has as well.
+/// A field that `held` has to write and `beside` has as well.
 fn conflict(held: &Held, beside: &Held) -> Option<Field> {
-    // Most hold things to read only, and need not be compared field by field.
+    // Most machines hold leases only to read, and need no comparison field by field.
     if !held.iter().any(|(field, kind)| kind == Kind::Write && !field.is_black_box()) {
         return None;
     }
     let both = beside.iter().map(|(field, _)| field).filter(|field| !field.is_black_box());
     let mut both = both.filter(|field| held.kind(field) == Some(Kind::Write));
-    // All labels that one has but some: those may be the other's, by name.
+    // An infinite child lease excludes some labels: the other machine may hold those by name.
     both.find(|field| match field {
         Field::Children => beside.excluded().count() == 0 && held.excluded().count() == 0,
         Field::Xattrs => false,

@@ -1,16 +1,17 @@
-//! Liveness after healing: once nothing goes wrong any more every call is answered and every
-//! machine has a session (ARCHITECTURE, invariant 16: calls wait only while something is away).
+//! Liveness after healing: without further faults every call is answered and every machine has a
+//! session (ARCHITECTURE, invariant 16: calls wait only while something is away).
 
 use crate::world::leader::Leader;
 use crate::world::replica::Replica;
 use crate::world::{Machine, Violation, World};
 
-/// Time after which everything must have come to rest once all is well, ms: longer than anybody's
-/// patience.
+/// Time within which everything must come to rest without further faults, ms: longer than any
+/// time-out.
 const REST_MS_MAX: u64 = 600_000;
 
 impl World {
-    /// Nobody waits, nothing is on its way to the server's disk, and every machine has a session.
+    /// Runs until no call waits, no input is on its way to the server's disk, and every machine has
+    /// a session.
     pub(in crate::world) fn comes_to_rest(&mut self) -> Result<(), Violation> {
         self.comes_to(|building| {
             let rests = |(at, machine): (usize, &Machine)| {
@@ -20,7 +21,7 @@ impl World {
         })
     }
 
-    /// Until it is so, which must not take for ever.
+    /// Runs until `so` holds, for a bounded time.
     pub(in crate::world) fn comes_to(&mut self, so: impl Fn(&World) -> bool) -> Result<(), Violation> {
         let until = self.now + REST_MS_MAX;
         while !so(self) {
@@ -32,8 +33,8 @@ impl World {
         Ok(())
     }
 
-    /// Nothing is on its way to a disk, every server has all that is committed, and they have gone
-    /// over to the version that all know.
+    /// Whether nothing is on its way to a disk, and every server has all that is committed and the
+    /// version that all know.
     fn servers_are_idle(&self) -> bool {
         if self.weather.shipped {
             return self.members_are_settled();
@@ -45,7 +46,7 @@ impl World {
         idle && self.check_version().is_ok()
     }
 
-    /// What is not at rest, in words.
+    /// A description of all that is not at rest.
     fn what_is_left(&self) -> Violation {
         let calls = |machine: &Machine| -> Vec<String> {
             let calls = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));

@@ -1,7 +1,7 @@
-//! Who decides changes so that nobody is decided past: every majority of some members has somebody
-//! in common with every majority of the next (Raft §6), what a leader takes for committed is really
-//! on the disks of a majority of those that decide, and in the end those vote that people want, an
-//! odd number.
+//! Changes of members are safe. Every majority of some members has a member in common with every
+//! majority of the next (Raft §6). An entry that a leader takes for committed is on the disks of a
+//! majority of the voters. In the end the wanted servers are the members, and an odd number of them
+//! votes.
 
 use super::AgreedLog;
 use crate::world::members::Members;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 impl AgreedLog {
-    /// From that entry on, which is committed, these decide.
+    /// These members decide from that entry on, which is committed.
     pub fn decide(&mut self, index: u64, members: Rc<Members>) -> Result<(), Violation> {
         let (last, before) = self.members.last().ok_or("nobody decides")?;
         if *last >= index {
@@ -32,8 +32,8 @@ fn meet(one: &Members, other: &Members) -> bool {
 }
 
 impl World {
-    /// The server takes all up to that entry for committed. If it leads, a majority has that on
-    /// disk, or had until its disk was lost.
+    /// Checks an entry up to which the server takes the log for committed. If the server leads, a
+    /// majority has the entry on disk, or had it until its disk was lost.
     pub(in crate::world) fn check_held(&self, leader: usize, index: u64) -> Result<(), Violation> {
         let replica = &self.group.replicas[leader];
         let term = replica.log.term_at(index);
@@ -52,7 +52,7 @@ impl World {
         ))
     }
 
-    /// In the end.
+    /// Checks the members at the end of a run.
     pub(in crate::world) fn check_members_settled(&self) -> Result<(), Violation> {
         let Some(leader) = self.group.leader().filter(|_| !self.group.is_lone()) else { return Ok(()) };
         let serving = self.group.replicas.iter().filter(|replica| replica.serves);

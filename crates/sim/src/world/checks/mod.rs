@@ -1,4 +1,4 @@
-//! What must hold, one file each.
+//! The checks, one file each.
 
 mod acknowledged;
 mod authority;
@@ -25,13 +25,13 @@ use super::{Violation, World};
 pub(super) use inodes::Inodes;
 pub(super) use replicas::AgreedLog;
 
-/// How often what must hold at any time is looked at, ms; and the whole state of the server, each
-/// so many times.
+/// Time between checks of what must hold at any time, ms; and how many of them come to one check of
+/// the server's whole state.
 const LOOK_MS: u64 = 150;
 const LOOKS_PER_STATE: u64 = 30;
 
 impl World {
-    /// What must hold at any time.
+    /// Checks what must hold at any time.
     pub(super) fn looks(&mut self) -> Result<(), Violation> {
         self.later(LOOK_MS, Event::Looks);
         self.check_leases()?;
@@ -40,7 +40,7 @@ impl World {
 }
 
 impl History {
-    /// What must hold of all that happened.
+    /// Checks the history of the whole run.
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.check_acknowledged()?;
         self.check_prefixes()?;

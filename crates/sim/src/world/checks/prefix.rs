@@ -1,6 +1,6 @@
-//! After a client's end, what survives of its updates to names and attributes is a prefix of them
-//! (ARCHITECTURE, invariant 12). Content is published by entries of its own: of each file's it is a
-//! prefix likewise.
+//! After a client's end, the updates to names and attributes that survive are a prefix of the
+//! client's updates (ARCHITECTURE, invariant 12). Content is published by log entries of its own:
+//! each file's surviving content is a prefix likewise.
 
 use crate::world::Violation;
 use crate::world::history::{Called, History, Key, Life};
@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 
 impl History {
     pub(super) fn check_prefixes(&self) -> Result<(), Violation> {
-        // What each life's first lost update was: of names and attributes, and of each file's
-        // content.
+        // Each life's first lost update: of names and attributes, and of each file's content.
         let mut lost: BTreeMap<(Life, Option<Key>), &Called> = BTreeMap::new();
         for called in self.updates() {
             let key = (called.life, content_of(called));
             match lost.get(&key) {
-                // What the server did for a machine it did before it was answered: of two that were
-                // under way at once no one knows which came first.
+                // The server does a shipped update before it answers. Of two such calls under way
+                // at once, no observer knows which came first.
                 Some(lost) if called.applied && !(called.shipped && called.begun <= lost.done) => {
                     return Err(format!(
                         "{:?} was lost, and {:?}, which came after it, was not",

@@ -1,10 +1,10 @@
-//! An answer that no log entry stands for tells of a state that was there at some time after the
-//! question came: of nothing less than was committed then (Raft §6.4).
+//! An answer without a log entry comes from a state no older than its question: it includes all
+//! that was committed when the question came (Raft §6.4).
 
 use crate::world::{Violation, World};
 
 impl World {
-    /// The replica answers a question that came when so much was committed.
+    /// Checks the replica's answer to a question that came when so much was committed.
     pub(in crate::world) fn check_read(&self, replica: usize, committed: u64) -> Result<(), Violation> {
         let applied = self.group.replicas[replica].applied;
         if applied >= committed {

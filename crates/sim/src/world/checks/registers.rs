@@ -1,21 +1,20 @@
-//! What it means that a register (a label, a file's owner and mode, a file's content) is
-//! linearizable: its versions, in the order in which the server came to have them, can be put at
-//! one instant each within the call that made them, so that whatever was told of the register at
-//! any instant of the call that asked is what it was at one.
+//! Linearizable registers: a register is a label, a file's owner and mode, or a file's content. Its
+//! versions are in the order of the server. Each version must have an instant within the call that
+//! made it. Every answer must show the register's value at some instant within the asking call.
 //!
-//! Of values that come again it is not known which version was seen: the earliest that is possible
-//! is taken, which leaves the most room to those that look later.
+//! If a value occurs more than once, the version seen is not known. The earliest possible one is
+//! taken, which leaves the most room to later observations.
 
 use crate::world::Violation;
 use crate::world::history::{History, Key, Life, Observation, Seen, Value, Version, at_first, is_update};
 use std::collections::BTreeMap;
 
 impl History {
-    /// Those registers are.
+    /// Checks these registers.
     pub(super) fn check_registers(&self, those: impl Fn(&Key) -> bool) -> Result<(), Violation> {
         let (lost, nameless) = (self.first_lost(), self.nameless());
-        // What is not there any more, or never came to be, has no policy; a file may have none,
-        // too.
+        // A file that is gone, or was never made at the server, has no policy; a file may have
+        // none, too.
         let of_none = |observation: &&Observation| match (&observation.key, &observation.seen) {
             (key @ Key::Policy(file), Seen::Value(Value::Policy(None))) => {
                 let is_known = self.registers.contains_key(key) || at_first(key).is_some();
@@ -26,8 +25,8 @@ impl History {
         let mut of_key: BTreeMap<&Key, Vec<&Observation>> = BTreeMap::new();
         let observations = self.observations.iter().filter(|observation| those(&observation.key));
         for observation in observations.filter(|observation| !of_none(observation)) {
-            // Who has seen its own update that never came to be, and what it did after that, is
-            // lost with it.
+            // A life that has seen its own lost update loses that observation and all its later
+            // ones with the update.
             let first = lost.get(&(observation.life, observation.key.clone()));
             if first.is_none_or(|first| observation.ended <= *first) {
                 of_key.entry(&observation.key).or_default().push(observation);
@@ -38,7 +37,7 @@ impl History {
             self.check_register(key, versions, observations)?;
         }
         for (key, observations) in of_key {
-            // Nobody has changed it.
+            // A register that no update has changed.
             let versions: Vec<Version> =
                 at_first(key).into_iter().map(|value| Version { value, by: None }).collect();
             self.check_register(key, &versions, observations)?;
@@ -46,7 +45,7 @@ impl History {
         Ok(())
     }
 
-    /// When each life did something to a register that never came to be.
+    /// The time of each life's first lost change to a register.
     fn first_lost(&self) -> BTreeMap<(Life, Key), u64> {
         let mut lost = BTreeMap::new();
         for called in self.calls.iter().filter(|called| !called.applied && called.done < u64::MAX) {
@@ -58,7 +57,7 @@ impl History {
         lost
     }
 
-    /// From when to when a version may have come about.
+    /// The times between which a version may have come about.
     fn span(&self, version: &Version) -> (u64, u64) {
         let called = version.by.and_then(|by| self.calls.get(by));
         called.map_or((0, 0), |called| (called.begun, called.done))
@@ -80,14 +79,14 @@ impl History {
             }
             latest_begun = latest_begun.max(*begun);
         }
-        // By when each version was there for sure.
+        // The time by which each version was there for sure.
         let mut there = spans.iter().map(|(_, done)| *done).collect::<Vec<u64>>();
         for index in (1..there.len()).rev() {
             there[index - 1] = there[index - 1].min(there[index]);
         }
         observations.sort_by_key(|observation| observation.begun);
-        // Observations that have ended, by when: what they saw nobody sees an earlier version of
-        // who begins to look after that.
+        // Observations that have ended, by time. A later observation sees no earlier version than
+        // an ended one.
         let mut ended: BTreeMap<u64, usize> = BTreeMap::new();
         for observation in observations {
             let sure = there.partition_point(|there| *there < observation.begun).saturating_sub(1);

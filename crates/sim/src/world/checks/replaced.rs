@@ -1,13 +1,14 @@
-//! What replaces a file by rename brings its content along (ARCHITECTURE, invariant 13): whatever
-//! the machine that renames had written of it before is at the server when the rename is, whether
-//! it did that itself or had the server do it. So a crash leaves the old content or the new.
+//! A file that replaces another by rename brings its content along (ARCHITECTURE, invariant 13).
+//! The renaming machine's earlier writes to the file are at the server when the rename is. This
+//! holds whether the client did the rename or shipped it. So a crash leaves the old content or the
+//! new.
 
 use crate::world::Violation;
 use crate::world::history::{CallNumber, History};
 use ident::FileId;
 
 impl History {
-    /// The server has come to the rename that `by` is, of `moved` to where another file was.
+    /// Checks the rename of call `by` when the server does it. `moved` replaces another file.
     pub(in crate::world) fn check_replaced(&self, by: CallNumber, moved: &FileId) -> Result<(), Violation> {
         let Some(rename) = self.calls.get(by) else { return Ok(()) };
         let is_late = |number: &&CallNumber| {

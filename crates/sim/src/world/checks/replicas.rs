@@ -1,7 +1,7 @@
-//! Replicas that have applied the same entries are the same (Raft §5.4.3, state machine safety):
-//! what stands at each place of the log is agreed once and for all, and whoever has applied it,
-//! with or without starting anew from a checkpoint on the way, has said the same, has the same
-//! digest, and the same rows.
+//! Replicas that have applied the same entries are the same (Raft §5.4.3, state machine safety).
+//! The entry at each place of the log is agreed once and for all. Replicas that have applied it had
+//! the same outputs, and have the same digest and rows. A start from a checkpoint changes nothing
+//! of that.
 
 use crate::world::members::Members;
 use crate::world::{Mutation, Violation, World};
@@ -13,41 +13,41 @@ use std::rc::Rc;
 
 /// Rows are compared at every index that this divides.
 const ROWS_EVERY: u64 = 64;
-/// What was said is remembered for so many entries.
+/// The outputs of so many entries are remembered.
 const SAID_MAX: usize = 3_000;
 
-/// What the simulation knows of the log that the replicas together agreed on.
+/// The log that the replicas together agreed on, as far as the simulation knows.
 #[derive(Debug, Default)]
 pub(in crate::world) struct AgreedLog {
-    /// By index, from 1: of which term the entry is.
+    /// By index, from 1: the entry's term.
     terms: Vec<u64>,
-    /// And what the digest was after it.
+    /// By index, from 1: the digest after the entry.
     digests: Vec<u64>,
     said: BTreeMap<u64, Vec<Vec<Output>>>,
     /// By index: a hash of all rows.
     rows: BTreeMap<u64, u64>,
-    /// Who decided, in that order, and from which entry on.
+    /// The members that decided, in order, each with its first entry.
     pub(super) members: Vec<(u64, Rc<Members>)>,
 }
 
 impl AgreedLog {
-    /// Those decide at first.
+    /// A log in which these members decide at first.
     pub fn new(members: Members) -> AgreedLog {
         AgreedLog { members: vec![(0, Rc::new(members))], ..AgreedLog::default() }
     }
 
-    /// How many entries are committed.
+    /// The number of committed entries.
     pub fn committed(&self) -> u64 {
         self.terms.len() as u64
     }
 
-    /// Nobody has applied this before.
+    /// Whether no replica has applied this entry before.
     pub fn is_first(&self, index: u64) -> bool {
         self.digests.len() as u64 == index - 1
     }
 
-    /// A replica takes this for committed; `by` the leader of that term, if it leads. Whether it is
-    /// an earlier leader's, and survived.
+    /// A replica takes this entry for committed. `by` is the leader's term, if the replica leads.
+    /// Returns whether the entry is an earlier leader's that survived.
     pub fn commits(
         &mut self,
         replica: usize,
@@ -70,7 +70,7 @@ impl AgreedLog {
 }
 
 impl World {
-    /// Who begins to lead has all that is committed (Raft §5.4, leader completeness).
+    /// A new leader has all committed entries (Raft §5.4, leader completeness).
     pub(in crate::world) fn check_complete(&self, leader: usize) -> Result<(), Violation> {
         let log = &self.group.replicas[leader].log;
         let committed = self.ledger.committed();
@@ -81,7 +81,8 @@ impl World {
         Err(format!("replica {leader} leads, and does not have entry {committed}, which is committed"))
     }
 
-    /// The replica has come to what others came to; `said` is what the last entry had it say.
+    /// Checks that the replica is like others at the same entry. `said` is the outputs of that
+    /// entry.
     pub(in crate::world) fn check_replica(
         &mut self,
         at: usize,
@@ -109,7 +110,7 @@ impl World {
                 self.ledger.said.pop_first();
             }
         }
-        // What it has not read yet it cannot know of.
+        // A replica cannot know of damage to rows that it has not read yet.
         if replica.store.are_rotten() && !believes {
             return Ok(());
         }
@@ -128,7 +129,7 @@ impl World {
         Ok(())
     }
 
-    /// All have the same, at the end.
+    /// Checks at the end that all replicas have the same rows.
     pub(in crate::world) fn check_replicas(&mut self) -> Result<(), Violation> {
         for at in 0..self.group.replicas.len() {
             let replica = &mut self.group.replicas[at];

@@ -1,7 +1,8 @@
-//! A machine is granted, told and lets be changed nothing outside of its rights: not of files that
-//! are elsewhere (by the names that the server's own updates gave and took), nothing to write if it
-//! may only read, and as nobody else than the one user that it has (`wire::Rights`). While an input
-//! is done names may be given and taken, so what was within at any time of it was within.
+//! A machine with restricted rights (`wire::Rights`) gets and changes nothing outside of them. It
+//! gets nothing of files that are elsewhere, by the names that the server's own updates bound and
+//! removed. It gets no lease to write if it may only read. It acts as no other user than its own.
+//! An input may bind and remove names, so a file that is within at any time of the input counts as
+//! within.
 
 use crate::world::history::{Key, Value};
 use crate::world::{Violation, World};
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 use wire::{FileGrant, Rights, ToClient, Values};
 
 impl World {
-    /// What came of an input is within the rights of whom it is for.
+    /// Checks that the outputs are within the rights of the machine that gets each.
     pub(in crate::world) fn check_rights(&mut self, out: &[Output]) -> Result<(), Violation> {
         for output in out {
             match output {
@@ -51,7 +52,8 @@ impl World {
                 if rights.read_only && dirs.peek().is_some() {
                     return Err("changed a name".into());
                 }
-                // What is told once more was within when it was done.
+                // A result may be sent again: its directories were within when the operation was
+                // done.
                 match dirs.find(|dir| !self.was_within(&rights.root, dir)) {
                     Some(dir) => Err(format!("changed {dir}")),
                     None => Ok(()),
@@ -90,18 +92,18 @@ impl World {
         }
     }
 
-    /// Whether content of the file may be told: it is within, or was for whoever has it open, and
-    /// not its owner's alone.
+    /// Whether the machine may have the file's content: the file is within, or was for a machine
+    /// that has it open, and is not its owner's alone.
     fn may_be_told(&self, rights: &Rights, file: &FileId) -> bool {
         let alone = |value: &Value| matches!(value, Value::Attributes(uid, mode) if Some(*uid) != rights.squash && mode & 0o077 == 0);
         let versions = self.history.registers.get(&Key::Attributes(file.clone()));
-        // The last two: one may be of this input.
+        // The last two versions: one may be of this input.
         let owners =
             versions.is_some_and(|all| all.iter().rev().take(2).all(|version| alone(&version.value)));
         self.is_within(&rights.root, file) && !(rights.squash.is_some() && owners)
     }
 
-    /// What a machine has changed it might change.
+    /// Checks that the machine had the right to do the operation.
     pub(in crate::world) fn check_change(
         &self,
         session: SessionId,
@@ -121,7 +123,7 @@ impl World {
         Err(format!("{session:?} may {rights:?}, and did {operation:?}"))
     }
 
-    /// A program of such a machine has only done what is within.
+    /// Checks that an answered call was within the machine's rights.
     pub(in crate::world) fn check_done_within(&self, at: usize, call: &Call) -> Result<(), Violation> {
         let Some(rights) = self.limits.rights.get(&self.machines[at].id) else { return Ok(()) };
         let file = match call {
@@ -134,7 +136,7 @@ impl World {
             Call::Lookup { dir, .. } | Call::List { dir, .. } | Call::Create { dir, .. } => dir,
             _ => return Ok(()),
         };
-        // What it has made, and not sent, nobody else knows of.
+        // No other machine knows a file that the machine has made and not yet sent.
         let known = *file == FileId::root() || self.history.ever.contains_key(file);
         if known && !self.was_within(&rights.root, file) {
             return Err(format!("machine {at} may {rights:?}, and was answered {call:?}"));
@@ -150,7 +152,7 @@ impl World {
         }
     }
 
-    /// What stays within is not denied to be there.
+    /// Checks that no file which stays within is denied.
     pub(in crate::world) fn check_denied(
         &self,
         at: usize,
@@ -168,7 +170,7 @@ impl World {
 
     fn is_within(&self, root: &FileId, file: &FileId) -> bool {
         let history = &self.history;
-        // What has no name is where it was, for who has it open.
+        // A file without a name counts as where it was, for a machine that has it open.
         if history.parents.get(file).is_none_or(Vec::is_empty) {
             return self.was_within(root, file);
         }
@@ -184,7 +186,7 @@ impl World {
     }
 }
 
-/// Whether going up from the file comes by that directory.
+/// Whether a walk upwards from the file reaches `root`.
 fn walks_to<'a>(root: &FileId, file: &'a FileId, above: impl Fn(&FileId) -> Vec<&'a FileId>) -> bool {
     let (mut seen, mut todo) = (BTreeSet::new(), vec![file]);
     while let Some(file) = todo.pop() {

@@ -1,6 +1,6 @@
-//! What a disk has kept ill is found, by whoever reads it, and put right from the others: in the
-//! end no server has anything that is not as it was written. That none was believed meanwhile the
-//! checks of replicas say, and those of all that was told.
+//! Rot is found when it is read, and repaired from the other servers. In the end every server's
+//! disk is as it was written. The checks of replicas and answers show that no server believed rot
+//! meanwhile.
 
 use crate::world::{Violation, World};
 

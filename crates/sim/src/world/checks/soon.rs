@@ -1,18 +1,18 @@
-//! Within five seconds everything is at the server, names and content alike, whether anybody asks
-//! for it or not (ARCHITECTURE, invariant 11): so what a machine did longer before it crashed is
-//! there. That is as long as nothing goes wrong on the way: its connection has been up since, and
-//! neither link nor servers were in trouble.
+//! Within five seconds every update is at the server, names and content alike, without any request
+//! (ARCHITECTURE, invariant 11). So updates older than that survive a machine's crash. The check
+//! applies while nothing goes wrong on the way: the connection has been up since, and neither link
+//! nor servers had faults.
 
 use crate::world::history::{Called, Key, Life, Value};
 use crate::world::{Violation, World};
 use client::Call;
 use ident::FileId;
 
-/// The bound, and how long messages take where nothing is wrong, ms.
+/// The bound, and the time of messages where nothing is wrong, ms.
 const BOUND_MS: u64 = 5_000 + 150;
 
 impl World {
-    /// The machine has crashed just now, in this life.
+    /// Checks the updates of this life of the machine, which has crashed just now.
     pub(in crate::world) fn check_soon(&self, at: usize, life: Life) -> Result<(), Violation> {
         let machine = &self.machines[at];
         let weather = &self.weather;
@@ -23,7 +23,8 @@ impl World {
             called.life == life && called.when >= steady && self.now > called.when + BOUND_MS
         };
         let missing = self.history.missing().filter(is_late);
-        // What it had removed meanwhile nobody misses, wherever that has got to.
+        // Content that the machine itself has removed meanwhile is not missed, even before the
+        // server knows of the removal.
         let removed: Vec<FileId> = self.removed_by(life);
         let is_removed = |key| matches!(key, Key::Content(file) if removed.contains(&file));
         let mut missing = missing.filter(|called| !called.changes().into_iter().all(is_removed));
@@ -37,8 +38,8 @@ impl World {
         }
     }
 
-    /// Files of which the machine has removed a name, or put another in its place, and the server
-    /// has not heard of that.
+    /// Files of which the machine has removed a name, or put another file in its place, before the
+    /// server knows.
     fn removed_by(&self, life: Life) -> Vec<FileId> {
         let of_life = self.history.calls.iter().filter(|called| called.life == life && !called.applied);
         let names = of_life.filter(|called| called.done < u64::MAX).filter_map(|called| match &called.call {

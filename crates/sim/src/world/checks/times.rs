@@ -1,10 +1,10 @@
-//! A directory's times are those of its last change: a `stat` is never told a modification time
-//! from before a change of a name in there, by another machine, that was answered before the `stat`
-//! was asked. A kernel drops the attributes of a directory that its own machine changes; the
-//! simulated one does not, so those changes are left out.
+//! A directory's times are those of its last change. Suppose another machine's change of a name was
+//! answered before a `stat` began. Then the `stat` shows no modification time from before that
+//! change. A kernel drops the attributes of a directory that its own machine changes; the simulated
+//! one does not, so those changes are left out.
 //!
 //! Times are read by report while several machines touch them (docs/internals/leases.md,
-//! "Reports"), so no order of versions is to be had of them; that bound is.
+//! "Reports"). So they have no order of versions, but this bound.
 
 use crate::world::Violation;
 use crate::world::history::{Called, History, Key};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 impl History {
     pub(super) fn check_times(&self) -> Result<(), Violation> {
-        // By directory, in the order in which they began.
+        // By directory, in the order in which the changes began.
         let mut changes: BTreeMap<&FileId, Vec<&Called>> = BTreeMap::new();
         for (key, versions) in &self.registers {
             let Key::Name(dir, _) = key else { continue };

@@ -1,6 +1,6 @@
-//! A server's disk: files in memory. A crash loses what was not synced, or some of it, or tears it;
-//! the process that was there has no hold on it any more. It may also rot, be full, or say that it
-//! keeps what it does not.
+//! A server's disk: files in memory. A crash loses unsynced writes, or some of them, or tears them.
+//! An ended process can no longer write. The disk may also rot, be full, or acknowledge syncs and
+//! keep nothing.
 
 use parking_lot::{Mutex, MutexGuard};
 use raft::{DiskFile, Life, RowStore, StoreError, StoreSettings};
@@ -11,17 +11,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-/// What a disk writes as a whole.
+/// Bytes that a disk writes as a whole.
 const SECTOR: usize = 512;
-/// Of a segment of the log (`raft`): bytes before its first frame, of the header of each, and what
-/// frames are aligned to.
+/// A segment of the log (`raft`): bytes before its first frame, bytes of each frame's header, and
+/// the alignment of frames.
 const SEGMENT_HEADER: usize = 64;
 const FRAME_HEADER: usize = 32;
 const ALIGNMENT: usize = 64;
-/// What of a frame's header says nothing.
+/// Bytes of a frame's header without meaning.
 const UNUSED: std::ops::Range<usize> = 12..16;
 
-/// See the module.
+/// A server's disk, shared by the processes that use it.
 #[derive(Clone, Default)]
 pub(super) struct Disk(Arc<Mutex<State>>);
 
@@ -30,16 +30,16 @@ struct State {
     files: BTreeMap<u64, Content>,
     made: u64,
     names: BTreeMap<PathBuf, u64>,
-    /// Names that a crash leaves, and what was done to them since, in order.
+    /// Names that a crash leaves, and the changes of names since, in order.
     durable: BTreeMap<PathBuf, u64>,
     renamed: Vec<Renamed>,
-    /// Counts processes; only the latest has hold of the files.
+    /// Counts processes; only the latest may use the files.
     process: u64,
-    /// After so many writes and syncs that process ends.
+    /// Number of writes and syncs after which that process ends.
     left: Option<(u64, Weak<Life>)>,
-    /// There is room for nothing but what was written before, or set aside.
+    /// The disk has room only for bytes that were written before, or reserved.
     full: bool,
-    /// Nothing is kept that is said to be.
+    /// The disk acknowledges syncs and keeps nothing.
     lies: bool,
 }
 
@@ -51,16 +51,17 @@ enum Renamed {
     Removed(PathBuf),
 }
 
-/// What is in a file, and what was done to it since it was synced.
+/// A file's content, and the changes since its last sync.
 #[derive(Clone, Default)]
 struct Content {
     bytes: Vec<u8>,
     unsynced: Vec<Change>,
-    /// So many bytes have room on the disk.
+    /// Bytes of the file for which the disk has room.
     room: usize,
 }
 
-/// `old` is what was there before: less than `new` where the file ended.
+/// A write or a new length. `old` is the content before, which is shorter than `new` where the file
+/// ended.
 #[derive(Clone)]
 struct Change {
     at: usize,
@@ -89,12 +90,12 @@ impl Content {
         {
             return self.redo(change.at, &change.old);
         }
-        // It made the file longer, or cut it off.
+        // The change made the file longer or shorter.
         self.bytes.truncate(change.at);
         self.bytes.extend_from_slice(&change.old);
     }
 
-    /// What a crash leaves, which `seed` says.
+    /// Applies a crash: `seed` chooses the unsynced changes that are kept.
     fn crashes(&mut self, seed: u64) {
         let changes = std::mem::take(&mut self.unsynced);
         changes.iter().rev().for_each(|change| self.undo(change));
@@ -109,7 +110,7 @@ impl Content {
                         let kept = match mood {
                             0 => false,
                             1 => true,
-                            // Whole writes, or parts of them.
+                            // Whole writes, or sectors of them.
                             2 => chosen(&(seed, change.at), 2) == 0,
                             _ => chosen(&(seed, at), 2) == 0,
                         };
@@ -124,7 +125,7 @@ impl Content {
     }
 }
 
-/// A number below `bound` that only `what` says.
+/// A number less than `bound` that depends on `what` alone.
 fn chosen(what: &impl Hash, bound: u64) -> u64 {
     let mut hasher = FxHasher::default();
     what.hash(&mut hasher);
@@ -160,7 +161,7 @@ impl State {
         }
     }
 
-    /// Sees to it that so many bytes of that file have room.
+    /// Reserves room for so many bytes of that file.
     fn makes_room(&mut self, file: u64, bytes: usize) -> io::Result<()> {
         let full = self.full;
         let content = self.files.get_mut(&file).ok_or_else(no_file)?;
@@ -171,7 +172,7 @@ impl State {
         Ok(())
     }
 
-    /// One more write or sync of that process.
+    /// Counts one more write or sync of that process.
     fn takes(&mut self, process: u64) -> io::Result<()> {
         if self.process != process {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -190,12 +191,12 @@ impl State {
 }
 
 impl Disk {
-    /// Says that it keeps what it does not.
+    /// From now on the disk acknowledges syncs and keeps nothing.
     pub fn lies(&self) {
         self.0.lock().lies = true;
     }
 
-    /// It is full from now on, or not any more.
+    /// Fills the disk, or gives it room again.
     pub fn fills(&self, full: bool) {
         self.0.lock().full = full;
     }
@@ -205,30 +206,29 @@ impl Disk {
         self.0.lock().full
     }
 
-    /// Another disk with all that is on this one, and was not synced.
+    /// A copy of this disk, unsynced changes included.
     pub fn copied(&self) -> Disk {
         let state = self.0.lock();
         Disk(Arc::new(Mutex::new(State { left: None, ..state.clone() })))
     }
 
-    /// What the process that begins now has of it.
+    /// The disk as the process that begins now uses it.
     pub fn held(&self) -> Arc<dyn raft::Disk> {
         let process = self.0.lock().process;
         Arc::new(Held { disk: self.clone(), process })
     }
 
-    /// After so many writes and syncs the process ends that has hold of it now.
+    /// Ends the present process after so many writes and syncs.
     pub fn ends_after(&self, left: u64, life: &Arc<Life>) {
         self.0.lock().left = Some((left, Arc::downgrade(life)));
     }
 
-    /// The process is no more: what of it is still being taken down writes nothing, as after a kill
-    /// -9.
+    /// The process is gone. Its remaining tasks write nothing, as after a kill -9.
     pub fn loses_process(&self) {
         self.0.lock().process += 1;
     }
 
-    /// The process ends. `seed` says what is left of what was not synced.
+    /// The process ends. `seed` chooses the unsynced changes that are kept.
     pub fn crashes(&self, seed: u64) {
         let mut state = self.0.lock();
         state.process += 1;
@@ -245,9 +245,9 @@ impl Disk {
         }
     }
 
-    /// One of the log's frames rots: two bits are others (one is put right), or a sector is empty.
-    /// Not the last that was acknowledged, which is then like a frame that was being written.
-    /// Whether there is one.
+    /// Makes one of the log's frames rot: two of its bits flip (a single one would be repaired), or
+    /// a sector is empty. The last acknowledged frame does not rot: it would look like one that was
+    /// being written. Returns whether there was a frame.
     pub fn rots(&self, seed: u64) -> bool {
         let mut state = self.0.lock();
         let logs = state.names.iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
@@ -256,7 +256,7 @@ impl Disk {
             let Some(content) = state.files.get(file) else { continue };
             let first = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
             let mut found = frames_of(&content.bytes, first.unwrap_or_default());
-            // The last was acknowledged, or a crash has torn it, and then the one before was.
+            // The last frame was acknowledged, or a crash has torn it and the one before was.
             found.truncate(found.len().saturating_sub(2));
             frames.extend(found.into_iter().map(|(at, bytes)| (*file, at, bytes)));
         }
@@ -273,7 +273,7 @@ impl Disk {
         if chosen(&(seed, 3), 2) == 0 || content.bytes[at] == 0 {
             content.bytes[at] ^= 0b11 << chosen(&(seed, 4), 7);
         } else {
-            // As much of it as is the frame's: others behind it show that it was there.
+            // Only this frame's part of the sector: later frames show that this one was there.
             let (sector, end) = (at / SECTOR * SECTOR, (at / SECTOR + 1) * SECTOR);
             content.bytes[sector.max(frame)..end.min(frame + bytes)].fill(0);
         }
@@ -281,8 +281,8 @@ impl Disk {
     }
 }
 
-/// Where frames of a segment of the log are, and how long they are without what fills them up. Its
-/// name says which is the first: what stands there of its former life is none.
+/// The frames of a segment of the log, each with its place and its length without padding. The
+/// segment's name gives its first frame's number. Frames of the segment's former use do not count.
 fn frames_of(segment: &[u8], first: u64) -> Vec<(usize, usize)> {
     let mut frames = Vec::new();
     let (mut at, mut next) = (SEGMENT_HEADER, first);
@@ -314,7 +314,7 @@ impl std::fmt::Debug for File {
 
 impl File {
     fn with<T>(&self, what: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
-        // What a process reads that has ended nobody hears of, but for the simulation.
+        // A process that has ended may still read: only the simulation sees the bytes.
         let mut state = self.disk.0.lock();
         what(state.files.get_mut(&self.file).ok_or_else(no_file)?)
     }
@@ -378,7 +378,8 @@ impl DiskFile for File {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.0.lock();
         state.takes(self.process)?;
-        // As on ext4: a new file's name is kept with it, and all that was done to names before.
+        // As on ext4: the sync of a new file makes its name durable, and all earlier changes of
+        // names.
         if !state.durable.values().any(|file| *file == self.file) {
             state.keeps_names();
         }
@@ -393,7 +394,7 @@ impl DiskFile for File {
     }
 }
 
-/// A disk as a process has it.
+/// A disk as a process uses it.
 struct Held {
     disk: Disk,
     process: u64,

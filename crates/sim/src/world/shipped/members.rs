@@ -1,30 +1,30 @@
-//! Who the members are that run the shipped code: what people want is asked of the leader as
-//! `leasehold server add` and `remove` ask it, one server at a time, while it lets vote who can. A
-//! server that is removed goes on for a while, then its disk is emptied; added again it is another
-//! member.
+//! Members that run the shipped code. The simulation asks the leader for the wanted servers as
+//! `leasehold server add` and `remove` do, one server at a time. Meanwhile the leader settles who
+//! votes. A removed server goes on for a while, then its disk is emptied; added again, it is
+//! another member.
 
 use super::{Server, Told};
 use crate::world::events::Event;
 use crate::world::{Mutation, World};
 use raft::{Host, Keeping, Standing};
 
-/// What people want is asked so often at most: once in so many looks.
+/// The leader is asked for the wanted servers once in so many looks at most.
 const ASKED: u64 = 4;
 /// Once in so many looks a server's disk is copied.
 const COPIED: u64 = 20;
 /// Once in so many looks a server's weight changes.
 const WEIGHED: u64 = 40;
 
-/// What is changed about the members: one of each at a time.
+/// The kind of a change of members: only one of each kind is under way at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changing {
-    /// What people want, or a server says of itself.
+    /// The wanted servers, and the servers' reports of themselves.
     Wanted,
-    /// Who votes.
+    /// The voters.
     Voters,
 }
 
-/// See [`Changing`].
+/// A change of members.
 #[derive(Debug)]
 enum Change {
     Removes(u64),
@@ -33,7 +33,7 @@ enum Change {
 }
 
 impl World {
-    /// The server has nothing, and starts as a member with a number that nobody had.
+    /// The server starts without state, as a member with an unused number.
     pub(super) fn member_is_new(&mut self, at: usize) {
         let next = self.shipped.servers.iter().filter_map(|it| Some(it.group.as_ref()?.next_member())).max();
         self.shipped.numbered = next.unwrap_or_default().max(self.shipped.numbered + 1);
@@ -48,7 +48,7 @@ impl World {
         self.member_starts(at);
     }
 
-    /// It is no server any more: nothing of the member is left.
+    /// The server is a server no more: nothing of the member is left.
     pub(in crate::world) fn member_is_discarded(&mut self, at: usize) {
         let server = &mut self.shipped.servers[at];
         server.disk.loses_process();
@@ -70,7 +70,7 @@ impl World {
             return self.ends_service(at);
         }
         if server.damaged || server.member == 0 {
-            // It has refused to start, or never had anything: somebody adds it anew.
+            // The server has refused to start, or never had anything. It is added anew.
             return self.member_is_new(at);
         }
         if self.happens(self.weather.rots) && self.members_are_whole() {
@@ -81,13 +81,13 @@ impl World {
         self.member_starts(at);
     }
 
-    /// Those that lead see to it that the members are those that people want.
+    /// The leader makes the members those that are wanted.
     pub(in crate::world) fn tends_members(&mut self) {
         let Some(leader) = self.shipped.leader().filter(|at| self.shipped.servers[*at].led) else { return };
         let Some(group) = self.shipped.servers[leader].group.clone() else { return };
         let standing = group.standing();
-        // One that others have replaced without its noticing tells nobody who the members are: it
-        // has to commit something before.
+        // A leader that was replaced without noticing may know old members. Its members count once
+        // it has applied all that is committed.
         if group.applied().map_or(0, |index| index + 1) >= self.shipped.committed() {
             self.members_retire(&standing);
         }
@@ -103,15 +103,15 @@ impl World {
         self.changes_members(leader, Changing::Voters, Change::Settles);
     }
 
-    /// The next thing that people want, or that a server says of itself, if anything.
+    /// The next wanted change, or a server's report of itself, if there is one.
     fn wanted_change(&mut self, standing: &Standing) -> Option<Change> {
         if !self.healed && !self.one_in(ASKED) {
             return None;
         }
         let weighs = !self.healed && self.one_in(WEIGHED);
         let (servers, replicas) = (&self.shipped.servers, &self.group.replicas);
-        // Nobody can remove who is about to be added. Who was one only for a leader that others
-        // have replaced since is added once more.
+        // A server that is about to be added cannot be removed. A server whose membership only a
+        // replaced leader knew is added once more.
         let is_new = |(at, server): &(usize, &Server)| {
             let is_member = standing.members.iter().any(|member| member.id == server.member);
             server.group.is_some() && !is_member && (!server.was_member || replicas[*at].stays())
@@ -130,7 +130,7 @@ impl World {
         }
         let of = |host: &Host| host.machine as usize - 1;
         let gone = standing.members.iter().find(|member| !replicas[of(&member.host)].stays());
-        // Who is to be removed last is not removed.
+        // The last member is not removed.
         if let Some(gone) = gone.filter(|_| !standing.alone) {
             return Some(Change::Removes(gone.id));
         }
@@ -140,7 +140,7 @@ impl World {
         Some(Change::Tells(member.id, Host { keeping, ..member.host.clone() }))
     }
 
-    /// The leader is asked for that, unless it is at something of the kind.
+    /// Asks the leader for this change, unless one of its kind is under way.
     fn changes_members(&mut self, leader: usize, which: Changing, change: Change) {
         if self.shipped.changing[which as usize].as_ref().is_some_and(|life| !life.is_over()) {
             return;
@@ -155,7 +155,7 @@ impl World {
         self.shipped.changing[which as usize] = Some(life.clone());
         let _in = self.shipped.time.enter();
         life.spawn(async move {
-            // What does not come to be is tried again.
+            // A change that fails is tried again.
             let _ = match change {
                 Change::Removes(member) => group.remove_member(member).await,
                 Change::Tells(member, host) => group.set_member(member, host).await,
@@ -165,7 +165,7 @@ impl World {
         });
     }
 
-    /// Who was a member and is none any more is a server until it hears that.
+    /// A server that is no longer a member stays up until it knows.
     fn members_retire(&mut self, standing: &Standing) {
         for at in 0..self.shipped.servers.len() {
             let (replica, member) = (&self.group.replicas[at], self.shipped.servers[at].member);
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Some server has lost what it had, and no other member has its place yet.
+    /// Whether some server has lost its state, and no other member has its place yet.
     pub(in crate::world) fn members_are_lost(&self) -> bool {
         let servers = &self.shipped.servers;
         let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
@@ -191,8 +191,8 @@ impl World {
             || group.standing().members.iter().any(|member| is_lost(member.id))
     }
 
-    /// The server knows where all members are, and the leader does: of two that move at once
-    /// neither might ever reach the other.
+    /// Whether the server may move to another address: it and the leader know where all members
+    /// are. Of two servers that move at once neither might ever reach the other.
     pub(super) fn may_move(&self, at: usize) -> bool {
         let servers = &self.shipped.servers;
         let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
@@ -212,7 +212,7 @@ impl World {
         members.iter().all(|member| is_there(member) && (knows(member) || !servers[at].was_member))
     }
 
-    /// All that are to be servers vote, and none of them is suspected of anything.
+    /// Whether all wanted servers vote, and none of them is in doubt.
     fn members_are_whole(&self) -> bool {
         let servers = &self.shipped.servers;
         let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
@@ -226,8 +226,8 @@ impl World {
             && serve.iter().all(|at| self.group.replicas[*at].stays() && !servers[*at].damaged && votes(*at))
     }
 
-    /// The other servers are up, hear each other, and have all that was agreed on: one of them is
-    /// enough for the group to survive what happens to this one.
+    /// Whether the other servers are up, reach each other, and have all that was agreed on. Then
+    /// one of them is enough for the group to survive a fault of this one.
     fn others_have_all(&mut self, at: usize) -> bool {
         let all = self.shipped.committed();
         let now = self.now;
@@ -245,7 +245,7 @@ impl World {
             && serving.iter().all(|one| serving.iter().all(|other| self.group.are_joined(*one, *other)))
     }
 
-    /// Those are members that people want, an odd number votes, and all have applied the same.
+    /// Whether the members are the wanted ones, an odd number votes, and all have applied the same.
     pub(in crate::world) fn members_are_settled(&self) -> bool {
         let servers = &self.shipped.servers;
         let Some(leader) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {

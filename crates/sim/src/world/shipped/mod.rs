@@ -1,9 +1,10 @@
 //! Servers that run the shipped code: `raft`, with openraft, the log and the rows, each on a disk
-//! of its own ([`disk`]), with wires between them ([`wires`]), all in one thread and in simulated
-//! time. What they agree on is compared with what the simulation comes to itself ([`oracle`]).
+//! of its own ([`disk`]). Wires connect them ([`wires`]). All run in one thread and in simulated
+//! time. The entries that they agree on are compared with the simulation's own results
+//! ([`oracle`]).
 //!
-//! A server here is a machine; the *member* of the group that it is has another number each time
-//! that it lost its disk.
+//! A server here is a machine. As a *member* of the group it gets another number each time that it
+//! has lost its disk.
 
 mod disk;
 mod members;
@@ -30,13 +31,13 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use wire::{Space, ToClient, ToServer, Versions};
+use wire::{Space, ToClient, ToServer};
 use wires::Net;
 
-/// What servers do is looked at so often at least, ms: before anybody's log has lost it to a
-/// checkpoint.
+/// The longest time between looks at the servers, ms. A look comes before any log has lost entries
+/// to a checkpoint.
 const LOOK_MS: u64 = 10;
-/// See the module.
+/// The servers and all that connects them.
 pub(super) struct Shipped {
     time: Runtime,
     began: Instant,
@@ -46,9 +47,9 @@ pub(super) struct Shipped {
     pub oracle: Oracle,
     restores_leader: bool,
     believes_members: bool,
-    /// The latest number that a member has.
+    /// The latest member number.
     numbered: u64,
-    /// Whose process is changing what about the members, by [`Changing`].
+    /// The process that is at a change of members, by [`Changing`].
     changing: [Option<Arc<Life>>; 2],
 }
 
@@ -57,36 +58,36 @@ pub(super) struct Server {
     pub member: u64,
     disk: Disk,
     pub life: Arc<Life>,
-    /// Once it has started.
+    /// The group as this server has it, once the server has started.
     pub group: Option<Arc<Group>>,
     /// Counts its starts.
     process: u64,
-    /// It led when it was looked at last.
+    /// Whether it led at the last look.
     led: bool,
     looked_at: Option<u64>,
-    /// Its disk has lost or changed something that it was to keep: it must not go on.
+    /// Its disk has lost or changed durable data: the server must not go on.
     damaged: bool,
-    /// An older copy of its disk, and which member it was then.
+    /// An older copy of its disk, and its member number then.
     copy: Option<(u64, Disk)>,
-    /// Its disk is such a copy, or was emptied, and it has not been found out what it had promised
-    /// since.
+    /// Its disk is such a copy, or was emptied, and the server does not know yet what it had
+    /// promised since.
     forgot: bool,
-    /// Its disk was put back since it is this member: that may come out later, by one that was not
-    /// heard at its start.
+    /// Its disk was put back during its membership. That may be found later, by a member that it
+    /// did not reach at its start.
     was_put_back: bool,
-    /// It can see that its files are others.
+    /// Whether it can see that its files are others.
     moved: bool,
-    /// The leader has it among the members, or had.
+    /// The leader has or had it among the members.
     was_member: bool,
-    /// The members as it knew them when its process ended.
+    /// The members that it knew when its process ended.
     knew: Vec<raft::Member>,
-    /// Where it listens.
+    /// The address at which it listens.
     address: String,
-    /// How long it is away when it crashes.
+    /// Time that it is away after a crash.
     pause: u64,
 }
 
-/// What servers have told, in order: which server, and in which of its starts.
+/// Reports of servers, in order: the server, its start, and the report.
 #[derive(Default)]
 struct Inbox {
     told: Mutex<VecDeque<(usize, u64, Told)>>,
@@ -97,18 +98,18 @@ enum Told {
     Started(Arc<Group>),
     Refused(String),
     Event(raft::Event),
-    /// Whether it leads.
+    /// Whether the server leads.
     Leads(bool),
-    /// The change of the members has come to something, or not.
+    /// The change of members has ended, with success or not.
     Changed(Changing),
-    /// It does not know any more that it leads: who has asked over that connection is to ask
-    /// another.
+    /// The server no longer knows that it leads. The asker on that connection is to ask another
+    /// server.
     Doubts {
         at: usize,
         connection: u64,
     },
-    /// The answer to a question of a machine over that connection; how much was committed when it
-    /// came, and how much is applied where it is answered.
+    /// The answer to a machine's question over that connection. `committed` is the committed part
+    /// of the log when the question came; `applied` is the part applied where it was answered.
     Answer {
         at: usize,
         connection: u64,
@@ -119,7 +120,7 @@ enum Told {
 }
 
 impl Server {
-    /// Where it says that it is, on that machine.
+    /// Its host entry: where it says that it is, on that machine.
     fn host(&self, at: usize) -> Host {
         Host { machine: at as u64 + 1, addresses: vec![self.address.clone()], ..Host::default() }
     }
@@ -128,7 +129,7 @@ impl Server {
         self.disk.is_full() && !self.was_member
     }
 
-    /// Its disk is full from now on, or not any more.
+    /// Fills its disk, or gives it room again.
     pub fn fills_disk(&self, full: bool) {
         self.disk.fills(full);
         self.life.fills_disk(full);
@@ -176,7 +177,7 @@ impl Shipped {
         if lie == Some(Mutation::DiskKeepsNothing) {
             servers.iter().for_each(|server| server.disk.lies());
         }
-        let (directory, store) = found(0, Versions::KNOWN)?;
+        let (directory, store) = found(0)?;
         Ok(Shipped {
             time,
             began,
@@ -191,18 +192,18 @@ impl Shipped {
         })
     }
 
-    /// How much of the log is committed, as far as anybody can know.
+    /// The committed part of the log, as far as the simulation knows.
     pub fn committed(&self) -> u64 {
         self.oracle.entries.len() as u64
     }
 
-    /// Some server's disk was put back or emptied, and the others have not said yet what that comes
-    /// to: what else goes wrong waits.
+    /// Whether some server's disk was put back or emptied and the others have not judged it yet.
+    /// Other faults wait for that.
     pub fn is_in_doubt(&self) -> bool {
         self.servers.iter().any(|server| server.forgot)
     }
 
-    /// The server that leads, as far as it knows; of several the one that has applied most.
+    /// The server that leads, as far as it knows; of several, the one with the latest term.
     pub fn leader(&self) -> Option<usize> {
         let groups = self.servers.iter().enumerate().filter_map(|(at, it)| Some((at, it.group.as_ref()?)));
         let leaders = groups.filter(|(_, group)| group.leads());
@@ -211,7 +212,7 @@ impl Shipped {
 }
 
 impl World {
-    /// The first server founds the group, the machines are let into the cluster, and the other
+    /// The first server founds the group, the machines are enrolled in the cluster, and the other
     /// servers become members.
     pub(super) fn shipped_begin(&mut self, machines: u64) -> Result<(), Violation> {
         for at in 0..self.shipped.servers.len() {
@@ -233,8 +234,8 @@ impl World {
         self.comes_to(World::members_are_settled)
     }
 
-    /// Servers do what they do until the next event, or until something comes of it: false if
-    /// nothing did.
+    /// Runs the servers until the next event, or until one of them reports something. Returns false
+    /// if no report came.
     pub(super) fn servers_run(&mut self) -> Result<bool, Violation> {
         let next = self.events.time().unwrap_or(u64::MAX).min(self.now + LOOK_MS).max(self.now);
         self.tell_wires();
@@ -267,7 +268,7 @@ impl World {
         Ok(something || self.now < self.events.time().unwrap_or(u64::MAX))
     }
 
-    /// Wires are as the weather has them.
+    /// Sets the wires as the weather and the faults have them.
     fn tell_wires(&mut self) {
         let servers = self.shipped.servers.len();
         let loses = if self.healed { 0 } else { self.weather.loses * 20 };
@@ -312,7 +313,7 @@ impl World {
                 Ok(())
             }
             Told::Refused(_) if self.shipped.servers[at].life.is_over() => Ok(()),
-            // Who begins with nothing needs room.
+            // A server that begins without state needs room.
             Told::Refused(_) if self.shipped.servers[at].lacks_room_to_begin() => {
                 self.shipped.servers[at].life.end();
                 Ok(())
@@ -355,7 +356,7 @@ impl World {
         }
     }
 
-    /// It may lead now, or not any more.
+    /// The server may have begun or ceased to lead.
     fn leads_or_not(&mut self, at: usize, leads: bool) {
         let led = std::mem::replace(&mut self.shipped.servers[at].led, leads);
         if leads && !led {
@@ -369,20 +370,19 @@ impl World {
         }
     }
 
-    /// It may have ended.
+    /// Looks at a server, which may have ended.
     fn looks_at_server(&mut self, at: usize) -> Result<bool, Violation> {
         let others: Vec<u64> = (0..self.shipped.servers.len())
             .filter(|other| *other != at && self.group.replicas[*other].serves)
             .map(|other| self.shipped.servers[other].member)
             .collect();
         let server = &mut self.shipped.servers[at];
-        // Once all others have heard of its start and taken it for what it was, none has a reason
-        // left to blame it.
+        // Once all others have confirmed its present start, none has a reason left to refuse it.
         server.was_put_back &= !server
             .group
             .as_ref()
             .is_some_and(|group| others.iter().all(|member| group.is_confirmed_by(*member)));
-        // It has not forgotten anything, or nobody has noticed.
+        // The server has forgotten nothing, or no other server has noticed.
         server.forgot &= !server.group.as_ref().is_some_and(|group| group.is_trusted());
         server.moved &= server.forgot;
         let server = &self.shipped.servers[at];
@@ -398,7 +398,7 @@ impl World {
 }
 
 impl World {
-    /// This server leads, as far as it knows.
+    /// Whether this server leads, as far as it knows.
     pub(super) fn member_leads(&self, at: usize) -> bool {
         self.shipped.servers[at].led
     }
@@ -418,7 +418,7 @@ impl World {
         }
     }
 
-    /// A machine asks what changes nothing.
+    /// A machine asks a question that changes nothing.
     pub(super) fn member_is_asked(
         &mut self,
         server: usize,
@@ -443,7 +443,7 @@ impl World {
         });
     }
 
-    /// At the end all have the same rows, which are those that the simulation has.
+    /// Checks at the end that all servers have the same rows, which are the simulation's.
     pub(super) fn check_members(&mut self) -> Result<(), Violation> {
         let oracle = &mut self.shipped.oracle;
         oracle.directory.checkpoint(&mut oracle.store);

@@ -1,5 +1,5 @@
-//! What the servers agreed on, as the simulation has it: each entry of the log is done once more,
-//! by a directory of the simulation's own, when the first of the servers has applied it.
+//! The oracle of the servers' agreement. When the first server has applied an entry of the log, a
+//! directory of the simulation's own applies it, too.
 
 use super::super::members::Members;
 use super::super::{Violation, World};
@@ -9,22 +9,22 @@ use raft::Logged;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// See the module.
+/// The simulation's own directory, and the entries that the servers agreed on.
 pub(in crate::world) struct Oracle {
     pub directory: Directory,
     pub store: MemoryStore,
     time: Time,
-    /// By index: of which term the entry is, and the digest of the state after it.
+    /// By index: the entry's term, and the digest of the state after it.
     pub entries: Vec<(u64, u64)>,
 }
 
 impl Oracle {
-    /// Before the first entry.
+    /// An oracle before the first entry.
     pub fn new(directory: Directory, store: MemoryStore) -> Oracle {
         Oracle { directory, store, time: Time(0), entries: Vec::new() }
     }
 
-    /// The next entry: what came of each of its inputs.
+    /// Applies the next entry. Returns each input with its outputs.
     fn does(&mut self, entry: &Logged) -> Result<Vec<(Input, Vec<Output>)>, Violation> {
         let index = self.entries.len();
         if entry.digest.is_some_and(|digest| digest != self.directory.digest()) {
@@ -47,8 +47,8 @@ impl Oracle {
 }
 
 impl World {
-    /// Looks at all that servers have applied since it was looked at last: each entry is that which
-    /// was agreed on, and each state what it came to.
+    /// Checks all that servers have applied since the last look: each entry is the agreed one, and
+    /// each state is the oracle's.
     pub(in crate::world) fn looks_at_entries(&mut self) -> Result<(), Violation> {
         for at in 0..self.shipped.servers.len() {
             let server = &mut self.shipped.servers[at];
@@ -83,7 +83,7 @@ impl World {
                             self.note_applied(&input, &out)?;
                         }
                     }
-                    // It has its state by a snapshot, and others have said what is in it.
+                    // The server has its state from a snapshot, and others have shown the entry.
                     (_, Some(_)) => {}
                     (entry, None) => {
                         return Err(format!(
@@ -93,7 +93,7 @@ impl World {
                 }
             }
             match self.shipped.oracle.entries.get(agreed as usize) {
-                // What a lone voter has applied beyond that nobody else will ever hear of if it
+                // A lone voter may have applied more. No other server will ever know of that if it
                 // crashes.
                 _ if applied != Some(agreed) => {}
                 Some((_, right)) if *right == digest => {}

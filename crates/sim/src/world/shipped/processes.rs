@@ -1,5 +1,5 @@
-//! Processes of servers that run the shipped code: they start, maybe at another address, stop for a
-//! while and end, and disks rot while they are not there.
+//! Processes of servers that run the shipped code. They start, maybe at another address; they stop
+//! for a while and end. Disks rot while no process runs.
 
 use super::Told;
 use super::disk::Disk;
@@ -14,21 +14,21 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use wire::Versions;
 
-/// Where a server's files are, and how far its log is durable.
+/// The directory of a server's files, and the mark of its durable log.
 const DIR: &str = "/server";
 const MARK: &str = "/server.mark";
 /// One start in so many is at another address.
 const MOVES: u64 = 4;
-/// A crash comes within so many writes and syncs, where it comes at one.
+/// Number of writes and syncs within which a crash at one of them comes.
 const CRASH_WITHIN: u64 = 40;
 /// Small bounds, so that checkpoints, snapshots and new segments of the log come often.
 const SETTINGS: GroupSettings =
     GroupSettings { memory_bytes: 8 << 20, checkpoint_after: Duration::from_secs(4), log_bytes: 256 << 10 };
-/// The log's where disks are full at times: it is used up soon.
+/// The log's bytes in weather with full disks: small, so that the log is soon used up.
 const SMALL_LOG_BYTES: u64 = 16 << 10;
 
 impl World {
-    /// Its process starts.
+    /// Starts the server's process.
     pub(in crate::world) fn member_starts(&mut self, at: usize) {
         let replica = &mut self.group.replicas[at];
         (replica.up, replica.stopped_until) = (true, 0);
@@ -38,8 +38,8 @@ impl World {
         let shipped = &mut self.shipped;
         let _in = shipped.time.enter();
         let server = &mut shipped.servers[at];
-        // Two processes never have the same files open: what is left of an earlier one must not
-        // write any more.
+        // Two processes never have the same files open: remains of an earlier one must not write
+        // any more.
         server.disk.loses_process();
         server.life.end();
         server.life = Life::new(seed, ppm);
@@ -76,8 +76,8 @@ impl World {
             let this = started_as.clone();
             let deliver = Box::new(move |event| {
                 let told = match event {
-                    // As it is now: a server that leads again by the time that it is looked at has
-                    // dropped what it was told.
+                    // The present standing. A server that leads again by the time of the look has
+                    // dropped its inputs.
                     raft::Event::Standing => {
                         let group = this.get().and_then(Weak::upgrade);
                         Told::Leads(group.is_some_and(|group| group.leads()))
@@ -102,7 +102,7 @@ impl World {
         });
     }
 
-    /// Its process ends, now or within what it writes next, and starts again after `pause`.
+    /// Ends the server's process, now or within its next writes. It starts again after `pause`.
     pub(in crate::world) fn member_crashes(&mut self, at: usize, pause: u64) {
         if !self.group.replicas[at].up {
             return;
@@ -119,8 +119,7 @@ impl World {
         }
     }
 
-    /// The server's disk loses or changes something that it was to keep, while the process is not
-    /// there.
+    /// The server's disk loses or changes durable data while the process is not running.
     pub(super) fn member_rots(&mut self, at: usize) {
         let seed = self.below(u64::MAX);
         let server = &mut self.shipped.servers[at];
@@ -131,7 +130,7 @@ impl World {
         }
     }
 
-    /// What is on the server's disk is copied, as a crash now would leave it.
+    /// Copies the server's disk, as a crash now would leave it.
     pub(super) fn member_is_copied(&mut self, at: usize) {
         let seed = self.below(u64::MAX);
         let server = &mut self.shipped.servers[at];
@@ -141,7 +140,7 @@ impl World {
         self.notes(|| format!("the disk of server {at} is copied"));
     }
 
-    /// Before the process starts, its disk is an older copy, or has nothing.
+    /// Puts an older copy in the place of the disk, or an empty disk, before the process starts.
     pub(super) fn member_is_put_back(&mut self, at: usize) {
         let (emptied, seen) = (self.one_in(3), self.one_in(2));
         let server = &mut self.shipped.servers[at];
@@ -158,7 +157,7 @@ impl World {
         self.notes(|| format!("the disk of server {at} {what}"));
     }
 
-    /// The process has ended; all connections with it.
+    /// The process has ended, with all its connections.
     pub(super) fn member_ended(&mut self, at: usize) {
         self.happened.restarts += 1;
         let seed = self.below(u64::MAX);
@@ -178,7 +177,7 @@ impl World {
         self.later(pause, Event::ReplicaStarts(at));
     }
 
-    /// The server does nothing until then, as if no time had passed.
+    /// Stops the server until then, as if no time had passed.
     pub(in crate::world) fn member_stops(&mut self, at: usize, ms: u64) {
         if self.group.replicas[at].stopped_until <= self.now {
             self.shipped.servers[at].life.stop();

@@ -1,5 +1,5 @@
-//! The wires between servers that run the shipped code: each call and each answer takes its time,
-//! in order; what is cut off waits, and connections break.
+//! The wires between servers that run the shipped code. Each call and each answer takes its time,
+//! in order. A call over a cut wire waits, and connections break.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -14,33 +14,33 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 use wire::{Version, Versions};
 
-/// How often what is cut off is tried again.
+/// Time after which a call over a cut wire is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// All wires, and the members at their ends.
 pub(super) struct Net(pub Mutex<State>);
 
 pub(super) struct State {
     pub chance: ChaCha12Rng,
-    /// From one server to another: how long everything takes at least, ms, and whether it is cut.
+    /// By the two servers: the least delay, ms, and whether the wire is cut.
     pub wires: Vec<Vec<(u64, bool)>>,
     /// One call in so many is lost with its connection; none if zero.
     pub loses: u64,
-    /// By its number in the group: a member that is up, and on which server.
+    /// By member number: a member that is up, and its server.
     pub members: BTreeMap<u64, Member>,
 }
 
 #[derive(Clone)]
 pub(super) struct Member {
     pub at: usize,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: String,
     pub life: Arc<Life>,
     pub group: Arc<Group>,
 }
 
 impl Net {
-    /// Something gets from one server to another, at last.
+    /// Waits until a message has got from one server to another.
     async fn carries(&self, from: usize, to: usize) -> io::Result<()> {
         loop {
             let (ms, cut, lost) = {
@@ -81,7 +81,7 @@ impl Net {
         let mut conversation = held.map_or_else(|| group.listen(), |listener| listener.conversation);
         life.spawn(async move {
             let answer = conversation.hear(&call).await;
-            // Whoever asked may not wait any more.
+            // The asker may not wait any more.
             let _ = tell.send((answer, conversation));
         });
         let (answer, conversation) = told.await.map_err(|_| io::ErrorKind::ConnectionReset)?;
@@ -91,7 +91,7 @@ impl Net {
     }
 }
 
-/// The ways from a server.
+/// The wires from one server.
 pub(super) struct Wires {
     pub from: usize,
     pub net: Arc<Net>,
@@ -105,7 +105,7 @@ struct Way {
     heard_by: Option<Listener>,
 }
 
-/// Who listens, in which life.
+/// The listening end, and the life in which it listens.
 struct Listener {
     life: Arc<Life>,
     conversation: Conversation,

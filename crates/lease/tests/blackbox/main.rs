@@ -1,9 +1,0 @@
-//! Black-box leases: the report's tables, the definition, and all that can happen in small systems.
-
-mod checked;
-mod definition;
-mod model;
-mod policies;
-mod properties;
-mod size;
-mod tables;
