@@ -4,7 +4,9 @@
 //! The floor keeps names, attributes and content. It repeats no check that the kernel makes, and
 //! loses everything at its end.
 
-use fuse::bare::{Asker, Attr, Call, Entry, Errno, Lines, Pages, Reply, Request, Serve, SetAttr, Totals};
+use fuse::bare::{
+    Asker, Attr, Call, EntryReply, Errno, KernelReply, KernelRequest, Lines, Pages, Serve, SetAttr, Totals,
+};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::io;
@@ -37,18 +39,18 @@ struct Node {
     attr: Attr,
     lookups: u64,
     content: Vec<u8>,
-    names: Names,
+    names: FloorNames,
 }
 
 /// A directory's entries: their order, and each name's place in that order. Removed entries leave a
 /// gap.
 #[derive(Default)]
-struct Names {
+struct FloorNames {
     places: FxHashMap<Vec<u8>, usize>,
     order: Vec<Option<(Vec<u8>, u64)>>,
 }
 
-impl Names {
+impl FloorNames {
     fn find(&self, name: &[u8]) -> Option<u64> {
         self.places.get(name).and_then(|place| self.order[*place].as_ref()).map(|entry| entry.1)
     }
@@ -83,7 +85,7 @@ impl Floor {
         node.attr
     }
 
-    fn remove(&self, parent: u64, name: &[u8], reply: Reply) {
+    fn remove(&self, parent: u64, name: &[u8], reply: KernelReply) {
         let mut tree = self.0.lock();
         let removed = tree.node(parent).names.remove(name);
         if let Some(ino) = removed {
@@ -96,7 +98,7 @@ impl Floor {
         }
     }
 
-    fn lookup(&self, parent: u64, name: &[u8], reply: Reply) {
+    fn lookup(&self, parent: u64, name: &[u8], reply: KernelReply) {
         let mut tree = self.0.lock();
         // Node 0 is the negative entry.
         let found = tree.node(parent).names.find(name).unwrap_or(0);
@@ -107,7 +109,7 @@ impl Floor {
         reply.entry(&entry(attr));
     }
 
-    fn set(&self, ino: u64, change: &SetAttr, reply: Reply) {
+    fn set(&self, ino: u64, change: &SetAttr, reply: KernelReply) {
         let mut tree = self.0.lock();
         let node = tree.node(ino);
         let of = &mut node.attr;
@@ -124,7 +126,7 @@ impl Floor {
         reply.attr(&attr, TTL);
     }
 
-    fn link(&self, asker: Asker, parent: u64, name: &[u8], target: &[u8], reply: Reply) {
+    fn link(&self, asker: Asker, parent: u64, name: &[u8], target: &[u8], reply: KernelReply) {
         let mut attr = self.make(asker, parent, name, libc::S_IFLNK | 0o777);
         let mut tree = self.0.lock();
         let node = tree.node(attr.ino);
@@ -135,7 +137,7 @@ impl Floor {
         reply.entry(&entry(attr));
     }
 
-    fn rename(&self, (from, name): (u64, &[u8]), (to, to_name): (u64, &[u8]), reply: Reply) {
+    fn rename(&self, (from, name): (u64, &[u8]), (to, to_name): (u64, &[u8]), reply: KernelReply) {
         let mut tree = self.0.lock();
         let Some(ino) = tree.node(from).names.remove(name) else {
             return reply.error(Errno(libc::ENOENT));
@@ -148,7 +150,7 @@ impl Floor {
         reply.done();
     }
 
-    fn read(&self, ino: u64, offset: u64, size: u32, reply: Reply) {
+    fn read(&self, ino: u64, offset: u64, size: u32, reply: KernelReply) {
         let mut tree = self.0.lock();
         let content = &tree.node(ino).content;
         let from = content.len().min(offset as usize);
@@ -156,7 +158,7 @@ impl Floor {
         reply.data(&content[from..to]);
     }
 
-    fn write(&self, ino: u64, offset: u64, data: &[u8], reply: Reply) {
+    fn write(&self, ino: u64, offset: u64, data: &[u8], reply: KernelReply) {
         let mut tree = self.0.lock();
         let node = tree.node(ino);
         let from = offset as usize;
@@ -173,7 +175,7 @@ impl Floor {
         reply.written(data.len() as u32);
     }
 
-    fn list(&self, dir: u64, offset: u64, size: u32, plus: bool, reply: Reply) {
+    fn list(&self, dir: u64, offset: u64, size: u32, plus: bool, reply: KernelReply) {
         let mut tree = self.0.lock();
         let mut lines = Lines::new(size);
         let from = offset as usize;
@@ -198,7 +200,7 @@ impl Tree {
         let (ino, now) = (self.nodes.len() as u64, now());
         let attr =
             Attr { ino, atime: now, mtime: now, ctime: now, mode, links: 1, uid, gid, ..Attr::default() };
-        self.nodes.push(Node { attr, lookups: 0, content: Vec::new(), names: Names::default() });
+        self.nodes.push(Node { attr, lookups: 0, content: Vec::new(), names: FloorNames::default() });
         ino
     }
 
@@ -215,7 +217,7 @@ impl Tree {
     fn let_go(&mut self, ino: u64) {
         let node = self.node(ino);
         if node.attr.links == 0 && node.lookups == 0 {
-            (node.content, node.names) = (Vec::new(), Names::default());
+            (node.content, node.names) = (Vec::new(), FloorNames::default());
         }
     }
 }
@@ -226,8 +228,8 @@ fn now() -> namespace::Timestamp {
 }
 
 /// The kernel's entry for a node; node 0 gives a negative entry.
-fn entry(attr: Attr) -> Entry {
-    Entry { node: attr.ino, attr, entry_ttl: TTL, attr_ttl: TTL }
+fn entry(attr: Attr) -> EntryReply {
+    EntryReply { node: attr.ino, attr, entry_ttl: TTL, attr_ttl: TTL }
 }
 
 fn resize(node: &mut Node, size: usize) {
@@ -237,7 +239,7 @@ fn resize(node: &mut Node, size: usize) {
 }
 
 impl Serve for Floor {
-    fn serve(&self, Request { asker, node, call }: Request, reply: Reply) {
+    fn serve(&self, KernelRequest { asker, node, call }: KernelRequest, reply: KernelReply) {
         match call {
             Call::Lookup { name } => self.lookup(node, &name, reply),
             Call::Forget(forgotten) => {

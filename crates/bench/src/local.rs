@@ -2,7 +2,7 @@
 
 use crate::bulk;
 use crate::cost::{Cost, device_bytes_written, resident_bytes};
-use crate::names::{Layout, Work};
+use crate::names::{Layout, NameWork};
 use crate::table::Row;
 use crate::target::{Kind, Target, end_on_signals};
 use std::io;
@@ -122,9 +122,9 @@ fn targets(base: &Path, name: &str) -> io::Result<[Target; 3]> {
 fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let Layout { threads, dirs, .. } = layout;
     let targets = targets(base, &format!("names-{threads}-{dirs}"))?;
-    let mut costs = [[(Cost::default(), Cost::default()); 3]; Work::ALL.len()];
+    let mut costs = [[(Cost::default(), Cost::default()); 3]; NameWork::ALL.len()];
     for round in 0..rounds {
-        for (w, work) in Work::ALL.into_iter().enumerate() {
+        for (w, work) in NameWork::ALL.into_iter().enumerate() {
             for (t, target) in targets.iter().enumerate() {
                 tell(&format!(
                     "{} ({threads} threads, {dirs} dirs): {}, round {}",
@@ -143,7 +143,7 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
             }
         }
     }
-    let rows = Work::ALL
+    let rows = NameWork::ALL
         .into_iter()
         .zip(costs)
         .map(|(work, [mount, floor, disk])| {
@@ -169,11 +169,11 @@ fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Res
     for target in [&mount, &disk] {
         tell(&format!("loading {} files: {}", layout.files, target.kind));
         layout.prepare(target.dir())?;
-        Work::Create.run(target.dir(), layout)?;
+        NameWork::Create.run(target.dir(), layout)?;
         target.sync()?;
     }
     let mut rows = Vec::new();
-    for work in [Work::Stat, Work::List] {
+    for work in [NameWork::Stat, NameWork::List] {
         let mut costs = Vec::new();
         for target in [&mut mount, &mut disk] {
             tell(&format!("cold {}: {}", work.name(), target.kind));
@@ -195,7 +195,7 @@ fn memory(mount: &mut Target, layout: Layout, tell: &mut dyn FnMut(&str)) -> io:
     mount.server_memory = Some(8);
     let restart = mount.make_cold()?;
     let empty = mount.process().map_or(Ok(0), resident_bytes)?;
-    Work::List.run(mount.dir(), layout)?;
+    NameWork::List.run(mount.dir(), layout)?;
     let full = mount.process().map_or(Ok(0), resident_bytes)?;
     let store = mount.data().join("server").join("rows");
     let mut rows = vec![

@@ -14,7 +14,7 @@ pub struct Layout {
     pub dirs: usize,
     /// Files in all.
     pub files: usize,
-    /// Directories that [`Work::Mkdir`] makes.
+    /// Directories that [`NameWork::Mkdir`] makes.
     pub mkdirs: usize,
 }
 
@@ -27,7 +27,7 @@ impl Layout {
 
 /// One kind of work; each kind builds on the results of the kinds before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum NameWork {
     /// Make other directories, all in one.
     Mkdir,
     /// Create each file and close it.
@@ -46,58 +46,58 @@ pub enum Work {
     Unlink,
 }
 
-impl Work {
+impl NameWork {
     /// All kinds, in the order in which they can be done.
-    pub const ALL: [Work; 8] = [
-        Work::Mkdir,
-        Work::Create,
-        Work::Stat,
-        Work::Missing,
-        Work::Open,
-        Work::List,
-        Work::Rename,
-        Work::Unlink,
+    pub const ALL: [NameWork; 8] = [
+        NameWork::Mkdir,
+        NameWork::Create,
+        NameWork::Stat,
+        NameWork::Missing,
+        NameWork::Open,
+        NameWork::List,
+        NameWork::Rename,
+        NameWork::Unlink,
     ];
 
     /// The work's name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Work::Mkdir => "mkdir",
-            Work::Create => "create+close",
-            Work::Stat => "warm stat",
-            Work::Missing => "missing name",
-            Work::Open => "open+close",
-            Work::List => "readdir+stat",
-            Work::Rename => "rename",
-            Work::Unlink => "unlink",
+            NameWork::Mkdir => "mkdir",
+            NameWork::Create => "create+close",
+            NameWork::Stat => "warm stat",
+            NameWork::Missing => "missing name",
+            NameWork::Open => "open+close",
+            NameWork::List => "readdir+stat",
+            NameWork::Rename => "rename",
+            NameWork::Unlink => "unlink",
         }
     }
 
     /// Whether the work changes anything, so that a final sync counts.
     pub fn updates(self) -> bool {
-        matches!(self, Work::Mkdir | Work::Create | Work::Rename | Work::Unlink)
+        matches!(self, NameWork::Mkdir | NameWork::Create | NameWork::Rename | NameWork::Unlink)
     }
 
     /// Whether the work costs the same a second time. (After the first time the kernel knows that a
     /// name is missing.)
     pub fn is_repeatable(self) -> bool {
-        matches!(self, Work::Stat | Work::Open | Work::List)
+        matches!(self, NameWork::Stat | NameWork::Open | NameWork::List)
     }
 
     /// The number of operations.
     pub fn operations(self, layout: Layout) -> u64 {
         match self {
-            Work::Mkdir => layout.mkdirs as u64,
+            NameWork::Mkdir => layout.mkdirs as u64,
             _ => layout.files as u64,
         }
     }
 
     /// Does the work under `root`, which is prepared.
     pub fn run(self, root: &Path, layout: Layout) -> io::Result<()> {
-        if self == Work::Mkdir {
+        if self == NameWork::Mkdir {
             return each(layout.threads, layout.mkdirs, |n| fs::create_dir(root.join(format!("m{n}"))));
         }
-        if self == Work::List {
+        if self == NameWork::List {
             return each(layout.threads, layout.dirs, |n| list(&root.join(format!("d{n}"))));
         }
         each(layout.threads, layout.files, |n| {
@@ -109,17 +109,17 @@ impl Work {
 
     fn on(self, name: &PathBuf, renamed: &PathBuf) -> io::Result<()> {
         match self {
-            Work::Create => OpenOptions::new().write(true).create_new(true).open(name).map(drop),
-            Work::Stat => fs::metadata(name).map(drop),
-            Work::Missing => match fs::metadata(renamed) {
+            NameWork::Create => OpenOptions::new().write(true).create_new(true).open(name).map(drop),
+            NameWork::Stat => fs::metadata(name).map(drop),
+            NameWork::Missing => match fs::metadata(renamed) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 Err(error) => Err(error),
                 Ok(_) => Err(io::Error::other("a name that was never made is there")),
             },
-            Work::Open => File::open(name).map(drop),
-            Work::Rename => fs::rename(name, renamed),
-            Work::Unlink => fs::remove_file(renamed),
-            Work::Mkdir | Work::List => Ok(()),
+            NameWork::Open => File::open(name).map(drop),
+            NameWork::Rename => fs::rename(name, renamed),
+            NameWork::Unlink => fs::remove_file(renamed),
+            NameWork::Mkdir | NameWork::List => Ok(()),
         }
     }
 }

@@ -25,7 +25,7 @@ pub enum Experiment {
 
 /// A figure of the paper, and ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct PaperRow {
     /// The experiment's name.
     pub experiment: &'static str,
     /// Whether the row is a control: coarser leases, with which the experiment is compared.
@@ -80,7 +80,7 @@ impl Experiment {
 
     /// Runs the experiment and its control in simulation. Fails with a description if an operation
     /// had a wrong result.
-    pub fn run(self, seed: u64) -> Result<Vec<Row>, Violation> {
+    pub fn run(self, seed: u64) -> Result<Vec<PaperRow>, Violation> {
         let coarser = match self {
             Experiment::FileField => Granularity::Files,
             Experiment::Disjunctive => Granularity::SingleWriter,
@@ -92,7 +92,7 @@ impl Experiment {
 
     /// Runs the experiment on machines that are processes. There is no control: their server has no
     /// coarser leases.
-    pub fn run_on_processes(self, seed: u64) -> Result<Vec<Row>, Violation> {
+    pub fn run_on_processes(self, seed: u64) -> Result<Vec<PaperRow>, Violation> {
         Ok(self.rows(processes::run(seed, self.machines(), |testbed| self.count(testbed))?))
     }
 
@@ -110,7 +110,7 @@ impl Experiment {
         }
     }
 
-    fn rows(self, fields: Leases) -> Vec<Row> {
+    fn rows(self, fields: Leases) -> Vec<PaperRow> {
         match self {
             Experiment::FileField => vec![self.row(
                 false,
@@ -138,7 +138,7 @@ impl Experiment {
         }
     }
 
-    fn controls(self, control: Leases) -> Vec<Row> {
+    fn controls(self, control: Leases) -> Vec<PaperRow> {
         match self {
             Experiment::FileField => vec![self.row(
                 true,
@@ -175,14 +175,14 @@ impl Experiment {
         counted: &'static str,
         (paper, measured, bar): (u64, u64, Bar),
         why: &'static str,
-    ) -> Row {
+    ) -> PaperRow {
         let (bar, met) = (bar.text(), bar.is_met_by(measured));
-        Row { experiment: self.name(), control, counted, paper, measured, bar, met, why }
+        PaperRow { experiment: self.name(), control, counted, paper, measured, bar, met, why }
     }
 }
 
 /// The rows as text.
-pub fn text(rows: &[Row]) -> String {
+pub fn text(rows: &[PaperRow]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{:<12} {:<62} {:>8} {:>8}  bar", "", "", "paper", "measured");
     for row in rows {

@@ -4,12 +4,12 @@ use crate::accesses::Accesses;
 use crate::evict::EvictionClock;
 use crate::known::Files;
 use crate::lingering::Lingering;
-use crate::log::Log;
+use crate::log::OperationLog;
 use crate::promised::Promised;
 use crate::publish::Publishing;
 use crate::recall::{Flushing, Yields};
 use crate::reopen::Reopening;
-use crate::reported::Passing;
+use crate::reported::PingPongFiles;
 use crate::requests::Requests;
 use crate::session::Session;
 use crate::waiting::{Need, Stop, Waiting};
@@ -75,7 +75,7 @@ pub struct Client {
     pub(crate) settings: Settings,
     pub(crate) rng: ChaCha12Rng,
     pub(crate) files: Files,
-    pub(crate) log: Log,
+    pub(crate) log: OperationLog,
     /// When the oldest unsent entry of the log began to wait.
     pub(crate) unsent_since: Option<Time>,
     pub(crate) publishing: Publishing,
@@ -99,7 +99,7 @@ pub struct Client {
     /// Leases that are to be released and cannot be yet.
     pub(crate) yields: Yields,
     /// Files whose content ping-pongs.
-    pub(crate) passing: Passing,
+    pub(crate) passing: PingPongFiles,
     /// A call is being tried on values reported for this one try, without a lease.
     pub(crate) is_told: bool,
     /// Files with a release in the log that is not acknowledged yet, and its sequence number.
@@ -145,7 +145,7 @@ impl Client {
             rng: ChaCha12Rng::from_seed(settings.seed),
             settings,
             files: Files::default(),
-            log: Log::new(),
+            log: OperationLog::new(),
             unsent_since: None,
             publishing: Publishing::default(),
             waiting: BTreeMap::new(),
@@ -162,7 +162,7 @@ impl Client {
             space_told: Time::default(),
             unlocked: false,
             yields: Yields::default(),
-            passing: Passing::default(),
+            passing: PingPongFiles::default(),
             is_told: false,
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),

@@ -10,7 +10,7 @@
 //! entries by their numbers, so the start may be cut short and begin again.
 
 use crate::client::Client;
-use crate::log::Log;
+use crate::log::OperationLog;
 use crate::waiting::WaitingFor;
 use crate::{Call, Lost};
 use namespace::{ContentChange, Error, Operation, ShareId};
@@ -74,7 +74,7 @@ impl Client {
 /// the client is.
 #[derive(Debug)]
 pub struct Continuation {
-    log: Log,
+    log: OperationLog,
     refused: Vec<(Operation, Error)>,
 }
 
@@ -95,7 +95,7 @@ pub enum Heard {
 impl Continuation {
     /// A continuation of a log that begins with this number.
     pub fn new(first: u64, entries: Vec<LogEntry>) -> Continuation {
-        Continuation { log: Log::of(first, entries), refused: Vec::new() }
+        Continuation { log: OperationLog::of(first, entries), refused: Vec::new() }
     }
 
     /// Takes a message from the server, in answer to a greeting that named the session, or later.

@@ -23,7 +23,7 @@ const FORGOTTEN_WITHIN: usize = 32;
 
 /// The entries that the server has not acknowledged.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct OperationLog {
     /// Not yet acknowledged, in order, with their approximate sizes.
     entries: VecDeque<(LogEntry, usize)>,
     /// Releases in these entries that only answer a recall, of leases that are not held here: the
@@ -42,14 +42,14 @@ pub(crate) struct Log {
     bytes: usize,
 }
 
-impl Log {
+impl OperationLog {
     /// The number of unacknowledged entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub fn new() -> Log {
-        Log {
+    pub fn new() -> OperationLog {
+        OperationLog {
             entries: VecDeque::new(),
             answers: Vec::new(),
             first: 1,
@@ -61,8 +61,8 @@ impl Log {
     }
 
     /// A log whose first entry has this number, with nothing sent.
-    pub fn of(first: u64, entries: Vec<LogEntry>) -> Log {
-        let mut log = Log { first, ..Log::new() };
+    pub fn of(first: u64, entries: Vec<LogEntry>) -> OperationLog {
+        let mut log = OperationLog { first, ..OperationLog::new() };
         for entry in entries {
             let bytes = entry_weight(&entry);
             log.push(entry, bytes);
@@ -297,7 +297,7 @@ mod tests {
     /// one.
     #[test]
     fn an_answer_to_a_flush_counts_over_its_own_connection_only() {
-        let mut log = Log::new();
+        let mut log = OperationLog::new();
         log.push(LogEntry::Flushed { number: 7 }, 16);
         let sent = |number| vec![LogEntry::Flushed { number }];
         assert_eq!(
@@ -311,12 +311,12 @@ mod tests {
     /// A server that crashed may have forgotten the recall.
     #[test]
     fn an_answer_that_lets_go_of_nothing_counts_over_its_own_connection_only() {
-        let mut log = Log::new();
+        let mut log = OperationLog::new();
         let released = |field| Released { file: FileId::root(), field, keep: None };
         let (held, other) = (released(Field::Children), released(Field::Times));
         log.push_release(vec![held.clone(), other.clone()], vec![other.clone()]);
         log.push_release(vec![other.clone()], vec![other.clone()]);
-        let sent = |log: &mut Log| match log.next_message(false) {
+        let sent = |log: &mut OperationLog| match log.next_message(false) {
             Some(ToServer::Log { entries, .. }) => entries,
             _ => Vec::new(),
         };
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_without_hurry_is_asked_for_when_somebody_waits() {
-        let mut log = Log::new();
+        let mut log = OperationLog::new();
         log.push(LogEntry::Release(Vec::new()), 16);
         assert!(log.next_message(false).is_some());
         assert_eq!(log.next_message(false), None);

@@ -28,7 +28,7 @@ pub(crate) struct Publishing {
     uploads: BTreeMap<u64, (Option<(FileId, u64)>, ShareId)>,
     next_upload: u64,
     /// Files with bytes in memory, and since when these are dirty.
-    files: FxHashMap<FileId, Held>,
+    files: FxHashMap<FileId, HeldContent>,
     since: BTreeSet<(Time, FileId)>,
     held_bytes: u64,
     /// Stored shares without a publication yet: other shares of the same flush are still under way.
@@ -59,7 +59,7 @@ struct Published {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct HeldContent {
     bytes: u64,
     since: Option<Time>,
 }
@@ -82,7 +82,7 @@ impl Publishing {
         if held == 0 && since.is_none() {
             self.files.remove(file);
         } else {
-            self.files.insert(file.clone(), Held { bytes: held, since });
+            self.files.insert(file.clone(), HeldContent { bytes: held, since });
         }
     }
 

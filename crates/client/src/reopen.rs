@@ -19,11 +19,11 @@ const AT_A_TIME: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Reopening {
     handles: Handles,
-    state: State,
+    state: ReopenState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReopenState {
     /// The file waits for its turn.
     Later,
     /// The request is under way.
@@ -36,13 +36,13 @@ impl Client {
     /// Keeps the open handles, to open them again unless they are closed before.
     pub(crate) fn keep_handles(&mut self) {
         for reopening in self.reopening.values_mut() {
-            reopening.state = State::Later;
+            reopening.state = ReopenState::Later;
         }
         for (file, known) in &mut self.files.0 {
             if let Some(handles) = known.handles.take().filter(|_| !known.gone) {
                 let reopening = self.reopening.entry(file.clone());
                 let reopening = reopening
-                    .or_insert_with(|| Reopening { handles: Handles::default(), state: State::Later });
+                    .or_insert_with(|| Reopening { handles: Handles::default(), state: ReopenState::Later });
                 reopening.handles.add_all(&handles);
             }
         }
@@ -50,13 +50,13 @@ impl Client {
 
     /// Begins to open files that were not tried, up to a limit at a time.
     pub(crate) fn reopen_some(&mut self, now: Now, out: &mut Vec<Output>) {
-        let asked = self.reopening.values().filter(|reopening| reopening.state == State::Asked).count();
-        let later = self.reopening.iter().filter(|(_, reopening)| reopening.state == State::Later);
+        let asked = self.reopening.values().filter(|reopening| reopening.state == ReopenState::Asked).count();
+        let later = self.reopening.iter().filter(|(_, reopening)| reopening.state == ReopenState::Later);
         let files: Vec<FileId> =
             later.map(|(file, _)| file.clone()).take(AT_A_TIME.saturating_sub(asked)).collect();
         for file in files {
             if let Some(reopening) = self.reopening.get_mut(&file) {
-                reopening.state = State::Asked;
+                reopening.state = ReopenState::Asked;
             }
             let call = Call::Open { file: file.clone(), open: Open::CLOSED, mask: 0 };
             let mut waiting = Waiting::new(now, Cred::default(), call);
@@ -91,7 +91,7 @@ impl Client {
             // These handles are closed like any others, and count for nothing until then.
             Err(Error::SharingViolation | Error::DeletePending) => {
                 if let Some(reopening) = self.reopening.get_mut(file) {
-                    reopening.state = State::Refused;
+                    reopening.state = ReopenState::Refused;
                 }
             }
             Err(_) => _ = self.reopening.remove(file),

@@ -23,10 +23,10 @@ const PASSING_MAX: usize = 4096;
 
 /// Files with content that was recalled or reported lately, or read past the kernel's pages.
 #[derive(Debug, Default)]
-pub(crate) struct Passing(FxHashMap<FileId, Passed>);
+pub(crate) struct PingPongFiles(FxHashMap<FileId, PingPongFile>);
 
 #[derive(Debug)]
-struct Passed {
+struct PingPongFile {
     /// The last recall or report.
     at: Time,
     /// How often the content was recalled.
@@ -35,7 +35,7 @@ struct Passed {
     read: Option<u64>,
 }
 
-impl Passing {
+impl PingPongFiles {
     pub(crate) fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
         let Some(passed) = self.entry(now, file) else { return };
         if now.ms_since(passed.at) >= PASSING_MS {
@@ -44,14 +44,14 @@ impl Passing {
         (passed.at, passed.recalls) = (now, passed.recalls.saturating_add(recalls));
     }
 
-    fn entry(&mut self, now: Time, file: &FileId) -> Option<&mut Passed> {
+    fn entry(&mut self, now: Time, file: &FileId) -> Option<&mut PingPongFile> {
         if self.0.len() >= PASSING_MAX && !self.0.contains_key(file) {
             self.0.retain(|_, passed| now.ms_since(passed.at) < PASSING_MS);
             if self.0.len() >= PASSING_MAX {
                 return None;
             }
         }
-        Some(self.0.entry(file.clone()).or_insert(Passed { at: now, recalls: 0, read: None }))
+        Some(self.0.entry(file.clone()).or_insert(PingPongFile { at: now, recalls: 0, read: None }))
     }
 
     /// Notes that this content of `file` was read past the kernel's pages.
@@ -71,7 +71,7 @@ impl Passing {
     /// Whether the content of `file` ping-pongs. Then each read is better sent to the server than
     /// served from the kernel's pages.
     pub fn has(&self, now: Time, file: &FileId) -> bool {
-        let passes = |it: &Passed| it.recalls >= PASSES && now.ms_since(it.at) < PASSING_MS;
+        let passes = |it: &PingPongFile| it.recalls >= PASSES && now.ms_since(it.at) < PASSING_MS;
         self.0.get(file).is_some_and(passes)
     }
 }

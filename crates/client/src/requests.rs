@@ -14,7 +14,7 @@ use wire::{AskMode, ToServer};
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     /// By number.
-    numbered: BTreeMap<u64, Request>,
+    numbered: BTreeMap<u64, RequestUnderWay>,
     /// Operations that the server is doing for this client. Updates wait until their effects are
     /// known here.
     ships: BTreeSet<u64>,
@@ -23,7 +23,7 @@ pub(crate) struct Requests {
 }
 
 #[derive(Debug)]
-struct Request {
+struct RequestUnderWay {
     message: ToServer,
     /// The last log entry before the request, if this connection is the first that it went over.
     behind: Option<u64>,
@@ -31,7 +31,7 @@ struct Request {
     held: bool,
 }
 
-impl Request {
+impl RequestUnderWay {
     fn wants(&self, file: &FileId) -> bool {
         matches!(&self.message, ToServer::Ask { wants, .. } if wants.iter().any(|want| want.file == *file))
     }
@@ -204,7 +204,7 @@ impl Client {
         if matches!(message, ToServer::Ask { mode: AskMode::Ship, .. }) {
             self.requests.ships.insert(number);
         }
-        self.requests.numbered.insert(number, Request { message, behind: None, held: true });
+        self.requests.numbered.insert(number, RequestUnderWay { message, behind: None, held: true });
     }
 
     /// Sends a request that was held back.

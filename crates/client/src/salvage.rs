@@ -71,13 +71,13 @@ pub enum LostWhat {
 }
 
 /// Updates of content that were not applied: ranges by file.
-type Written = BTreeMap<FileId, Vec<Range<u64>>>;
+type SalvagedWrite = BTreeMap<FileId, Vec<Range<u64>>>;
 
 impl Client {
     /// All changes done here that the server may not have.
     pub(crate) fn what_is_lost(&self) -> Vec<Lost> {
         let mut items = Vec::new();
-        let mut written: Written =
+        let mut written: SalvagedWrite =
             self.publishing.dirty_files().map(|file| (file.clone(), Vec::new())).collect();
         let (operations, paths) = (self.log.updates(), self.paths());
         for operation in operations {
@@ -102,7 +102,7 @@ impl Client {
             return;
         }
         let paths = self.paths();
-        let (mut items, mut written) = (Vec::new(), Written::new());
+        let (mut items, mut written) = (Vec::new(), SalvagedWrite::new());
         for (operation, error) in refused.iter().filter(is_loss) {
             items.push(paths.lost(operation, *error));
             for file in concerned(operation) {

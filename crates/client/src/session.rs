@@ -4,7 +4,7 @@
 use crate::client::{Allowance, Client};
 use crate::evict::EvictionClock;
 use crate::known::Files;
-use crate::log::Log;
+use crate::log::OperationLog;
 use crate::promised::Promised;
 use crate::requests::Requests;
 use crate::waiting::{Need, Stop};
@@ -243,7 +243,7 @@ impl Client {
     /// Forgets everything that counted in the session only.
     fn forget_session(&mut self) {
         self.files = Files::default();
-        self.log = Log::new();
+        self.log = OperationLog::new();
         self.unsent_since = None;
         self.requests = Requests::default();
         self.publishing.abandon();

@@ -11,7 +11,7 @@ use wire::{AskMode, ToServer};
 
 /// The result of an operation that the server has done.
 #[derive(Clone, Debug)]
-pub(crate) struct Shipped {
+pub(crate) struct ShippedAnswer {
     answer: Answer,
     /// The new attributes of the file that the operation made, linked or changed.
     attributes: Option<Attributes>,
@@ -140,7 +140,7 @@ impl Client {
                 Effect::Birth { attributes, .. } | Effect::Attributes { attributes, .. } => Some(*attributes),
                 _ => None,
             });
-            Shipped { answer, attributes, refused: None }
+            ShippedAnswer { answer, attributes, refused: None }
         });
         for waiting in self.waiting.values_mut() {
             if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
@@ -183,12 +183,12 @@ impl Client {
         &mut self,
         now: Now,
         waiting: &mut Waiting,
-        shipped: Shipped,
+        shipped: ShippedAnswer,
         out: &mut Vec<Output>,
     ) -> Result<Reply, Stop> {
         // The server's answer counts in any case. Additions from here count only while leases do.
         self.require_session(now)?;
-        let Shipped { answer, attributes, refused } = shipped;
+        let ShippedAnswer { answer, attributes, refused } = shipped;
         let entry = if let Answer::Entry(entry) = &answer { Some(entry.clone()) } else { None };
         let reply = match refused {
             Some(error) => Err(Stop::Error(error)),
@@ -420,7 +420,7 @@ mod tests {
             let mut waiting = Waiting::new(at(2), Cred::default(), call);
             let entry = Entry { file: made.clone(), kind: FileKind::Directory, ino: 4, position: 5 };
             waiting.shipped =
-                Some(Ok(Shipped { answer: Answer::Entry(entry), attributes: None, refused: None }));
+                Some(Ok(ShippedAnswer { answer: Answer::Entry(entry), attributes: None, refused: None }));
             waiting.on = WaitingFor::Answered;
             let values = wire::Values {
                 times: Some(namespace::Times::default()),

@@ -5,7 +5,7 @@
 //! ever holds one back.
 
 use crate::client::Client;
-use crate::shipped::Shipped;
+use crate::shipped::ShippedAnswer;
 use crate::{Call, Now, Output, Ticket};
 use ident::FileId;
 use lease::{Lease, Time};
@@ -120,7 +120,7 @@ pub(crate) struct Waiting {
     /// Values that the server reported without a lease, for the next try.
     pub told: Vec<FileGrant>,
     /// The server's answer to the shipped operation.
-    pub shipped: Option<Result<Shipped, Error>>,
+    pub shipped: Option<Result<ShippedAnswer, Error>>,
     /// The allowance at the call's last request for more: bytes and files.
     pub asked_allowance: Option<(u64, u64)>,
     /// The progress of a sync: content is flushed up to these barriers, the log up to `through`.

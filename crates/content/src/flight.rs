@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use namespace::{ContentChange, ContentHead, Extent, Piece, Place, ShareId, Spread};
 use rand_core::Rng;
 
-use crate::overlay::{Overlay, Run};
+use crate::overlay::{DirtyRun, Overlay};
 use crate::{
     Cipher, Hash, Key, Nonce, PIECE_BYTES_MAX, PlannedPiece, SHARE_BYTES_MAX, SHARE_PIECES_MAX, TAG_BYTES,
     UploadPlan, spread_of,
@@ -104,7 +104,7 @@ pub(crate) fn pieces(overlay: &Overlay) -> Vec<(u64, Bytes)> {
     let mut parts: Vec<Bytes> = Vec::new();
     let (mut start, mut end) = (0, 0);
     for (mut offset, run) in overlay.runs() {
-        let Run::Data(chunk) = run else { continue };
+        let DirtyRun::Data(chunk) = run else { continue };
         let mut rest = chunk.slice(0..chunk.len());
         while !rest.is_empty() {
             let room = (window - offset % window) as usize;

@@ -9,7 +9,7 @@ use rand_core::Rng;
 
 use crate::file::{Base, FileContent};
 use crate::flight::{Flight, Sent, pack, pieces, seal_inline};
-use crate::overlay::{Overlay, Run};
+use crate::overlay::{DirtyRun, Overlay};
 use crate::seal::seal_whole;
 use crate::{Done, ExtentMap, FOLD_BYTES, Flush, Hash, Key, Publish, UploadPlan};
 
@@ -140,9 +140,9 @@ impl FileContent {
                 plans = pack(&key, pieces, self.spread, &mut self.next_upload, &mut self.nonces, rng);
             }
         }
-        let hole = |(offset, run): (u64, &Run)| match run {
-            Run::Hole(length) => Some((offset, *length)),
-            Run::Data(_) => None,
+        let hole = |(offset, run): (u64, &DirtyRun)| match run {
+            DirtyRun::Hole(length) => Some((offset, *length)),
+            DirtyRun::Data(_) => None,
         };
         let punch = self.dirty.runs().filter_map(hole).collect();
         let truncate_to = self.dirty.truncate_to();

@@ -13,41 +13,41 @@ use crate::chunk::{COPY_BELOW, Chunk};
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     /// Runs by offset, without overlap; none is empty.
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, DirtyRun>,
     truncate_to: Option<u64>,
     bytes: u64,
 }
 
 /// The new content of a range.
 #[derive(Debug)]
-pub(crate) enum Run {
+pub(crate) enum DirtyRun {
     /// These bytes.
     Data(Chunk),
     /// A hole of this length.
     Hole(u64),
 }
 
-impl Run {
+impl DirtyRun {
     fn length(&self) -> u64 {
         match self {
-            Run::Data(chunk) => chunk.len() as u64,
-            Run::Hole(length) => *length,
+            DirtyRun::Data(chunk) => chunk.len() as u64,
+            DirtyRun::Hole(length) => *length,
         }
     }
 
     /// Returns the part after the first `at` bytes.
-    fn tail(&self, at: u64) -> Run {
+    fn tail(&self, at: u64) -> DirtyRun {
         match self {
             // `at` lies within the run, which is in memory.
-            Run::Data(chunk) => Run::Data(chunk.tail(at as usize)),
-            Run::Hole(length) => Run::Hole(length - at),
+            DirtyRun::Data(chunk) => DirtyRun::Data(chunk.tail(at as usize)),
+            DirtyRun::Hole(length) => DirtyRun::Hole(length - at),
         }
     }
 
     fn truncate(&mut self, length: u64) {
         match self {
-            Run::Data(chunk) => chunk.truncate(length as usize),
-            Run::Hole(old) => *old = length.min(*old),
+            DirtyRun::Data(chunk) => chunk.truncate(length as usize),
+            DirtyRun::Hole(old) => *old = length.min(*old),
         }
     }
 }
@@ -74,13 +74,16 @@ impl Overlay {
     }
 
     /// Returns the runs in order of offset.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, &Run)> {
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, &DirtyRun)> {
         self.runs.iter().map(|(offset, run)| (*offset, run))
     }
 
     /// Returns runs, and the ranges between them where the lower layer shows (`None`), in order and
     /// without gaps.
-    pub(crate) fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Option<(&Run, u64)>)> {
+    pub(crate) fn parts(
+        &self,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = (Range<u64>, Option<(&DirtyRun, u64)>)> {
         let before = self.runs.range(..range.start).next_back();
         let before = before.filter(|(offset, run)| *offset + run.length() > range.start);
         let mut runs =
@@ -107,7 +110,7 @@ impl Overlay {
     pub(crate) fn write(&mut self, mut offset: u64, mut data: Bytes) {
         if data.len() >= COPY_BELOW {
             self.clear(offset..offset.saturating_add(data.len() as u64));
-            return self.insert(offset, Run::Data(Chunk::new(data)));
+            return self.insert(offset, DirtyRun::Data(Chunk::new(data)));
         }
         while !data.is_empty() {
             let room = SHARE_BYTES_MAX - (offset % SHARE_BYTES_MAX as u64) as usize;
@@ -123,18 +126,18 @@ impl Overlay {
         let end = offset.saturating_add(data.len() as u64);
         let limit = SHARE_BYTES_MAX as u64;
         let (start, held) = match self.runs.range(..=offset).next_back() {
-            Some((start, Run::Data(Chunk::Own(held)))) if start / limit == offset / limit => {
+            Some((start, DirtyRun::Data(Chunk::Own(held)))) if start / limit == offset / limit => {
                 (*start, held.len())
             }
             _ => (u64::MAX, 0),
         };
         let Some(at) = offset.checked_sub(start).map(|at| at as usize).filter(|at| *at <= held) else {
             self.clear(offset..end);
-            return self.insert(offset, Run::Data(Chunk::Own(data.to_vec())));
+            return self.insert(offset, DirtyRun::Data(Chunk::Own(data.to_vec())));
         };
         let overwritten = data.len().min(held - at);
         self.clear(start + held as u64..end);
-        if let Some(Run::Data(Chunk::Own(bytes))) = self.runs.get_mut(&start) {
+        if let Some(DirtyRun::Data(Chunk::Own(bytes))) = self.runs.get_mut(&start) {
             let (over, more) = data.split_at(overwritten);
             bytes[at..at + overwritten].copy_from_slice(over);
             if bytes.capacity() < bytes.len() + more.len() {
@@ -154,7 +157,7 @@ impl Overlay {
         // The lower layer has nothing from there on.
         let end = range.end.min(beneath).min(self.truncate_to.unwrap_or(u64::MAX));
         if range.start < end {
-            self.insert(range.start, Run::Hole(end - range.start));
+            self.insert(range.start, DirtyRun::Hole(end - range.start));
         }
     }
 
@@ -180,23 +183,23 @@ impl Overlay {
     /// Freezes all runs, so that their bytes are shared without a copy.
     pub(crate) fn freeze(&mut self) {
         for run in self.runs.values_mut() {
-            if let Run::Data(chunk) = run {
+            if let DirtyRun::Data(chunk) = run {
                 let own = std::mem::replace(chunk, Chunk::Own(Vec::new()));
                 *chunk = Chunk::Shared(own.freeze());
             }
         }
     }
 
-    fn insert(&mut self, offset: u64, run: Run) {
-        if let Run::Data(chunk) = &run {
+    fn insert(&mut self, offset: u64, run: DirtyRun) {
+        if let DirtyRun::Data(chunk) = &run {
             self.bytes += chunk.len() as u64;
         }
         self.runs.insert(offset, run);
     }
 
-    fn remove(&mut self, offset: u64) -> Option<Run> {
+    fn remove(&mut self, offset: u64) -> Option<DirtyRun> {
         let run = self.runs.remove(&offset)?;
-        if let Run::Data(chunk) = &run {
+        if let DirtyRun::Data(chunk) = &run {
             self.bytes -= chunk.len() as u64;
         }
         Some(run)

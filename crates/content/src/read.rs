@@ -9,7 +9,7 @@ use namespace::{Extent, Place};
 use crate::chunk::Chunk;
 use crate::extents::SpanContent;
 use crate::file::{Base, FileContent};
-use crate::overlay::{Overlay, Run};
+use crate::overlay::{DirtyRun, Overlay};
 use crate::{Cipher, Damaged, ReadPart, Unreadable};
 
 /// The source of the bytes of a range.
@@ -139,8 +139,8 @@ impl FileContent {
         let floor = overlay.truncate_to().unwrap_or(u64::MAX);
         for (part, run) in overlay.parts(range) {
             match run {
-                Some((Run::Data(chunk), skip)) => found(part, Source::Chunk(chunk, skip as usize))?,
-                Some((Run::Hole(_), _)) => found(part, Source::Hole)?,
+                Some((DirtyRun::Data(chunk), skip)) => found(part, Source::Chunk(chunk, skip as usize))?,
+                Some((DirtyRun::Hole(_), _)) => found(part, Source::Hole)?,
                 None => {
                     let shows = part.start..part.end.min(floor);
                     let cut = part.start.max(floor)..part.end;

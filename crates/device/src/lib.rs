@@ -9,7 +9,7 @@ mod ring;
 mod slot;
 
 pub use cpus::{Cpus, stay_on};
-pub use ring::{Event, Returns, Ring, Sight, Unused};
+pub use ring::{Returns, Ring, RingEvent, Sight, Unused};
 pub use slot::{After, Slot};
 
 use rustix::fs::{Mode, OFlags};

@@ -76,7 +76,7 @@ struct ComeBack {
 }
 
 /// The result of [`Ring::wait`].
-pub enum Event {
+pub enum RingEvent {
     /// A request is in this slot. The slot comes back, answered, by [`Returns::put`].
     Request {
         /// The slot with the request.
@@ -167,7 +167,7 @@ impl Ring {
     ///
     /// # Errors
     /// If the ring no longer works, or as for [`Unused::serve`]: the mount has to end.
-    pub fn wait(&mut self, mut look_out: impl FnMut(&mut dyn FnMut() -> Sight)) -> io::Result<Event> {
+    pub fn wait(&mut self, mut look_out: impl FnMut(&mut dyn FnMut() -> Sight)) -> io::Result<RingEvent> {
         loop {
             let answered = std::mem::take(&mut self.returns.come_back.lock().slots);
             for slot in answered {
@@ -236,7 +236,7 @@ impl Ring {
     }
 
     /// Handles the completion of a command: of slot `number`, with the kernel's `result`.
-    fn take(&mut self, number: u64, result: i32) -> io::Result<Option<Event>> {
+    fn take(&mut self, number: u64, result: i32) -> io::Result<Option<RingEvent>> {
         let number = number as usize;
         let Some(slot) = self.parked.get_mut(number).and_then(Option::take) else {
             return Err(io::Error::other(format!(
@@ -247,7 +247,7 @@ impl Ring {
         if result < 0 {
             let error = io::Error::from_raw_os_error(result.saturating_neg());
             let over = matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECANCELED));
-            return if over { Ok(Some(Event::Ended)) } else { Err(error) };
+            return if over { Ok(Some(RingEvent::Ended)) } else { Err(error) };
         }
         let queue = slot.queue;
         let (all, idle) = self.queue(queue).map_or((0, 0), |(_, all, idle)| {
@@ -258,7 +258,7 @@ impl Ring {
         if grown {
             self.add(queue, SLOTS)?;
         }
-        Ok(Some(Event::Request { slot, grown }))
+        Ok(Some(RingEvent::Request { slot, grown }))
     }
 
     fn queue(&mut self, queue: u16) -> Option<&mut (u16, usize, usize)> {

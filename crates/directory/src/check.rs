@@ -4,7 +4,7 @@ use crate::extents::ShareRow;
 use crate::files::extent_from_row;
 use crate::keys::{self, Global, Tag};
 use crate::record::{Record, entry_from_bytes};
-use crate::transaction::State;
+use crate::transaction::DirectoryState;
 use crate::{Corrupt, Store};
 use ident::FileId;
 use lease::{Field, Granularity, Kind, Label, SessionId};
@@ -167,7 +167,7 @@ impl Inspector for Vec<Violation> {
 
 /// Walks all rows once, in order. Memory grows with directories and shares, not with files.
 pub(crate) fn check(
-    state: &State,
+    state: &DirectoryState,
     granularity: Granularity,
     store: &dyn Store,
     inspector: &mut dyn Inspector,
@@ -244,11 +244,11 @@ struct Walk<'a> {
     machines: u64,
     invitations: u64,
     /// The file whose rows are passing by.
-    file: Option<Passing>,
+    file: Option<CheckPass>,
 }
 
 /// What was seen of one file.
-struct Passing {
+struct CheckPass {
     file: FileId,
     record: Option<Record>,
     dying: bool,
@@ -296,7 +296,7 @@ impl Walk<'_> {
         let key = keys::of(file, Tag::Record);
         let row = self.store.get(&key);
         let dying = self.store.get(&keys::global(Global::Dying, file.as_bytes())).is_some();
-        let mut passing = Passing {
+        let mut passing = CheckPass {
             file: file.clone(),
             record: None,
             dying,
@@ -318,7 +318,7 @@ impl Walk<'_> {
 
     fn row_of(
         &mut self,
-        at: &mut Passing,
+        at: &mut CheckPass,
         key: &[u8],
         tag: u8,
         sub: &[u8],
@@ -464,7 +464,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn child(&mut self, at: &Passing, label: &Label, entry: &Entry) -> Result<(), Corrupt> {
+    fn child(&mut self, at: &CheckPass, label: &Label, entry: &Entry) -> Result<(), Corrupt> {
         let record = self.load(&entry.file)?;
         let agrees = record.is_some_and(|record| {
             record.attributes.kind == entry.kind

@@ -7,7 +7,7 @@ use crate::pending::PendingRequests;
 use crate::record::Record;
 use crate::rights::Subtrees;
 use crate::session::{Misdeed, Sessions};
-use crate::transaction::{State, Transaction};
+use crate::transaction::{DirectoryState, Transaction};
 use crate::versions::{InUse, known_to};
 use crate::write_through::WriteThrough;
 use crate::{
@@ -68,7 +68,7 @@ pub struct Status {
 /// [`Input::Open`], or there is no room to set aside.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    state: State,
+    state: DirectoryState,
     live: FxHashSet<SessionId>,
     known: Versions,
     policy: Policy,
@@ -88,7 +88,7 @@ impl Directory {
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
         let sessions = Sessions::new(root.ino.max(1) + 1);
-        let state = State {
+        let state = DirectoryState {
             in_use: InUse::of(known.newest),
             sessions,
             pending: PendingRequests::default(),
@@ -113,10 +113,10 @@ impl Directory {
     pub fn open(store: &dyn Store, known: Versions) -> Result<Directory, Fault> {
         let key = keys::global(Global::State, &[]);
         let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
-        Ok(Directory::of(State::from_row(&key, &row, known)?, known))
+        Ok(Directory::of(DirectoryState::from_row(&key, &row, known)?, known))
     }
 
-    fn of(state: State, known: Versions) -> Directory {
+    fn of(state: DirectoryState, known: Versions) -> Directory {
         let live = state.sessions.all.keys().copied().collect();
         let (policy, misdeeds, lasts, subtrees) = Default::default();
         Directory { state, live, known, policy, misdeeds, lasts, subtrees }
@@ -336,7 +336,7 @@ impl Directory {
 
     /// How the server stands.
     pub fn status(&self, now: Time) -> Status {
-        let State { sessions, pending, files, .. } = &self.state;
+        let DirectoryState { sessions, pending, files, .. } = &self.state;
         let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
         let space = sessions.space(*files);
         let owed = pending.queue.recalls.owed_since().into_iter();

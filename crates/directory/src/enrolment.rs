@@ -37,7 +37,7 @@ pub const INVITATIONS_MAX: u64 = 1024;
 
 /// A row of [`Global::Machine`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Machine {
+pub(crate) struct MachineRow {
     pub name: String,
     pub rights: Rights,
     pub since: Time,
@@ -73,20 +73,20 @@ pub(crate) struct Enrolment {
 pub(crate) fn found(store: &mut dyn Store) -> Enrolment {
     let name = FOUNDER_NAME.to_owned();
     let (since, known) = (Time::default(), Known::default());
-    let machine = Machine { name, rights: Rights::FULL, since, expelled: None, known };
+    let machine = MachineRow { name, rights: Rights::FULL, since, expelled: None, known };
     store.put(&keys::global(Global::Machine, &key_of(FOUNDER)), to_bytes(&machine));
     Enrolment { machines: 1, invitations: 0 }
 }
 
 impl Files<'_> {
     /// The machine of this number, expelled or not.
-    pub fn machine(&self, machine: MachineId) -> Option<Machine> {
+    pub fn machine(&self, machine: MachineId) -> Option<MachineRow> {
         let row = self.global(Global::Machine, &key_of(machine))?;
         self.parse(&keys::global(Global::Machine, &key_of(machine)), &row)
     }
 
     /// All machines, by number.
-    pub fn machines(&self) -> Vec<(MachineId, Machine)> {
+    pub fn machines(&self) -> Vec<(MachineId, MachineRow)> {
         let rows = self.globals(Global::Machine, None, usize::MAX);
         let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
             let machine = self.parse_key(machine_of_global(&key))?;
@@ -99,12 +99,12 @@ impl Files<'_> {
     pub fn admit(&self, machine: MachineId) -> Result<Rights, Refusal> {
         match self.machine(machine) {
             None => Err(Refusal::Unknown(machine)),
-            Some(Machine { expelled: Some(_), .. }) => Err(Refusal::Expelled(machine)),
-            Some(Machine { rights, .. }) => Ok(rights),
+            Some(MachineRow { expelled: Some(_), .. }) => Err(Refusal::Expelled(machine)),
+            Some(MachineRow { rights, .. }) => Ok(rights),
         }
     }
 
-    pub fn set_machine(&mut self, machine: MachineId, row: Option<&Machine>) {
+    pub fn set_machine(&mut self, machine: MachineId, row: Option<&MachineRow>) {
         self.set_global(Global::Machine, &key_of(machine), row.map(to_bytes));
     }
 
@@ -195,7 +195,7 @@ impl Transaction<'_> {
         }
         let (since, expelled) = (self.now, Some(self.now));
         let (name, rights, known) = (RESTORED_NAME.to_owned(), Rights::FULL, Known::default());
-        let nobody = Machine { name, rights, since, expelled, known };
+        let nobody = MachineRow { name, rights, since, expelled, known };
         self.files.set_machine(highest, Some(&nobody));
         self.state.enrolment.machines += 1;
     }
@@ -247,7 +247,7 @@ impl Transaction<'_> {
         });
         let holds = self.files.machine(number).map_or(0, |before| before.known.holds);
         let known = Known { key: Some(key), certified: self.files.latest_authority(), holds };
-        let machine = Machine { name, rights: rights.clone(), since, expelled: None, known };
+        let machine = MachineRow { name, rights: rights.clone(), since, expelled: None, known };
         self.files.set_machine(number, Some(&machine));
         let used = Some(Used { machine: number, key });
         let used = to_bytes(&Invitation { used, ..invitation });
@@ -279,7 +279,7 @@ impl Transaction<'_> {
         if row.expelled.is_some() {
             return Err(ExpelError::Expelled);
         }
-        self.files.set_machine(machine, Some(&Machine { expelled: Some(self.now), ..row }));
+        self.files.set_machine(machine, Some(&MachineRow { expelled: Some(self.now), ..row }));
         self.speaks_no_more(machine);
         self.forget_expelled();
         self.forget_authorities();
@@ -323,7 +323,7 @@ pub(crate) fn check_row(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
     match key.first() {
         Some(first) if *first == Global::Machine as u8 => {
             machine_of_global(key)?;
-            exact::<Machine>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "machine"))
+            exact::<MachineRow>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "machine"))
         }
         _ => exact::<Invitation>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "invitation")),
     }

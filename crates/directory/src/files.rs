@@ -13,7 +13,7 @@ use std::rc::Rc;
 use twox_hash::XxHash3_64;
 
 /// A row that is decoded at most once a turn, and written back at its end if it changed.
-struct Slot<T> {
+struct FileSlot<T> {
     value: Option<Rc<T>>,
     changed: bool,
 }
@@ -24,7 +24,7 @@ struct Slot<T> {
 /// reports it; the host then stops, so nothing that was done with it leaves the server.
 pub(crate) struct Files<'a> {
     store: &'a mut dyn Store,
-    records: RefCell<FxHashMap<FileId, Slot<Record>>>,
+    records: RefCell<FxHashMap<FileId, FileSlot<Record>>>,
     corrupt: RefCell<Option<Corrupt>>,
     /// The label's row read last: what is decided on is what is changed next.
     last_child: RefCell<Option<(keys::Key, Option<Entry>)>>,
@@ -82,7 +82,7 @@ impl<'a> Files<'a> {
             }
             Rc::new(record)
         });
-        self.records.borrow_mut().insert(file.clone(), Slot { value: value.clone(), changed: false });
+        self.records.borrow_mut().insert(file.clone(), FileSlot { value: value.clone(), changed: false });
         value
     }
 
@@ -96,7 +96,7 @@ impl<'a> Files<'a> {
 
     /// A file comes into being, or ceases to be.
     pub fn set_record(&mut self, file: &FileId, record: Option<Record>) {
-        self.records.get_mut().insert(file.clone(), Slot { value: record.map(Rc::new), changed: true });
+        self.records.get_mut().insert(file.clone(), FileSlot { value: record.map(Rc::new), changed: true });
     }
 
     /// Who holds what of `file`.
@@ -383,7 +383,7 @@ pub(crate) fn extent_from_row<'r, B: Deserialize<'r>>(
     }
 }
 
-fn sorted<T>(slots: FxHashMap<FileId, Slot<T>>) -> Vec<(FileId, Slot<T>)> {
+fn sorted<T>(slots: FxHashMap<FileId, FileSlot<T>>) -> Vec<(FileId, FileSlot<T>)> {
     let mut changed: Vec<_> = slots.into_iter().filter(|(_, slot)| slot.changed).collect();
     changed.sort_by(|(a, _), (b, _)| a.cmp(b));
     changed

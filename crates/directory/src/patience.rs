@@ -6,7 +6,7 @@
 //! [`crate::TERM_MS`].
 
 use crate::session::Misdeed;
-use crate::transaction::{State, Transaction};
+use crate::transaction::{DirectoryState, Transaction};
 use lease::{SessionId, Time};
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub const AGAIN_MS_MAX: (u64, u64) = (5_000, 30_000);
 /// For so long that is remembered, ms.
 const FORGIVEN_MS: u64 = 60 * 60_000;
 
-impl State {
+impl DirectoryState {
     /// Sessions that owe an answer, and are waited for no longer.
     fn overdue(&self, now: Time) -> BTreeSet<SessionId> {
         let queue = &self.pending.queue;

@@ -83,12 +83,12 @@ impl Record {
     pub fn to_bytes(&self, file: &FileId) -> Vec<u8> {
         // Serialising plain data into memory cannot fail; an empty row would be found corrupt when
         // read.
-        postcard::to_allocvec(&Stored::of(self, file)).unwrap_or_default()
+        postcard::to_allocvec(&StoredRecord::of(self, file)).unwrap_or_default()
     }
 
     /// Reads the value of the row of `file` at `key`.
     pub fn from_bytes(file: &FileId, key: &[u8], bytes: &[u8]) -> Result<Record, Corrupt> {
-        let stored: Stored = exact(bytes).ok_or_else(|| Corrupt::at(key, "record"))?;
+        let stored: StoredRecord = exact(bytes).ok_or_else(|| Corrupt::at(key, "record"))?;
         Ok(stored.into_record(file))
     }
 }
@@ -117,7 +117,7 @@ fn at(base: Timestamp, since: Since) -> Timestamp {
 
 /// [`Record`] as it is written: what usually follows from something else is left out.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredRecord {
     kind: FileKind,
     mode: u16,
     uid: u32,
@@ -189,8 +189,8 @@ struct StoredDirectory {
     children: u64,
 }
 
-impl Stored {
-    fn of(record: &Record, file: &FileId) -> Stored {
+impl StoredRecord {
+    fn of(record: &Record, file: &FileId) -> StoredRecord {
         let Record { attributes, content, times, .. } = record;
         let base = attributes.btime;
         let parent = file.parent();
@@ -216,7 +216,7 @@ impl Stored {
             let usual = parent.as_ref() == Some(&link.dir);
             ((!usual).then(|| link.dir.clone()), link.label.clone())
         };
-        Stored {
+        StoredRecord {
             kind: attributes.kind,
             mode: attributes.mode,
             uid: attributes.uid,

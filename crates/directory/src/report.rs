@@ -3,7 +3,7 @@
 
 use crate::TERM_MS;
 use crate::files::Files;
-use crate::transaction::{SERVER, State};
+use crate::transaction::{DirectoryState, SERVER};
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId, Time};
 use namespace::Operation;
@@ -119,7 +119,7 @@ pub struct WaitReport {
 /// Labels of a path that are looked for.
 const DEPTH_MAX: usize = 4096;
 
-pub(crate) fn machines(state: &State, now: Time, files: &Files<'_>) -> Vec<MachineReport> {
+pub(crate) fn machines(state: &DirectoryState, now: Time, files: &Files<'_>) -> Vec<MachineReport> {
     let unanswered = state.pending.queue.recalls.owed_since();
     let mut sessions: BTreeMap<MachineId, SessionReport> = BTreeMap::new();
     for (id, session) in &state.sessions.all {
@@ -128,14 +128,19 @@ pub(crate) fn machines(state: &State, now: Time, files: &Files<'_>) -> Vec<Machi
         let report = SessionReport { heard_ms, lapsed: session.lapsed(now, TERM_MS), unanswered_ms };
         sessions.insert(session.machine, report);
     }
-    let report = |(machine, row): (MachineId, crate::enrolment::Machine)| {
-        let crate::enrolment::Machine { name, rights, since, expelled, .. } = row;
+    let report = |(machine, row): (MachineId, crate::enrolment::MachineRow)| {
+        let crate::enrolment::MachineRow { name, rights, since, expelled, .. } = row;
         MachineReport { machine, name, rights, since, expelled, session: sessions.get(&machine).copied() }
     };
     files.machines().into_iter().map(report).collect()
 }
 
-pub(crate) fn leases(state: &State, now: Time, files: &Files<'_>, file: &FileId) -> Vec<LeaseReport> {
+pub(crate) fn leases(
+    state: &DirectoryState,
+    now: Time,
+    files: &Files<'_>,
+    file: &FileId,
+) -> Vec<LeaseReport> {
     let mut standings: Vec<(Field, SessionId, Standing)> = Vec::new();
     for (session, held) in files.holdings(file).iter() {
         let heard_ms =
@@ -167,7 +172,12 @@ pub(crate) fn leases(state: &State, now: Time, files: &Files<'_>, file: &FileId)
     standings.into_iter().filter_map(report).collect()
 }
 
-pub(crate) fn waits(state: &State, now: Time, files: &Files<'_>, at_least_ms: u64) -> Vec<WaitReport> {
+pub(crate) fn waits(
+    state: &DirectoryState,
+    now: Time,
+    files: &Files<'_>,
+    at_least_ms: u64,
+) -> Vec<WaitReport> {
     let name = |session: SessionId| {
         let machine = state.sessions.all.get(&session)?.machine;
         Some(files.machine(machine).map(|row| row.name).unwrap_or_default())

@@ -39,7 +39,7 @@ const RESERVATION: (u64, u64) = (wire::BIRTH_RESERVATION, 4096);
 
 /// The state that is not keyed by file: what [`crate::Directory::checkpoint`] writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct DirectoryState {
     /// Stands first: what follows may be another in another version.
     pub in_use: InUse,
     pub sessions: Sessions,
@@ -70,7 +70,7 @@ pub(crate) struct State {
     pub through: WriteThrough,
 }
 
-impl State {
+impl DirectoryState {
     /// The value of the row.
     pub fn to_row(&self) -> Vec<u8> {
         postcard::to_allocvec(self).unwrap_or_default()
@@ -78,11 +78,11 @@ impl State {
 
     /// Reads the value of the row `key`, for a program that knows these versions: the cluster's
     /// first, since no other reads what follows.
-    pub fn from_row(key: &[u8], row: &[u8], known: Versions) -> Result<State, Fault> {
+    pub fn from_row(key: &[u8], row: &[u8], known: Versions) -> Result<DirectoryState, Fault> {
         let corrupt = || Corrupt::at(key, "state");
         let (version, _) = postcard::take_from_bytes(row).map_err(|_| corrupt())?;
         known_to(known, version)?;
-        let state: State = exact(row).ok_or_else(corrupt)?;
+        let state: DirectoryState = exact(row).ok_or_else(corrupt)?;
         known_to(known, state.in_use.oldest)?;
         Ok(state)
     }
@@ -92,7 +92,7 @@ impl State {
 pub(crate) struct Transaction<'a> {
     pub now: Time,
     pub files: Files<'a>,
-    pub state: &'a mut State,
+    pub state: &'a mut DirectoryState,
     pub policy: &'a Policy,
     pub out: &'a mut Vec<Output>,
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,

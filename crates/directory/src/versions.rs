@@ -12,7 +12,7 @@ use crate::corrupt::Fault;
 use crate::enrolment::FOUNDER;
 use crate::files::Files;
 use crate::io::Output;
-use crate::transaction::{State, Transaction};
+use crate::transaction::{DirectoryState, Transaction};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub(crate) fn known_to(known: Versions, version: Version) -> Result<(), Fault> {
     if known.know(version) { Ok(()) } else { Err(Fault::Version { version, known }) }
 }
 
-impl State {
+impl DirectoryState {
     /// The version that a session speaks.
     pub fn spoken_in(&self, session: SessionId) -> Version {
         let InUse { version, oldest, machines } = &self.in_use;
@@ -102,7 +102,7 @@ impl Transaction<'_> {
 }
 
 /// The machines that may still speak an older version than the cluster's.
-pub(crate) fn older(state: &State, files: &Files<'_>) -> Vec<(MachineId, String)> {
+pub(crate) fn older(state: &DirectoryState, files: &Files<'_>) -> Vec<(MachineId, String)> {
     let in_use = &state.in_use;
     if !in_use.are_two() {
         return Vec::new();

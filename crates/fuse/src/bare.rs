@@ -9,7 +9,9 @@ use crate::{mountpoint, transport};
 
 pub use crate::errno::Errno;
 pub use crate::groups::Asker;
-pub use transport::{Attr, Call, Entry, Forget, Lines, Lock, Pages, Reply, Request, Serve, SetAttr, Totals};
+pub use transport::{
+    Attr, Call, EntryReply, Forget, KernelReply, KernelRequest, Lines, Lock, Pages, Serve, SetAttr, Totals,
+};
 
 /// Unmounts such a file system.
 pub struct Unmount(transport::Unmounter);

@@ -14,13 +14,13 @@ pub(crate) const RENAMES: u64 = u64::MAX;
 /// Requests begun and answered, by node and in all.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    all: Slot,
-    by_node: Box<[Slot]>,
+    all: FlightSlot,
+    by_node: Box<[FlightSlot]>,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(16))]
-struct Slot {
+struct FlightSlot {
     begun: AtomicU64,
     answered: AtomicU64,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Whose {
 
 impl Flight {
     pub(crate) fn new() -> Flight {
-        Flight { all: Slot::default(), by_node: (0..SLOTS).map(|_| Slot::default()).collect() }
+        Flight { all: FlightSlot::default(), by_node: (0..SLOTS).map(|_| FlightSlot::default()).collect() }
     }
 
     /// A request on `node` begins. This comes before its first call to the client, so that any
@@ -93,11 +93,11 @@ impl Flight {
         (self.idle(whose) && self.begun(whose) == begun).then_some(begun)
     }
 
-    fn slot(&self, node: u64) -> &Slot {
+    fn slot(&self, node: u64) -> &FlightSlot {
         &self.by_node[node as usize % SLOTS]
     }
 
-    fn slot_of(&self, whose: Whose) -> &Slot {
+    fn slot_of(&self, whose: Whose) -> &FlightSlot {
         match whose {
             Whose::Node(node) => self.slot(node),
             Whose::Anyone => &self.all,

@@ -13,10 +13,10 @@ const FILES_MAX: usize = 1 << 18;
 /// The files of nodes that the kernel does not have any more. Inode numbers are never used again,
 /// so an entry too many does no harm.
 #[derive(Debug, Default)]
-pub(crate) struct Forgotten(Mutex<Files>);
+pub(crate) struct Forgotten(Mutex<ForgottenFiles>);
 
 #[derive(Debug, Default)]
-struct Files {
+struct ForgottenFiles {
     by_node: FxHashMap<u64, FileId>,
     order: VecDeque<u64>,
 }

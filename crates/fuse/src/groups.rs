@@ -22,7 +22,7 @@ pub struct Asker {
 
 /// The rights of an asker, as far as they can be seen.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownAsker {
     pub(crate) cred: Cred,
     /// The kernel goes by nothing else. It is false for a thread in a pid namespace outside ours,
     /// of which nothing is seen. It is false for a thread in another user namespace, too: there the
@@ -42,8 +42,8 @@ impl Asker {
     /// The rights with all that /proc shows. That costs a look, so it is for after a refusal, and
     /// for calls that are never refused. Nothing is kept, since a thread may change its groups. The
     /// asker waits for our answer, so its number is still its own.
-    pub(crate) fn known(self) -> Known {
-        let unknown = || Known { cred: self.cred(), complete: false };
+    pub(crate) fn known(self) -> KnownAsker {
+        let unknown = || KnownAsker { cred: self.cred(), complete: false };
         if self.pid == 0 {
             return unknown();
         }
@@ -51,7 +51,7 @@ impl Asker {
         let of_ours = is_in_our_user_namespace(self.pid);
         let capabilities = if of_ours { capabilities(&status) } else { Capabilities::NONE };
         let groups = supplementary(&status).collect();
-        Known { cred: Cred { groups, capabilities, ..self.cred() }, complete: of_ours }
+        KnownAsker { cred: Cred { groups, capabilities, ..self.cred() }, complete: of_ours }
     }
 }
 

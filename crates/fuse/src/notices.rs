@@ -72,7 +72,7 @@ pub(crate) const SENDERS: usize = 8;
 pub(crate) struct Notices {
     front: Arc<Front>,
     kernel: Box<dyn Kernel>,
-    state: Mutex<State>,
+    state: Mutex<NoticeState>,
     /// A notification was queued, or the mount has ended.
     queued: Condvar,
     /// A notification was sent, or the mount has ended.
@@ -80,7 +80,7 @@ pub(crate) struct Notices {
 }
 
 #[derive(Default)]
-struct State {
+struct NoticeState {
     /// Invalidations, and whether each is sent once more with no recall waiting for it.
     queue: VecDeque<(Invalidation, bool, Batch)>,
     /// Drops that requests wait for. They go before recalls, since a recall may wait for such a
@@ -279,7 +279,7 @@ impl Notices {
             if state.queue.len() < QUEUE_MAX && what != Invalidation::Everything {
                 state.queue.push_back((what, again, Arc::clone(&left)));
             } else {
-                let State { queue, everything, .. } = &mut *state;
+                let NoticeState { queue, everything, .. } = &mut *state;
                 everything.extend(queue.drain(..).map(|(.., batch)| batch).chain([Arc::clone(&left)]));
             }
             self.queued.notify_one();
@@ -467,7 +467,7 @@ mod tests {
     use file_service::Response;
     use namespace::{Attributes, Cred, Entry, Error, FileKind, Stat, Timestamp};
 
-    use crate::front::Found;
+    use crate::front::LookedUp;
     use crate::groups::Asker;
     use crate::nodes::ROOT;
 
@@ -638,7 +638,7 @@ mod tests {
         let look = || {
             let (tell, told) = std::sync::mpsc::channel();
             notices.front.lookup(Asker::KERNEL, ROOT, b"x", move |found| tell.send(found).unwrap());
-            let Ok(Ok(Found::File(shown))) = told.recv() else { panic!("nothing found") };
+            let Ok(Ok(LookedUp::File(shown))) = told.recv() else { panic!("nothing found") };
             assert!(notices.front.nodes.forget(5, 1).is_none());
             shown.ttl
         };

@@ -5,10 +5,10 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use lease::SessionId;
-use lease::blackbox::{Answer, BlackBox, Or, Policy};
+use lease::blackbox::{Answer, BlackBox, GrantPolicy, Or};
 use std::hint::black_box;
 
-const FARSITE: Policy = Policy::FARSITE;
+const FARSITE: GrantPolicy = GrantPolicy::FARSITE;
 const SIZES: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
 
 /// Sessions are numbered for a whole server, so those of one field are scattered.

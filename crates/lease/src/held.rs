@@ -55,7 +55,7 @@ const EVERYTHING: u32 = (1 << (2 * SLOTS)) - 1;
 
 /// The index of one of `slots`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Slot(u8);
+struct HeldSlot(u8);
 
 /// A slot whose value counts for all names that are no exceptions.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,39 +65,39 @@ enum Family {
 }
 
 impl Family {
-    fn slot(self) -> Slot {
+    fn slot(self) -> HeldSlot {
         match self {
-            Family::Labels => Slot(5),
-            Family::Xattrs => Slot(6),
+            Family::Labels => HeldSlot(5),
+            Family::Xattrs => HeldSlot(6),
         }
     }
 }
 
 /// The place of a field's lease.
-enum Place<'a> {
-    Plain(Slot),
+enum SlotPlace<'a> {
+    Plain(HeldSlot),
     All(Family),
     One(Family, &'a Label),
     /// Clients hold no path leases.
     Nowhere,
 }
 
-impl Place<'_> {
-    fn of(field: &Field) -> Place<'_> {
+impl SlotPlace<'_> {
+    fn of(field: &Field) -> SlotPlace<'_> {
         match field {
-            Field::Attributes => Place::Plain(Slot(0)),
-            Field::Content => Place::Plain(Slot(1)),
-            Field::Times => Place::Plain(Slot(2)),
-            Field::Disposition => Place::Plain(Slot(3)),
-            Field::Parent => Place::Plain(Slot(4)),
-            Field::Handles => Place::Plain(Slot(7)),
-            Field::Mode(mode) => Place::Plain(Slot(8 + *mode as u8)),
-            Field::Locks => Place::Plain(Slot(14)),
-            Field::Children => Place::All(Family::Labels),
-            Field::Xattrs => Place::All(Family::Xattrs),
-            Field::Child(label) => Place::One(Family::Labels, label),
-            Field::Xattr(name) => Place::One(Family::Xattrs, name),
-            Field::Path => Place::Nowhere,
+            Field::Attributes => SlotPlace::Plain(HeldSlot(0)),
+            Field::Content => SlotPlace::Plain(HeldSlot(1)),
+            Field::Times => SlotPlace::Plain(HeldSlot(2)),
+            Field::Disposition => SlotPlace::Plain(HeldSlot(3)),
+            Field::Parent => SlotPlace::Plain(HeldSlot(4)),
+            Field::Handles => SlotPlace::Plain(HeldSlot(7)),
+            Field::Mode(mode) => SlotPlace::Plain(HeldSlot(8 + *mode as u8)),
+            Field::Locks => SlotPlace::Plain(HeldSlot(14)),
+            Field::Children => SlotPlace::All(Family::Labels),
+            Field::Xattrs => SlotPlace::All(Family::Xattrs),
+            Field::Child(label) => SlotPlace::One(Family::Labels, label),
+            Field::Xattr(name) => SlotPlace::One(Family::Xattrs, name),
+            Field::Path => SlotPlace::Nowhere,
         }
     }
 }
@@ -142,11 +142,11 @@ impl Held {
     /// one unless that excludes the label. For `Children` (`Xattrs`) it is the kind of the infinite
     /// lease, with or without exclusions.
     pub fn kind(&self, field: &Field) -> Option<Kind> {
-        match Place::of(field) {
-            Place::Plain(slot) => self.slot(slot),
-            Place::All(family) => self.slot(family.slot()),
-            Place::One(family, label) => self.one(family, label),
-            Place::Nowhere => None,
+        match SlotPlace::of(field) {
+            SlotPlace::Plain(slot) => self.slot(slot),
+            SlotPlace::All(family) => self.slot(family.slot()),
+            SlotPlace::One(family, label) => self.one(family, label),
+            SlotPlace::Nowhere => None,
         }
     }
 
@@ -154,8 +154,8 @@ impl Held {
     /// must cover every single label, none excluded.
     pub fn covers(&self, field: &Field, kind: Kind) -> bool {
         let enough = |held: Option<Kind>| held.is_some_and(|held| held.covers(kind));
-        match Place::of(field) {
-            Place::All(family) if enough(self.slot(family.slot())) => {
+        match SlotPlace::of(field) {
+            SlotPlace::All(family) if enough(self.slot(family.slot())) => {
                 self.exceptions(family).is_none_or(|some| some.values().all(|held| enough(*held)))
             }
             _ => enough(self.kind(field)),
@@ -165,11 +165,11 @@ impl Held {
     /// Adds `kind` on `field`; on `Children` (`Xattrs`), without exclusions. Nothing can be held on
     /// `Path`.
     pub fn add(&mut self, field: Field, kind: Kind) {
-        match Place::of(&field) {
-            Place::Plain(slot) => self.set_slot(slot, add(self.slot(slot), kind)),
-            Place::All(_) => self.add_infinite(field, kind, []),
-            Place::One(family, label) => self.set_one(family, label, add(self.one(family, label), kind)),
-            Place::Nowhere => {}
+        match SlotPlace::of(&field) {
+            SlotPlace::Plain(slot) => self.set_slot(slot, add(self.slot(slot), kind)),
+            SlotPlace::All(_) => self.add_infinite(field, kind, []),
+            SlotPlace::One(family, label) => self.set_one(family, label, add(self.one(family, label), kind)),
+            SlotPlace::Nowhere => {}
         }
     }
 
@@ -177,7 +177,7 @@ impl Held {
     /// `excluded`. The leases on excluded labels stay as they were. Any other field has no
     /// exclusions.
     pub fn add_infinite(&mut self, field: Field, kind: Kind, excluded: impl IntoIterator<Item = Label>) {
-        let Place::All(family) = Place::of(&field) else {
+        let SlotPlace::All(family) = SlotPlace::of(&field) else {
             return self.add(field, kind);
         };
         let before = self.slot(family.slot());
@@ -201,11 +201,13 @@ impl Held {
     /// keep leases of their own. A `keep` that does not exist on the field keeps nothing.
     pub fn release(&mut self, field: &Field, keep: Option<Kind>) {
         let keep = keep.filter(|keep| field.admits(*keep));
-        match Place::of(field) {
-            Place::Plain(slot) => self.set_slot(slot, let_go(self.slot(slot), keep)),
-            Place::All(family) => self.set_all(family, let_go(self.slot(family.slot()), keep)),
-            Place::One(family, label) => self.set_one(family, label, let_go(self.one(family, label), keep)),
-            Place::Nowhere => {}
+        match SlotPlace::of(field) {
+            SlotPlace::Plain(slot) => self.set_slot(slot, let_go(self.slot(slot), keep)),
+            SlotPlace::All(family) => self.set_all(family, let_go(self.slot(family.slot()), keep)),
+            SlotPlace::One(family, label) => {
+                self.set_one(family, label, let_go(self.one(family, label), keep))
+            }
+            SlotPlace::Nowhere => {}
         }
     }
 
@@ -248,7 +250,7 @@ impl Held {
             }
         };
         check(&|| field.clone(), self.kind(field));
-        if let Place::All(family) = Place::of(field) {
+        if let SlotPlace::All(family) = SlotPlace::of(field) {
             for (label, held) in self.exceptions(family).into_iter().flatten() {
                 check(&|| family_field(family, label), *held);
             }
@@ -275,7 +277,7 @@ impl Held {
         exceptions.filter(move |(_, held)| short_of(held)).map(|(label, _)| label)
     }
 
-    fn slot(&self, slot: Slot) -> Option<Kind> {
+    fn slot(&self, slot: HeldSlot) -> Option<Kind> {
         match (self.kinds >> (2 * slot.0)) & 3 {
             0 => None,
             1 => Some(Kind::Read),
@@ -284,7 +286,7 @@ impl Held {
         }
     }
 
-    fn set_slot(&mut self, slot: Slot, kind: Option<Kind>) {
+    fn set_slot(&mut self, slot: HeldSlot, kind: Option<Kind>) {
         let at = 2 * slot.0;
         self.kinds = (self.kinds & !(3 << at)) | (bits(kind) << at);
     }
@@ -367,7 +369,7 @@ impl fmt::Debug for Held {
 /// The stored form, in which the most common values are shortest.
 #[derive(Serialize)]
 #[serde(rename = "Held")]
-enum Written<'a> {
+enum WriteHeld<'a> {
     Whole,
     Fields(u32),
     Named(u32, &'a Exceptions),
@@ -384,9 +386,9 @@ enum Read {
 impl Serialize for Held {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.exceptions {
-            None if self.is_whole() => Written::Whole,
-            None => Written::Fields(self.kinds),
-            Some(exceptions) => Written::Named(self.kinds, exceptions),
+            None if self.is_whole() => WriteHeld::Whole,
+            None => WriteHeld::Fields(self.kinds),
+            Some(exceptions) => WriteHeld::Named(self.kinds, exceptions),
         }
         .serialize(serializer)
     }

@@ -1,6 +1,6 @@
 //! The explicit table of leases and their holders, one row for each file.
 
-use crate::blackbox::{self, Answer, BlackBox, Departure, Or, Own, Policy, Recall, Row, SubLease};
+use crate::blackbox::{self, Answer, BlackBox, Departure, GrantPolicy, Or, Own, Recall, SubLease, TableRow};
 use crate::{Field, Held, Kind, Label, Open, SessionId};
 use serde::{Deserialize, Deserializer, Serialize};
 use smallvec::SmallVec;
@@ -52,7 +52,7 @@ pub enum Violation {
         /// The black box.
         field: Field,
         /// The violation.
-        broken: blackbox::Violation,
+        broken: blackbox::ConditionViolation,
     },
     /// A session is noted as stuck at a box of which it holds `SelfWrite`. Its value can be
     /// anything, so nothing is known of it.
@@ -115,7 +115,7 @@ impl Holdings {
             Some(kind) if SubLease::SelfWrite.is_in(kind) => Own::Writing,
             _ => Own::Stuck(self.stuck_at(session).has(field)),
         };
-        let row = |session: SessionId, kind: Option<Kind>| Row {
+        let row = |session: SessionId, kind: Option<Kind>| TableRow {
             session,
             own: own(session, kind),
             reads: kind.is_some_and(|kind| SubLease::OtherRead.is_in(kind)),
@@ -140,12 +140,12 @@ impl Holdings {
             let mut black_box = self.black_box(field);
             let mut recalls = Vec::new();
             if SubLease::OtherRead.is_in(kind)
-                && let Answer::Recall(recalled) = black_box.ask_other_read(session, Policy::FARSITE, 0)
+                && let Answer::Recall(recalled) = black_box.ask_other_read(session, GrantPolicy::FARSITE, 0)
             {
                 recalls.extend(recalled);
             }
             if SubLease::SelfWrite.is_in(kind)
-                && let Answer::Recall(recalled) = black_box.ask_self_write(session, Policy::FARSITE, 0)
+                && let Answer::Recall(recalled) = black_box.ask_self_write(session, GrantPolicy::FARSITE, 0)
             {
                 recalls.extend(recalled);
             }
@@ -164,7 +164,7 @@ impl Holdings {
     /// # Errors
     /// What must be released before the aggregate is known.
     pub fn anybody(&self, field: &Field) -> Result<bool, Vec<InTheWay>> {
-        match self.black_box(field).ask_everyone(Policy::FARSITE, 0) {
+        match self.black_box(field).ask_everyone(GrantPolicy::FARSITE, 0) {
             Answer::Held(value) | Answer::Granted(value) => Ok(value),
             Answer::Recall(recalls) => Err(self.to_be_returned(field, recalls)),
         }

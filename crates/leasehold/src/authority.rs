@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
-pub enum Authority {
+pub enum AuthorityCommand {
     /// Have another key certify machines from now on. Nobody has had it but the servers that there
     /// are.
     ///
@@ -27,10 +27,10 @@ pub struct Renew {
     data: Option<PathBuf>,
 }
 
-impl Authority {
+impl AuthorityCommand {
     /// Does it.
     pub fn run(self) -> Result<Answer, Failure> {
-        let Authority::Renew(Renew { data }) = self;
+        let AuthorityCommand::Renew(Renew { data }) = self;
         let renewed = node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
         // The steps have said it.
         Answer::told(&renewed, "")

@@ -95,16 +95,16 @@ enum Command {
     /// Which machines hold the directory and the content. With more than one, the death of any is a
     /// pause.
     #[command(subcommand)]
-    Server(server::Server),
+    Server(server::ServerCommand),
     /// Copy a server's content to other servers, so that the server can be removed. Returns when
     /// they have all of it.
     Drain(server::Drain),
     /// What certifies the cluster's machines.
     #[command(subcommand)]
-    Authority(authority::Authority),
+    Authority(authority::AuthorityCommand),
     /// How content is spread over servers: in copies, or in fragments.
     #[command(subcommand)]
-    Policy(policy::Policy),
+    Policy(policy::PolicyCommand),
     /// Who holds which leases on a file, who waits for them, and who was asked to let go.
     Leases(leases::Leases),
     /// Changes of this machine that could not be applied any more after it was cut off.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
-pub enum Policy {
+pub enum PolicyCommand {
     /// Set how many copies or fragments of a file's content are kept. For a directory, this is
     /// about files that are made in it from now on.
     ///
@@ -91,15 +91,15 @@ struct Done {
     servers: Option<usize>,
 }
 
-impl Policy {
+impl PolicyCommand {
     /// Does it.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            Policy::Get { path } => {
+            PolicyCommand::Get { path } => {
                 let told = Told { policy: get(&path)?.to_string(), path: path.display().to_string() };
                 Answer::told(&told, &told.policy)
             }
-            Policy::Set(set) => set.run(),
+            PolicyCommand::Set(set) => set.run(),
         }
     }
 }

@@ -15,7 +15,7 @@ const SILENT_MS: u64 = 2_000;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
-pub enum Server {
+pub enum ServerCommand {
     /// Make a machine of the cluster a server. It must be up. Returns when it has learnt all that
     /// there was when it was asked.
     ///
@@ -51,22 +51,22 @@ pub struct Departing {
     confirm: Confirm,
 }
 
-impl Server {
+impl ServerCommand {
     /// Does it.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            Server::Add(Named { machine, data }) => {
+            ServerCommand::Add(Named { machine, data }) => {
                 let added = node::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?;
                 said(&added)
             }
-            Server::Remove(Departing { named: Named { machine, data }, confirm }) => {
+            ServerCommand::Remove(Departing { named: Named { machine, data }, confirm }) => {
                 confirm.ask(&format!(
                     "{machine} will be no server any more, and what its disk has will be worth nothing."
                 ))?;
                 let data = data.map_or_else(places::data, Ok)?;
                 said(&node::remove_server(&data, &machine, &mut step)?)
             }
-            Server::List { data } => {
+            ServerCommand::List { data } => {
                 let servers = node::servers(&data.map_or_else(places::data, Ok)?)?;
                 let headings = ["NAME", "ROLE", "CONTENT", "VERSION", "ADDRESS", ""];
                 Answer::told(&servers, table(headings, servers.iter().map(row)))

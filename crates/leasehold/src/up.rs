@@ -82,12 +82,12 @@ pub struct Up {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "backup")]
     backup_keep: Option<u32>,
     #[command(flatten)]
-    place: Place,
+    place: MountPlace,
 }
 
 /// Where a machine runs.
 #[derive(Debug, Args)]
-struct Place {
+struct MountPlace {
     /// Return once it is mounted, and go on in the background until leasehold down. What it tells
     /// goes to leasehold.log in the data directory.
     #[arg(long)]
@@ -171,7 +171,7 @@ pub struct Mount {
     #[command(flatten)]
     knows: Knows,
     #[command(flatten)]
-    place: Place,
+    place: MountPlace,
 }
 
 impl Up {
@@ -256,7 +256,7 @@ fn run(
     settings: MachineSettings,
     schedule: Option<BackupSchedule>,
     Sight { nosuid, allow_other }: Sight,
-    place: &Place,
+    place: &MountPlace,
 ) -> Result<Answer, Failure> {
     if place.detached {
         service::detach();

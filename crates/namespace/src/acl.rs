@@ -44,10 +44,10 @@ pub(crate) struct NotAnAcl;
 /// A valid list: entries in the order owner, users, group, groups, mask, others, with a mask if any
 /// user or group is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Acl(SmallVec<[Entry; 6]>);
+pub(crate) struct Acl(SmallVec<[AclEntry; 6]>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct AclEntry {
     tag: u16,
     perm: u16,
     id: u32,
@@ -64,7 +64,7 @@ impl Acl {
         if chunks.is_empty() {
             return Ok(None);
         }
-        let acl = Acl(chunks.iter().map(Entry::parse).collect());
+        let acl = Acl(chunks.iter().map(AclEntry::parse).collect());
         if acl.is_valid() { Ok(Some(acl)) } else { Err(NotAnAcl) }
     }
 
@@ -183,18 +183,18 @@ impl Acl {
         if self.find(MASK).is_some() { MASK } else { GROUP_OBJ }
     }
 
-    fn find(&self, tag: u16) -> Option<&Entry> {
+    fn find(&self, tag: u16) -> Option<&AclEntry> {
         self.0.iter().find(|entry| entry.tag == tag)
     }
 }
 
-impl Entry {
-    fn parse(bytes: &[u8; ENTRY_BYTES]) -> Entry {
+impl AclEntry {
+    fn parse(bytes: &[u8; ENTRY_BYTES]) -> AclEntry {
         let [t0, t1, p0, p1, i0, i1, i2, i3] = *bytes;
         let tag = u16::from_le_bytes([t0, t1]);
         // The id of an unnamed entry has no meaning, so only one form of it is stored.
         let id = if matches!(tag, USER | GROUP) { u32::from_le_bytes([i0, i1, i2, i3]) } else { NO_ID };
-        Entry { tag, perm: u16::from_le_bytes([p0, p1]), id }
+        AclEntry { tag, perm: u16::from_le_bytes([p0, p1]), id }
     }
 }
 

@@ -41,7 +41,7 @@ const ONLY_HERE: &str = "only on this machine itself can that be asked for";
 const NO_SERVER: &str = "this machine has no server; ask on one that has: leasehold status says where it is";
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Request {
+enum ControlRequest {
     Status,
     /// The live view; `true` has directories counted.
     Live(bool),
@@ -63,7 +63,7 @@ enum Request {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Reply {
+enum ControlReply {
     Progress(String),
     /// Something that people are to know, whatever the answer is.
     Note(String),
@@ -164,11 +164,11 @@ impl Drop for Control {
 fn answer_stream(membership: &Membership, mut stream: UnixStream) {
     let mut line = String::new();
     let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
-    let failed = |error: &dyn std::fmt::Display| Reply::Failed(error.to_string());
+    let failed = |error: &dyn std::fmt::Display| ControlReply::Failed(error.to_string());
     match (read, serde_json::from_str(&line)) {
         (Ok(_), Ok(request)) => {
-            if Request::counts_all(&request) && !membership.engine().flush(FLUSH) {
-                let _ = send(&mut stream, &Reply::Note(NOT_FLUSHED.to_owned()));
+            if ControlRequest::counts_all(&request) && !membership.engine().flush(FLUSH) {
+                let _ = send(&mut stream, &ControlReply::Note(NOT_FLUSHED.to_owned()));
             }
             if let Some(leader) = leader_to_ask(membership, &request) {
                 let mut tell = |line: &[u8]| {
@@ -178,28 +178,28 @@ fn answer_stream(membership: &Membership, mut stream: UnixStream) {
                     ask_control(&leader, &own.caller(), line.clone(), &mut tell).map_err(|e| e.to_string())
                 });
                 if let Err(why) = asked {
-                    let _ = send(&mut stream, &Reply::Failed(why));
+                    let _ = send(&mut stream, &ControlReply::Failed(why));
                 }
                 return;
             }
             // Whoever asked may have gone away.
             let reply = reply(membership, request, &mut |progress| {
-                let _ = send(&mut stream, &Reply::Progress(progress.to_owned()));
+                let _ = send(&mut stream, &ControlReply::Progress(progress.to_owned()));
             });
-            let _ = send(&mut stream, &reply.map_or_else(Reply::Failed, Reply::Answer));
+            let _ = send(&mut stream, &reply.map_or_else(ControlReply::Failed, ControlReply::Answer));
         }
         (Err(error), _) => drop(send(&mut stream, &failed(&error))),
         (Ok(_), Err(error)) => drop(send(&mut stream, &failed(&error))),
     }
 }
 
-impl Request {
+impl ControlRequest {
     /// Its answer is about all files: what programs on this machine have done counts, so it goes to
     /// the server first.
     fn counts_all(&self) -> bool {
         match self {
-            Request::Fsck | Request::Leases(_) | Request::Invite(_) => true,
-            Request::Shares(request) => !matches!(request, SharesRequest::Discover),
+            ControlRequest::Fsck | ControlRequest::Leases(_) | ControlRequest::Invite(_) => true,
+            ControlRequest::Shares(request) => !matches!(request, SharesRequest::Discover),
             _ => false,
         }
     }
@@ -208,80 +208,80 @@ impl Request {
     /// nobody else. The rest is about the whole cluster.
     fn is_local(&self) -> bool {
         match self {
-            Request::Status
-            | Request::Live(_)
-            | Request::Fsck
-            | Request::Scrub
-            | Request::Backup(_)
-            | Request::Shares(_) => true,
-            Request::Invite(_)
-            | Request::Invitations
-            | Request::Revoke(_)
-            | Request::Machines
-            | Request::Expel(_)
-            | Request::Leases(_)
-            | Request::Servers
-            | Request::AddServer(_)
-            | Request::RemoveServer(_)
-            | Request::Drain(_)
-            | Request::RenewAuthority => false,
+            ControlRequest::Status
+            | ControlRequest::Live(_)
+            | ControlRequest::Fsck
+            | ControlRequest::Scrub
+            | ControlRequest::Backup(_)
+            | ControlRequest::Shares(_) => true,
+            ControlRequest::Invite(_)
+            | ControlRequest::Invitations
+            | ControlRequest::Revoke(_)
+            | ControlRequest::Machines
+            | ControlRequest::Expel(_)
+            | ControlRequest::Leases(_)
+            | ControlRequest::Servers
+            | ControlRequest::AddServer(_)
+            | ControlRequest::RemoveServer(_)
+            | ControlRequest::Drain(_)
+            | ControlRequest::RenewAuthority => false,
         }
     }
 }
 
 /// Who is to be asked instead of this server: what is about the whole cluster only the leader can
 /// say.
-fn leader_to_ask(membership: &Membership, request: &Request) -> Option<String> {
+fn leader_to_ask(membership: &Membership, request: &ControlRequest) -> Option<String> {
     let follows = membership.server().is_some_and(|server| !server.group().leads());
     (follows && !request.is_local()).then(|| membership.link_status().map(|status| status.server)).flatten()
 }
 
 /// Answers what another server passes on, a line of JSON; answers go to `tell`, lines of JSON too.
 pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut dyn FnMut(Vec<u8>)) {
-    let mut tell = |reply: &Reply| {
+    let mut tell = |reply: &ControlReply| {
         let mut line = serde_json::to_vec(reply).unwrap_or_default();
         line.push(b'\n');
         tell(line);
     };
-    let reply = match serde_json::from_str::<Request>(request) {
+    let reply = match serde_json::from_str::<ControlRequest>(request) {
         Ok(request) if request.is_local() => Err(ONLY_HERE.to_owned()),
         Ok(request) if leader_to_ask(membership, &request).is_some() => {
             Err("another server leads now".to_owned())
         }
         Ok(request) => {
-            reply(membership, request, &mut |progress| tell(&Reply::Progress(progress.to_owned())))
+            reply(membership, request, &mut |progress| tell(&ControlReply::Progress(progress.to_owned())))
         }
         Err(error) => Err(error.to_string()),
     };
-    tell(&reply.map_or_else(Reply::Failed, Reply::Answer));
+    tell(&reply.map_or_else(ControlReply::Failed, ControlReply::Answer));
 }
 
-fn reply(membership: &Membership, request: Request, progress: &mut dyn FnMut(&str)) -> Result<Value, String> {
+fn reply(membership: &Membership, request: ControlRequest, progress: &mut dyn FnMut(&str)) -> Result<Value, String> {
     let server = membership.server();
     let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
     match request {
-        Request::Status => value(&StatusReport::of(membership)),
-        Request::Live(watches) => value(&LiveReport::of(membership, watches)),
-        Request::Fsck => value(&fsck::run(server?, progress)),
-        Request::Scrub => {
+        ControlRequest::Status => value(&StatusReport::of(membership)),
+        ControlRequest::Live(watches) => value(&LiveReport::of(membership, watches)),
+        ControlRequest::Fsck => value(&fsck::run(server?, progress)),
+        ControlRequest::Scrub => {
             let server = server?;
             value(&server.scrub().run_now(server, progress)?)
         }
-        Request::Invite(invitation) => value(&server?.invite(invitation, &*membership.begin_to_listen()?)?),
-        Request::Invitations => value(&server?.invitations()),
-        Request::Revoke(id) => value(&server?.revoke(&id)?),
-        Request::Machines => value(&server?.machines()),
-        Request::Expel(who) => value(&server?.expel(&who)?),
-        Request::Leases(path) => value(&server?.leases(&path)?),
-        Request::Servers => value(&server?.server_standings()),
-        Request::AddServer(who) => value(&server?.add_server(&who, membership.addresses(), progress)?),
-        Request::RemoveServer(who) => value(&server?.remove_server(&who, progress)?),
-        Request::Drain(who) => value(&server?.drain(&who, progress)?),
-        Request::RenewAuthority => value(&server?.renew_authority(progress)?),
-        Request::Backup(order) => {
+        ControlRequest::Invite(invitation) => value(&server?.invite(invitation, &*membership.begin_to_listen()?)?),
+        ControlRequest::Invitations => value(&server?.invitations()),
+        ControlRequest::Revoke(id) => value(&server?.revoke(&id)?),
+        ControlRequest::Machines => value(&server?.machines()),
+        ControlRequest::Expel(who) => value(&server?.expel(&who)?),
+        ControlRequest::Leases(path) => value(&server?.leases(&path)?),
+        ControlRequest::Servers => value(&server?.server_standings()),
+        ControlRequest::AddServer(who) => value(&server?.add_server(&who, membership.addresses(), progress)?),
+        ControlRequest::RemoveServer(who) => value(&server?.remove_server(&who, progress)?),
+        ControlRequest::Drain(who) => value(&server?.drain(&who, progress)?),
+        ControlRequest::RenewAuthority => value(&server?.renew_authority(progress)?),
+        ControlRequest::Backup(order) => {
             value(&backup::run(membership, &order, progress).map_err(|error| in_words(&error))?)
         }
-        Request::Shares(request) => stored::reply(server?, request, progress),
+        ControlRequest::Shares(request) => stored::reply(server?, request, progress),
     }
 }
 
@@ -296,7 +296,7 @@ pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
+fn send(stream: &mut UnixStream, reply: &ControlReply) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     stream.write_all(&line)
@@ -305,7 +305,7 @@ fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
 /// Asks; `None` if no machine is up on `data`.
 fn ask<T: DeserializeOwned>(
     data: &Path,
-    request: &Request,
+    request: &ControlRequest,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Option<T>, AskError> {
     let socket = DataDir::control_socket(data);
@@ -325,10 +325,10 @@ fn ask<T: DeserializeOwned>(
     stream.write_all(&line).map_err(failed)?;
     for line in BufReader::new(stream).lines() {
         match serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))? {
-            Reply::Progress(text) => progress(&text),
-            Reply::Note(text) => tracing::warn!("{text}"),
-            Reply::Failed(why) => return Err(AskError::Failed(why)),
-            Reply::Answer(answer) => {
+            ControlReply::Progress(text) => progress(&text),
+            ControlReply::Note(text) => tracing::warn!("{text}"),
+            ControlReply::Failed(why) => return Err(AskError::Failed(why)),
+            ControlReply::Answer(answer) => {
                 return serde_json::from_value(answer).map(Some).map_err(|e| failed(e.into()));
             }
         }
@@ -339,7 +339,7 @@ fn ask<T: DeserializeOwned>(
 /// Asks a machine that is to be up.
 fn ask_running<T: DeserializeOwned>(
     data: &Path,
-    request: &Request,
+    request: &ControlRequest,
     progress: &mut dyn FnMut(&str),
 ) -> Result<T, AskError> {
     ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
@@ -347,18 +347,18 @@ fn ask_running<T: DeserializeOwned>(
 
 /// What the machine on `data` is doing; `None` if none is up.
 pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
-    ask(data, &Request::Status, &mut |_| {})
+    ask(data, &ControlRequest::Status, &mut |_| {})
 }
 
 /// What the machine on `data` is asked for, and what it has counted. With `watches` it counts
 /// directories for a while.
 pub fn ask_live(data: &Path, watches: bool) -> Result<LiveReport, AskError> {
-    ask_running(data, &Request::Live(watches), &mut |_| {})
+    ask_running(data, &ControlRequest::Live(watches), &mut |_| {})
 }
 
 /// Has the running server on `data` read all that it has from its disk.
 pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport, AskError> {
-    ask_running(data, &Request::Scrub, progress)
+    ask_running(data, &ControlRequest::Scrub, progress)
 }
 
 /// What is to be known of, or done with, the shares of the server on `data`. [`SharesRequest`] says
@@ -368,7 +368,7 @@ pub fn shares<T: DeserializeOwned>(
     request: SharesRequest,
     progress: &mut dyn FnMut(&str),
 ) -> Result<T, AskError> {
-    ask_running(data, &Request::Shares(request), progress)
+    ask_running(data, &ControlRequest::Shares(request), progress)
 }
 
 /// Writes shares and paths (`which`; all shares if there are none) of the server on `data` with
@@ -381,7 +381,7 @@ pub fn export_shares(
     progress: &mut dyn FnMut(&str),
 ) -> Result<ParcelReport, AskError> {
     let request = SharesRequest::Export { file: file.to_path_buf(), which: which.to_vec() };
-    match ask(data, &Request::Shares(request), progress)? {
+    match ask(data, &ControlRequest::Shares(request), progress)? {
         Some(report) => Ok(report),
         None => export_stopped(data, file, which, progress),
     }
@@ -410,43 +410,43 @@ fn export_stopped(
 
 /// A token for a machine to join with, from the machine on `data`.
 pub fn invite(data: &Path, invitation: Invitation) -> Result<Invited, AskError> {
-    ask_running(data, &Request::Invite(invitation), &mut |_| {})
+    ask_running(data, &ControlRequest::Invite(invitation), &mut |_| {})
 }
 
 /// The machines of the cluster, from the machine on `data`.
 pub fn machines(data: &Path) -> Result<Vec<MachineReport>, AskError> {
-    ask_running(data, &Request::Machines, &mut |_| {})
+    ask_running(data, &ControlRequest::Machines, &mut |_| {})
 }
 
 /// The invitations that nobody has joined by, from the machine on `data`.
 pub fn invitations(data: &Path) -> Result<Vec<InvitationReport>, AskError> {
-    ask_running(data, &Request::Invitations, &mut |_| {})
+    ask_running(data, &ControlRequest::Invitations, &mut |_| {})
 }
 
 /// Nobody joins any more by the invitation of this name.
 pub fn revoke(data: &Path, id: &str) -> Result<(), AskError> {
-    ask_running(data, &Request::Revoke(id.to_owned()), &mut |_| {})
+    ask_running(data, &ControlRequest::Revoke(id.to_owned()), &mut |_| {})
 }
 
 /// Expels a machine, by name or number. Returns which that was.
 pub fn expel(data: &Path, who: &str) -> Result<MachineName, AskError> {
-    ask_running(data, &Request::Expel(who.to_owned()), &mut |_| {})
+    ask_running(data, &ControlRequest::Expel(who.to_owned()), &mut |_| {})
 }
 
 /// Who has to do with the fields of the file at `path`, from the root of the file system.
 pub fn leases(data: &Path, path: &str) -> Result<FileLeases, AskError> {
-    ask_running(data, &Request::Leases(path.to_owned()), &mut |_| {})
+    ask_running(data, &ControlRequest::Leases(path.to_owned()), &mut |_| {})
 }
 
 /// The servers of the cluster, from the machine on `data`.
 pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
-    ask_running(data, &Request::Servers, &mut |_| {})
+    ask_running(data, &ControlRequest::Servers, &mut |_| {})
 }
 
 /// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there
 /// was when it was asked.
 pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
-    ask_running(data, &Request::AddServer(who.to_owned()), progress)
+    ask_running(data, &ControlRequest::AddServer(who.to_owned()), progress)
 }
 
 /// Makes the server `who` an ordinary machine again.
@@ -455,17 +455,17 @@ pub fn remove_server(
     who: &str,
     progress: &mut dyn FnMut(&str),
 ) -> Result<MachineName, AskError> {
-    ask_running(data, &Request::RemoveServer(who.to_owned()), progress)
+    ask_running(data, &ControlRequest::RemoveServer(who.to_owned()), progress)
 }
 
 /// Empties the server `who` of shares.
 pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
-    ask_running(data, &Request::Drain(who.to_owned()), progress)
+    ask_running(data, &ControlRequest::Drain(who.to_owned()), progress)
 }
 
 /// Has another authority certify machines from now on, with a key that nobody had before.
 pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, AskError> {
-    ask_running(data, &Request::RenewAuthority, progress)
+    ask_running(data, &ControlRequest::RenewAuthority, progress)
 }
 
 /// Makes a backup of what the server on `data` has: through the running machine, or by bringing one
@@ -475,7 +475,7 @@ pub fn back_up(
     order: &BackupOrder,
     progress: &mut dyn FnMut(&str),
 ) -> Result<BackupReport, AskError> {
-    if let Some(report) = ask(data, &Request::Backup(order.clone()), progress)? {
+    if let Some(report) = ask(data, &ControlRequest::Backup(order.clone()), progress)? {
         return Ok(report);
     }
     let machine = start_stopped(data, "leasehold backup")?;
@@ -487,7 +487,7 @@ pub fn back_up(
 /// Checks everything on `data`: through the running machine, or by bringing one up without a mount
 /// for as long as it takes.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
-    if let Some(report) = ask(data, &Request::Fsck, progress)? {
+    if let Some(report) = ask(data, &ControlRequest::Fsck, progress)? {
         return Ok(report);
     }
     let machine = start_stopped(data, STOPPED)?;

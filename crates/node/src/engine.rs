@@ -9,7 +9,7 @@ use crate::copies::Copies;
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
 use crate::routes::Down;
-use crate::salvage::{Left, SalvageStore};
+use crate::salvage::{LeftBehind, SalvageStore};
 use crate::status::ClientReport;
 use crate::unsent::{Unsent, Whose};
 use crate::upstream::Upstream;
@@ -845,7 +845,7 @@ impl Engine {
         let (first, entries) = hosted.client.log_left();
         let count = items.len().max(entries.len());
         let left = whose.filter(|_| whole && hosted.client.has_session());
-        let left = left.map(|whose| Left { whose, first, entries });
+        let left = left.map(|whose| LeftBehind { whose, first, entries });
         let reaches = hosted.client.is_connected();
         drop(hosted);
         // What is not here nobody waits for whose server is away.

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::hosts;
 use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
 use crate::net::{
-    Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread, Places,
+    Authority, CertificateError, CredentialStore, ServerLink, ServerLinkStatus, Listener, MemberNet, NetThread, Places,
     ServeError, ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
@@ -54,7 +54,7 @@ pub(crate) struct Membership {
     /// Once it has some.
     credentials: Mutex<Option<Arc<CredentialStore>>>,
     serving: Mutex<Option<Serving>>,
-    link: Mutex<Option<(Arc<Link>, NetThread)>>,
+    link: Mutex<Option<(Arc<ServerLink>, NetThread)>>,
     mounted_on: OnceLock<PathBuf>,
     /// Held by a thread that changes what the machine is.
     changing: Mutex<()>,
@@ -213,7 +213,7 @@ impl Membership {
     }
 
     /// How the connection to another machine stands.
-    pub(crate) fn link_status(&self) -> Option<LinkStatus> {
+    pub(crate) fn link_status(&self) -> Option<ServerLinkStatus> {
         self.link.lock().as_ref().map(|(link, _)| link.status())
     }
 
@@ -435,7 +435,7 @@ impl Membership {
             membership.upgrade().is_some_and(|membership| membership.counts_from(incarnation))
         });
         let (link, thread) =
-            Link::start(addresses, (own, self.places.clone()), caller, engine, (servers, later))?;
+            ServerLink::start(addresses, (own, self.places.clone()), caller, engine, (servers, later))?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));

@@ -4,7 +4,7 @@
 //! Machines are given certificates as they greet, which those that are up do at once. Once a
 //! machine has shown its own, earlier ones count for nothing.
 
-use crate::net::{Authority, CertificateError, Shown};
+use crate::net::{Authority, CertificateError, ShownCertificate};
 use crate::server::Server;
 use directory::{CertificateAuthority, Input, Known};
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ impl Server {
 
     /// What is said to who shows this certificate, if that is not one to go on with. It is refused
     /// only if this server may say so: who leads knows all that others do.
-    pub(crate) fn identify(&self, shown: &Shown, may_refuse: bool) -> Option<Welcome> {
+    pub(crate) fn identify(&self, shown: &ShownCertificate, may_refuse: bool) -> Option<Welcome> {
         let machine = shown.machine;
         let (latest, known, admitted) = self.group().query(|directory, store| {
             let latest = directory.authorities(store).last().map(|(number, _)| *number);

@@ -54,12 +54,12 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Repair {
-    state: Mutex<State>,
+    state: Mutex<RepairState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct RepairState {
     wanted: BTreeMap<ShareId, Attempts>,
     fetching: usize,
     /// More was wanted than is kept in mind.
@@ -80,7 +80,7 @@ struct Attempts {
 }
 
 /// How it stands.
-pub(crate) struct Standing {
+pub(crate) struct RepairStanding {
     pub missing: u64,
     pub fetching: u64,
     pub leaving: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Standing {
 }
 
 /// A look through everything.
-struct Look {
+struct RepairPass {
     hosts: u64,
     begun: Instant,
     /// When that was by the share server's clock, if the state was current: what is renewed by it
@@ -109,8 +109,8 @@ enum At {
     Shares(Option<ShareId>),
 }
 
-/// What a step of a [`Look`] came to.
-enum Step {
+/// What a step of a [`RepairPass`] came to.
+enum RepairStep {
     More,
     /// The state is too old to go on by it, or nothing may be let go for now.
     Waits,
@@ -150,9 +150,9 @@ impl Repair {
         self.state.lock().adopted
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> RepairStanding {
         let state = self.state.lock();
-        Standing {
+        RepairStanding {
             missing: state.wanted.len() as u64,
             fetching: state.fetching as u64,
             leaving: state.astray.len() as u64,
@@ -162,7 +162,7 @@ impl Repair {
 
     /// Until the machine stops.
     pub(crate) fn run(&self, share_host: &ShareHost, references: &dyn ReferenceIndex) {
-        let mut look: Option<Look> = None;
+        let mut look: Option<RepairPass> = None;
         let (mut looked_for, mut next, mut ask) = (0, Instant::now(), Instant::now());
         while !share_host.is_stopping() {
             let hosts = share_host.peers().hosts().now();
@@ -175,20 +175,20 @@ impl Repair {
                 let over = sessions.iter().zip(references.are_over(&sessions));
                 let over = over.filter_map(|(session, is_over)| is_over.then_some(*session)).collect();
                 let (at, begun) = (At::References(None), Instant::now());
-                look = Some(Look { hosts: hosts.fingerprint(), begun, vouches_for, at, over });
+                look = Some(RepairPass { hosts: hosts.fingerprint(), begun, vouches_for, at, over });
             }
             let mut busy = self.fetch_some(share_host, references, &hosts);
             let step = match &mut look {
                 Some(look) if self.has_room(look) => self.step(look, share_host, references, &hosts),
-                _ => Ok(Step::Waits),
+                _ => Ok(RepairStep::Waits),
             };
             match (step, &look) {
-                (Ok(Step::More), _) => busy = true,
-                (Ok(Step::Done), Some(done)) => {
+                (Ok(RepairStep::More), _) => busy = true,
+                (Ok(RepairStep::Done), Some(done)) => {
                     next = Instant::now() + self.finish(share_host, done);
                     look = None;
                 }
-                (Ok(Step::Done | Step::Waits), _) => {}
+                (Ok(RepairStep::Done | RepairStep::Waits), _) => {}
                 (Err(error), _) => warn(&error),
             }
             if Instant::now() >= ask && references.is_current() && !share_host.is_held() {
@@ -204,7 +204,7 @@ impl Repair {
     }
 
     /// Whether what the next step finds can be kept in mind.
-    fn has_room(&self, look: &Look) -> bool {
+    fn has_room(&self, look: &RepairPass) -> bool {
         let state = self.state.lock();
         let waiting = match look.at {
             At::References(_) => state.wanted.len(),
@@ -214,7 +214,7 @@ impl Repair {
     }
 
     /// A look has gone through everything; returns when the next is due.
-    fn finish(&self, share_host: &ShareHost, look: &Look) -> Duration {
+    fn finish(&self, share_host: &ShareHost, look: &RepairPass) -> Duration {
         if let Some(at) = look.vouches_for {
             share_host.shares().server().vouch(at);
         }
@@ -233,11 +233,11 @@ impl Repair {
 
     fn step(
         &self,
-        look: &mut Look,
+        look: &mut RepairPass,
         share_host: &ShareHost,
         references: &dyn ReferenceIndex,
         hosts: &HostList,
-    ) -> Result<Step, DatabaseError> {
+    ) -> Result<RepairStep, DatabaseError> {
         match look.at {
             At::References(after) => {
                 let (shares, last) = references.shares_after(after.as_ref(), STEP);
@@ -251,15 +251,15 @@ impl Repair {
                         share_host.shares().sweep(|machine, session| look.over.contains(&(machine, session)));
                     }
                 }
-                Ok(Step::More)
+                Ok(RepairStep::More)
             }
-            At::Shares(_) if !references.is_current() || share_host.is_held() => Ok(Step::Waits),
+            At::Shares(_) if !references.is_current() || share_host.is_held() => Ok(RepairStep::Waits),
             At::Shares(after) => {
                 let server = share_host.shares().server();
                 let shares = server.leased_by(share_host.shares().group, after.as_ref(), STEP)?;
                 self.state.lock().astray.extend(shed(share_host, references, hosts, &shares)?);
                 look.at = At::Shares(shares.last().copied());
-                Ok(if shares.len() < STEP { Step::Done } else { Step::More })
+                Ok(if shares.len() < STEP { RepairStep::Done } else { RepairStep::More })
             }
         }
     }

@@ -31,12 +31,12 @@ pub(crate) enum Down {
 pub(crate) struct Routes {
     last: u64,
     /// Connections that have asked for a session, or to join.
-    asked: BTreeMap<u64, Wire>,
-    sessions: FxHashMap<SessionId, Wire>,
+    asked: BTreeMap<u64, RoutedWire>,
+    sessions: FxHashMap<SessionId, RoutedWire>,
 }
 
 #[derive(Debug)]
-struct Wire {
+struct RoutedWire {
     machine: Option<MachineId>,
     /// What the machine's start has drawn.
     start: u64,
@@ -50,7 +50,7 @@ impl Routes {
         self.last += 1;
         let (down, told) = channel(QUEUE_MAX);
         let (machine, start) = of.map_or((None, 0), |(machine, start)| (Some(machine), start));
-        self.asked.insert(self.last, Wire { machine, start, down });
+        self.asked.insert(self.last, RoutedWire { machine, start, down });
         (self.last, told)
     }
 

@@ -40,7 +40,7 @@ pub struct SalvageStore {
 }
 
 /// What is left of a session, and where the bytes of what was to be uploaded are kept.
-pub(crate) struct Left {
+pub(crate) struct LeftBehind {
     pub whose: Whose,
     pub first: u64,
     pub entries: Vec<LogEntry>,
@@ -186,12 +186,12 @@ impl SalvageStore {
         &self,
         keeping: Keeping,
         items: Vec<Lost>,
-        left: Option<&Left>,
+        left: Option<&LeftBehind>,
         gather: impl Fn(Vec<ReadPart>) -> Result<Vec<Bytes>, Error>,
     ) -> Result<(u64, bool), DataError> {
         let Keeping { number, unsent } = keeping;
         let unsent = unsent.and_then(|writing| match left {
-            Some(Left { whose, first, entries }) => writing.finish(*whose, *first, entries).map(|()| true),
+            Some(LeftBehind { whose, first, entries }) => writing.finish(*whose, *first, entries).map(|()| true),
             None => Ok(false),
         });
         let goes_on = unsent.unwrap_or_else(|error| {
@@ -442,7 +442,7 @@ mod tests {
             operation: operation.clone(),
         };
         let whose = Whose { machine: wire::MachineId(2), incarnation: 1, session: lease::SessionId(5) };
-        let left = Left { whose, first: 4, entries: vec![entry(&accessed), entry(&publish)] };
+        let left = LeftBehind { whose, first: 4, entries: vec![entry(&accessed), entry(&publish)] };
         let items = vec![of_a, lost(&["b"], 3, &[(0, b"abc")])];
         let (number, goes_on) = store.finish(keeping, items, Some(&left), gather).unwrap();
         assert!(goes_on);

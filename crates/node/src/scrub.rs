@@ -57,13 +57,13 @@ struct Noted {
 
 /// See the module.
 pub(crate) struct Scrub {
-    state: Mutex<State>,
+    state: Mutex<ScrubState>,
     /// The next pass begins now, and reads as fast as it can.
     hurry: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct ScrubState {
     ended: Option<u64>,
     bytes: Option<u64>,
     /// Why the last pass did not end.
@@ -76,7 +76,7 @@ impl Scrub {
         // What cannot be read any more costs a pass more.
         let noted = read_file(dir, FILE).ok().flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let Noted { ended } = noted.unwrap_or_default();
-        Scrub { state: Mutex::new(State { ended, ..State::default() }), hurry: AtomicBool::new(false) }
+        Scrub { state: Mutex::new(ScrubState { ended, ..ScrubState::default() }), hurry: AtomicBool::new(false) }
     }
 
     /// How it stands, here and in `shares`.
@@ -136,7 +136,7 @@ impl Scrub {
             if !hurry && (young || started.elapsed() < AFTER_START) {
                 continue;
             }
-            let mut passing = Passing { scrub: self, server, dir, bytes: 0 };
+            let mut passing = ScrubPass { scrub: self, server, dir, bytes: 0 };
             let passed = passing.run();
             self.state.lock().bytes = None;
             if let Err(error) = &passed {
@@ -157,14 +157,14 @@ impl Scrub {
 }
 
 /// A pass, as it goes on.
-struct Passing<'a> {
+struct ScrubPass<'a> {
     scrub: &'a Scrub,
     server: &'a Server,
     dir: &'a Path,
     bytes: u64,
 }
 
-impl Passing<'_> {
+impl ScrubPass<'_> {
     /// Goes through all of it, unless the server stops.
     fn run(&mut self) -> Result<(), DataError> {
         data::read_small(self.dir)?;

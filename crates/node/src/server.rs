@@ -43,7 +43,7 @@ pub(crate) struct Server {
     traffic: Traffic,
     /// The client of this very machine.
     here: OnceLock<Weak<Engine>>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingAnswers>,
     /// Machines that are to become servers, and their numbers in the group. The leader's memory:
     /// who asked for it asks again.
     chosen: Mutex<BTreeMap<MachineId, u64>>,
@@ -76,7 +76,7 @@ pub(crate) type Damaged = Box<dyn Fn(String) + Send + Sync>;
 
 /// Who waits for what the directory comes to: people at the command line.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingAnswers {
     pub invited: BTreeMap<[u8; 32], SyncSender<Result<(), InviteError>>>,
     pub revoked: BTreeMap<[u8; 32], SyncSender<Result<(), RevokeError>>>,
     pub expelled: BTreeMap<MachineId, SyncSender<Result<(), ExpelError>>>,
@@ -241,7 +241,7 @@ impl Server {
         &self.traffic
     }
 
-    pub(crate) fn waiting(&self) -> &Mutex<Waiting> {
+    pub(crate) fn waiting(&self) -> &Mutex<WaitingAnswers> {
         &self.waiting
     }
 

@@ -8,7 +8,7 @@ use crate::machine::STOP_LOOK;
 use crate::net::Pending;
 use crate::peers::Peers;
 use crate::references::ReferenceIndex;
-use crate::repair::{Repair, Standing};
+use crate::repair::{Repair, RepairStanding};
 use crate::shares_server::{ShareSettings, Shares, SharesError};
 use crate::space;
 use crate::stored::{StoreReport, answer_account};
@@ -316,7 +316,7 @@ impl ShareHost {
     pub(crate) fn standing(&self) -> ShareStanding {
         let hosts = self.peers.hosts().now();
         let usage = self.shares.server().usage(self.shares.group).unwrap_or_default();
-        let Standing { missing, fetching, leaving, complete_for } = self.repair.standing();
+        let RepairStanding { missing, fetching, leaving, complete_for } = self.repair.standing();
         let still = missing == 0 && fetching == 0 && leaving == 0;
         let fingerprint = hosts.fingerprint();
         ShareStanding {

@@ -30,11 +30,11 @@ pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), D
 /// sound.
 pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, DataError> {
     let (file, copy) = (dir.join(name), dir.join(COPIES).join(name));
-    let (first, second) = (Found::at(&file)?, Found::at(&copy)?);
+    let (first, second) = (FoundCopy::at(&file)?, FoundCopy::at(&copy)?);
     let content = match (&first, &second) {
-        (Found::Nothing, Found::Nothing) => return Ok(None),
+        (FoundCopy::Nothing, FoundCopy::Nothing) => return Ok(None),
         // The first is written first.
-        (Found::Sound(content), _) | (_, Found::Sound(content)) => content.clone(),
+        (FoundCopy::Sound(content), _) | (_, FoundCopy::Sound(content)) => content.clone(),
         _ => return Err(DataError::Changed { file }),
     };
     if first != second {
@@ -56,27 +56,27 @@ pub(crate) fn remove_file(dir: &Path, name: &str) -> Result<(), DataError> {
 }
 
 #[derive(PartialEq, Eq)]
-enum Found {
+enum FoundCopy {
     Nothing,
     Sound(Vec<u8>),
     Changed(Vec<u8>),
 }
 
-impl Found {
-    fn at(file: &PathBuf) -> Result<Found, DataError> {
+impl FoundCopy {
+    fn at(file: &PathBuf) -> Result<FoundCopy, DataError> {
         let bytes = match fs::read(file) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(FoundCopy::Nothing),
             // The other one may be readable.
-            Err(error) if raft::is_lost(&error) => return Ok(Found::Changed(Vec::new())),
+            Err(error) if raft::is_lost(&error) => return Ok(FoundCopy::Changed(Vec::new())),
             Err(error) => return Err(io("read", file)(error)),
         };
         let content = bytes.split_last_chunk::<{ MARK.len() + DIGITS + 1 }>();
         Ok(match content {
             Some((content, seal)) if *seal == *[MARK, &digits(content), "\n"].concat().as_bytes() => {
-                Found::Sound(content.to_vec())
+                FoundCopy::Sound(content.to_vec())
             }
-            _ => Found::Changed(bytes),
+            _ => FoundCopy::Changed(bytes),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The client's way to its server: within the process, or over the network.
 
 use crate::engine::{Engine, Greeting};
-use crate::net::Link;
+use crate::net::ServerLink;
 use crate::routes::HERE;
 use crate::server::Server;
 use lease::SessionId;
@@ -15,7 +15,7 @@ pub(crate) enum Upstream {
     /// whole, and give up what it has locked.
     Here(Weak<Server>),
     /// Another one does.
-    There(Arc<Link>),
+    There(Arc<ServerLink>),
 }
 
 impl Upstream {

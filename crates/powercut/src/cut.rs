@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-use crate::record::{self, Event, RecordError};
+use crate::record::{self, DiskEvent, RecordError};
 
 /// A disk writes so many bytes whole or not at all.
 const SECTOR: usize = 512;
@@ -46,7 +46,7 @@ pub fn moments(from: &mut impl Read) -> Result<Range<u64>, RecordError> {
     let (mut events, mut ready) = (0, None);
     while let Some(event) = record::next(from)? {
         events += 1;
-        if matches!(event, Event::Note { .. }) {
+        if matches!(event, DiskEvent::Note { .. }) {
             ready.get_or_insert(events);
         }
     }
@@ -64,9 +64,9 @@ pub fn make(from: &mut impl Read, moments: Range<u64>, image: &File, cut: Cut) -
     for _ in 0..at {
         match record::next(from)? {
             None => return Err(RecordError::Malformed("fewer events than moments")),
-            Some(Event::Note { file, data }) => notes.entry(file).or_default().extend(data),
-            Some(Event::Write { offset, data }) => pending.push((offset, data)),
-            Some(Event::Flush) => {
+            Some(DiskEvent::Note { file, data }) => notes.entry(file).or_default().extend(data),
+            Some(DiskEvent::Write { offset, data }) => pending.push((offset, data)),
+            Some(DiskEvent::Flush) => {
                 for (offset, data) in pending.drain(..) {
                     image.write_all_at(&data, offset)?;
                 }
@@ -120,12 +120,12 @@ mod tests {
 
     /// Each write is one byte value over a place of its own, every tenth event a flush, every fifth
     /// a note.
-    fn recorded() -> (Vec<u8>, Vec<Event>) {
-        let events: Vec<Event> = (0..200u64)
+    fn recorded() -> (Vec<u8>, Vec<DiskEvent>) {
+        let events: Vec<DiskEvent> = (0..200u64)
             .map(|n| match n % 10 {
-                9 => Event::Flush,
-                4 => Event::Note { file: "facts".into(), data: vec![n as u8] },
-                _ => Event::Write { offset: (n % 16) * 4096, data: vec![n as u8 + 1; 4096] },
+                9 => DiskEvent::Flush,
+                4 => DiskEvent::Note { file: "facts".into(), data: vec![n as u8] },
+                _ => DiskEvent::Write { offset: (n % 16) * 4096, data: vec![n as u8 + 1; 4096] },
             })
             .collect();
         let mut bytes = Vec::new();
@@ -149,14 +149,14 @@ mod tests {
         for number in 0..300 {
             let (fate, disk) = after(&bytes, Cut { seed: 1, number });
             let past = &events[..fate.at as usize];
-            let flushed = past.iter().rposition(|event| *event == Event::Flush).map_or(0, |at| at + 1);
+            let flushed = past.iter().rposition(|event| *event == DiskEvent::Flush).map_or(0, |at| at + 1);
             for (sector, found) in disk.chunks(SECTOR).enumerate() {
                 let place = (sector * SECTOR) as u64 / 4096 * 4096;
-                let writes = |range: &[Event]| -> Vec<u8> {
+                let writes = |range: &[DiskEvent]| -> Vec<u8> {
                     range
                         .iter()
                         .filter_map(|event| match event {
-                            Event::Write { offset, data } if *offset == place => data.first().copied(),
+                            DiskEvent::Write { offset, data } if *offset == place => data.first().copied(),
                             _ => None,
                         })
                         .collect()
@@ -171,7 +171,7 @@ mod tests {
             let noted: Vec<u8> = past
                 .iter()
                 .filter_map(|event| match event {
-                    Event::Note { data, .. } => data.first().copied(),
+                    DiskEvent::Note { data, .. } => data.first().copied(),
                     _ => None,
                 })
                 .collect();
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn the_earlier_of_two_writes_may_win() {
         let mut bytes = Vec::new();
-        record::append(&mut bytes, &Event::Note { file: "ready".into(), data: vec![] }).unwrap();
+        record::append(&mut bytes, &DiskEvent::Note { file: "ready".into(), data: vec![] }).unwrap();
         for value in [1, 2] {
-            record::append(&mut bytes, &Event::Write { offset: 0, data: vec![value; SECTOR] }).unwrap();
+            record::append(&mut bytes, &DiskEvent::Write { offset: 0, data: vec![value; SECTOR] }).unwrap();
         }
         let found: std::collections::BTreeSet<u8> =
             (0..400).map(|number| after(&bytes, Cut { seed: 3, number }).1[0]).collect();

@@ -59,7 +59,7 @@ enum Command {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum RunFailure {
     #[error("{0}: {1}")]
     File(PathBuf, io::Error),
     #[error(transparent)]
@@ -76,27 +76,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command) -> Result<(), RunFailure> {
     let create = |path: &PathBuf| {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true);
-        options.open(path).map_err(|error| Failure::File(path.clone(), error))
+        options.open(path).map_err(|error| RunFailure::File(path.clone(), error))
     };
-    let open = |path: &PathBuf| File::open(path).map_err(|error| Failure::File(path.clone(), error));
+    let open = |path: &PathBuf| File::open(path).map_err(|error| RunFailure::File(path.clone(), error));
     match command {
         Command::Record { size, record, backing, mount } => {
             recorder::serve(size << 20, create(&backing)?, create(&record)?, &mount)
-                .map_err(|error| Failure::File(mount, error))
+                .map_err(|error| RunFailure::File(mount, error))
         }
         Command::Cut { size, record, seed, number, image, notes } => {
             let disk = create(&image)?;
-            disk.set_len(size << 20).map_err(|error| Failure::File(image, error))?;
+            disk.set_len(size << 20).map_err(|error| RunFailure::File(image, error))?;
             let moments = cut::moments(&mut BufReader::new(open(&record)?))?;
             let last = moments.end - 1;
             let fate = cut::make(&mut BufReader::new(open(&record)?), moments, &disk, Cut { seed, number })?;
             for (file, content) in &fate.notes {
                 let path = notes.join(file);
-                fs::write(&path, content).map_err(|error| Failure::File(path, error))?;
+                fs::write(&path, content).map_err(|error| RunFailure::File(path, error))?;
             }
             println!(
                 "cut {number} of seed {seed}: after event {} of {last}; not synced: {} writes, {} kept, {} torn",

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 /// One thing that happened, in the order in which the disk saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum DiskEvent {
     /// Bytes written, volatile until the next flush.
     Write {
         /// Where on the disk, in bytes.
@@ -44,7 +44,7 @@ const DATA_MAX: u32 = 64 << 20;
 const NAME_MAX: u64 = 255;
 
 /// Appends an event in one write, so that a killed recorder leaves whole events.
-pub fn append(to: &mut impl Write, kind: &Event) -> io::Result<()> {
+pub fn append(to: &mut impl Write, kind: &DiskEvent) -> io::Result<()> {
     let mut bytes = Vec::new();
     let mut put = |tag: u8, number: u64, parts: [&[u8]; 2]| {
         let length: usize = parts.iter().map(|part| part.len()).sum();
@@ -54,15 +54,15 @@ pub fn append(to: &mut impl Write, kind: &Event) -> io::Result<()> {
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
     };
     match kind {
-        Event::Write { offset, data } => put(WRITE, *offset, [data, &[]]),
-        Event::Flush => put(FLUSH, 0, [&[], &[]]),
-        Event::Note { file, data } => put(NOTE, file.len() as u64, [file.as_bytes(), data]),
+        DiskEvent::Write { offset, data } => put(WRITE, *offset, [data, &[]]),
+        DiskEvent::Flush => put(FLUSH, 0, [&[], &[]]),
+        DiskEvent::Note { file, data } => put(NOTE, file.len() as u64, [file.as_bytes(), data]),
     }
     to.write_all(&bytes)
 }
 
 /// The next event; `None` at the end.
-pub fn next(from: &mut impl Read) -> Result<Option<Event>, RecordError> {
+pub fn next(from: &mut impl Read) -> Result<Option<DiskEvent>, RecordError> {
     let mut tag = [0; 1];
     if from.read(&mut tag)? == 0 {
         return Ok(None);
@@ -77,13 +77,13 @@ pub fn next(from: &mut impl Read) -> Result<Option<Event>, RecordError> {
     let mut data = vec![0; length as usize];
     from.read_exact(&mut data)?;
     match tag {
-        [WRITE] => Ok(Some(Event::Write { offset: number, data })),
-        [FLUSH] => Ok(Some(Event::Flush)),
+        [WRITE] => Ok(Some(DiskEvent::Write { offset: number, data })),
+        [FLUSH] => Ok(Some(DiskEvent::Flush)),
         [NOTE] if number <= NAME_MAX && number <= u64::from(length) => {
             let rest = data.split_off(number as usize);
             let file =
                 String::from_utf8(data).map_err(|_| RecordError::Malformed("a name that is not UTF-8"))?;
-            Ok(Some(Event::Note { file, data: rest }))
+            Ok(Some(DiskEvent::Note { file, data: rest }))
         }
         _ => Err(RecordError::Malformed("an unknown kind of event")),
     }
@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn events_come_back_as_they_were() {
         let events = [
-            Event::Write { offset: 1 << 40, data: vec![7; 513] },
-            Event::Flush,
-            Event::Note { file: "facts".into(), data: b"=\n".to_vec() },
+            DiskEvent::Write { offset: 1 << 40, data: vec![7; 513] },
+            DiskEvent::Flush,
+            DiskEvent::Note { file: "facts".into(), data: b"=\n".to_vec() },
         ];
         let mut bytes = Vec::new();
         events.iter().for_each(|event| append(&mut bytes, event).unwrap());
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn damage_is_an_error_never_a_panic() {
         let mut bytes = Vec::new();
-        append(&mut bytes, &Event::Note { file: "facts".into(), data: b"x".to_vec() }).unwrap();
+        append(&mut bytes, &DiskEvent::Note { file: "facts".into(), data: b"x".to_vec() }).unwrap();
         for cut in 1..bytes.len() {
             assert!(next(&mut &bytes[..cut]).is_err(), "cut at {cut}");
         }

@@ -16,7 +16,7 @@ use fuser::{
 };
 use parking_lot::Mutex;
 
-use crate::record::{self, Event};
+use crate::record::{self, DiskEvent};
 
 /// The disk's name.
 pub const DISK: &str = "disk";
@@ -24,7 +24,7 @@ const DISK_INO: u64 = 2;
 /// Nothing is cached: sizes change with every note.
 const TTL: Duration = Duration::ZERO;
 
-struct State {
+struct RecorderState {
     record: File,
     /// Name and content of each file of notes; the first has the inode number after the disk's.
     notes: Vec<(String, Vec<u8>)>,
@@ -33,20 +33,20 @@ struct State {
 struct Recorder {
     disk: File,
     disk_size: u64,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
 /// Serves the disk at `mount` until the mount is gone, and records to `record`. `backing` holds the
 /// disk's present bytes.
 pub fn serve(disk_size: u64, backing: File, record: File, mount: &Path) -> io::Result<()> {
     backing.set_len(disk_size)?;
-    let state = Mutex::new(State { record, notes: Vec::new() });
+    let state = Mutex::new(RecorderState { record, notes: Vec::new() });
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName("powercut".into())];
     fuser::mount(Recorder { disk: backing, disk_size, state }, mount, &config)
 }
 
-impl State {
+impl RecorderState {
     fn note_index(ino: INodeNo) -> Option<usize> {
         usize::try_from(u64::from(ino).checked_sub(DISK_INO + 1)?).ok()
     }
@@ -55,7 +55,7 @@ impl State {
         self.notes.get_mut(Self::note_index(ino)?)
     }
 
-    fn add(&mut self, event: &Event) -> Result<(), Errno> {
+    fn add(&mut self, event: &DiskEvent) -> Result<(), Errno> {
         record::append(&mut self.record, event).map_err(Errno::from)
     }
 }
@@ -101,14 +101,14 @@ impl Recorder {
         let mut state = self.state.lock();
         if u64::from(ino) == DISK_INO {
             self.disk.write_all_at(data, offset)?;
-            return state.add(&Event::Write { offset, data: data.to_vec() });
+            return state.add(&DiskEvent::Write { offset, data: data.to_vec() });
         }
         // Notes are only appended, so the offset is ignored: it is where the kernel believes the
         // end to be.
         let (file, content) = state.note(ino).ok_or(Errno::ENOENT)?;
         content.extend_from_slice(data);
         let file = file.clone();
-        state.add(&Event::Note { file, data: data.to_vec() })
+        state.add(&DiskEvent::Note { file, data: data.to_vec() })
     }
 }
 
@@ -190,7 +190,7 @@ impl Filesystem for Recorder {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let done = if u64::from(ino) == DISK_INO { self.state.lock().add(&Event::Flush) } else { Ok(()) };
+        let done = if u64::from(ino) == DISK_INO { self.state.lock().add(&DiskEvent::Flush) } else { Ok(()) };
         match done {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),

@@ -31,17 +31,17 @@ pub struct Batch {
 const HEADER: usize = 17;
 
 /// An input and its encoding, waiting to be proposed.
-pub(super) struct Waiting {
+pub(super) struct WaitingInput {
     pub(super) input: Input,
     /// Encoded behind room for a header. Most entries hold one input, and then nothing is copied.
     encoded: Vec<u8>,
 }
 
-impl Waiting {
-    pub(super) fn new(input: Input) -> Waiting {
+impl WaitingInput {
+    pub(super) fn new(input: Input) -> WaitingInput {
         let encoded = postcard::to_extend(&input, vec![0; HEADER])
             .expect("an input is plain data, its sequences know their lengths");
-        Waiting { input, encoded }
+        WaitingInput { input, encoded }
     }
 
     /// Returns the bytes of its encoding.
@@ -50,19 +50,19 @@ impl Waiting {
     }
 
     #[cfg(test)]
-    pub(super) fn of_bytes(bytes: usize) -> Waiting {
-        Waiting { input: Input::Tick, encoded: vec![0; bytes] }
+    pub(super) fn of_bytes(bytes: usize) -> WaitingInput {
+        WaitingInput { input: Input::Tick, encoded: vec![0; bytes] }
     }
 }
 
 impl Batch {
     /// Makes a batch in a cluster of this version.
-    pub(super) fn new(now: Time, digest: u64, version: Version, mut waiting: Vec<Waiting>) -> Batch {
+    pub(super) fn new(now: Time, digest: u64, version: Version, mut waiting: Vec<WaitingInput>) -> Batch {
         let (mut encoded, others) = match waiting.split_first_mut() {
             Some((first, others)) => (std::mem::take(&mut first.encoded), others),
             None => (vec![0; HEADER], &mut [][..]),
         };
-        encoded.reserve_exact(others.iter().map(Waiting::len).sum());
+        encoded.reserve_exact(others.iter().map(WaitingInput::len).sum());
         others.iter().for_each(|waiting| encoded.extend_from_slice(&waiting.encoded[HEADER..]));
         let (header, _) = encoded.split_at_mut(HEADER);
         header[0] = version.0 as u8;
@@ -154,7 +154,7 @@ mod tests {
     fn batch(version: Version) -> Batch {
         let (machine, session) = (wire::MachineId(3), Some(lease::SessionId(2)));
         let open = Input::Open { machine, incarnation: 9, session, connection: 4, version };
-        let waiting = [Input::Tick, open].map(Waiting::new).into();
+        let waiting = [Input::Tick, open].map(WaitingInput::new).into();
         Batch::new(Time(77), 5, version, waiting)
     }
 

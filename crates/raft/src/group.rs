@@ -14,14 +14,14 @@ pub(crate) mod tests;
 pub use members::{MembersError, wait};
 
 use crate::alarm::Alarm;
-use crate::batch::Waiting;
+use crate::batch::WaitingInput;
 use crate::disk::{Disk, Local};
-use crate::log::Log;
+use crate::log::RaftLog;
 use crate::lookout::Lookout;
-use crate::machine::{Machine, Position, StateMachine, position_of};
-use crate::peers::{Ear, Here, Known};
+use crate::machine::{Position, Replica, StateMachine, position_of};
+use crate::peers::{Ear, Here, KnownPeers};
 use crate::proposer::{Clock, Proposer};
-use crate::queue::{End, Queue};
+use crate::queue::{End, ProposalQueue};
 use crate::store::{Indispensable, RowView, StoreError, StoreSettings, StoreStats};
 use crate::trust::Trust;
 use crate::{Conversation, Deliver, Event, Host, LogError, Standing, Wires};
@@ -201,9 +201,9 @@ pub struct Logged {
 /// A member of a running group. If it is dropped without [`Group::shutdown`], it ends as in a
 /// crash. Nothing that was delivered is lost.
 pub struct Group {
-    pub(crate) machine: Arc<RwLock<Machine>>,
-    log: Arc<Mutex<Log>>,
-    queue: Arc<Queue>,
+    pub(crate) machine: Arc<RwLock<Replica>>,
+    log: Arc<Mutex<RaftLog>>,
+    queue: Arc<ProposalQueue>,
     clock: Arc<Mutex<Option<Clock>>>,
     standing: Arc<Mutex<Standing>>,
     alone: Arc<AtomicBool>,
@@ -284,13 +284,13 @@ impl Group {
         let segment_bytes = settings.log_bytes / SEGMENTS.0;
         let keep_bytes = settings.log_bytes + SEGMENTS.1 * segment_bytes;
         let mark = place.mark.as_deref();
-        let log = Log::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
+        let log = RaftLog::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
         let log = Arc::new(Mutex::new(log));
         let lacks_rows = is_new && log.lock().was_there();
         if lacks_rows || log.lock().purged() > machine.read().position.applied {
             return Err(GroupError::Behind { rows: dir.join("rows") });
         }
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(ProposalQueue::default());
         let alone = Arc::new(AtomicBool::new(false));
         let state = StateMachine {
             machine: machine.clone(),
@@ -303,7 +303,7 @@ impl Group {
         };
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
         let (member, knows) = (place.member, place.knows);
-        let (here, known) = (Here::default(), Known::default());
+        let (here, known) = (Here::default(), KnownPeers::default());
         let trust = Trust::begin(member, place.moved, log.clone(), &queue, alarm.clone()).await?;
         let trust = Arc::new(trust);
         let lookout = Arc::<Lookout>::default();
@@ -420,7 +420,7 @@ impl Group {
     /// Proposes an input. It never blocks, so the caller may hold a lock that `deliver` takes. A
     /// caller that proposes much must look at [`Group::backlog_bytes`].
     pub fn propose(&self, input: Input) {
-        self.queue.push(Waiting::new(input));
+        self.queue.push(WaitingInput::new(input));
     }
 
     /// Returns the bytes proposed and not applied yet. Above some megabytes writers should be
@@ -637,7 +637,7 @@ fn open_machine(
     root: Attributes,
     knows: Versions,
     alarm: Alarm,
-) -> Result<(Machine, bool), GroupError> {
+) -> Result<(Replica, bool), GroupError> {
     let bounds =
         StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
     let mut store = disk.open_rows(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
@@ -657,5 +657,5 @@ fn open_machine(
         Fault::Corrupt(corrupt) => GroupError::state(corrupt),
         version @ Fault::Version { .. } => GroupError::Version(version),
     })?;
-    Ok((Machine { directory, store, position, knows, lasting: false, alarm }, is_new))
+    Ok((Replica { directory, store, position, knows, lasting: false, alarm }, is_new))
 }

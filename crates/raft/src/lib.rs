@@ -28,7 +28,7 @@ pub use group::{FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Logged, 
 pub use life::Life;
 pub use log::LogError;
 pub use machine::{Deliver, Event};
-pub use peers::{Asking, Conversation, Wire, Wires};
+pub use peers::{AnswerFuture, Conversation, Wire, Wires};
 pub use restored::Restored;
 pub use standing::{Member, Standing};
 pub use store::{

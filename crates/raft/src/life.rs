@@ -30,10 +30,10 @@ pub struct Life {
     /// The instant when its clock showed zero, and the clock's error in millionths: positive is
     /// fast.
     zero: (Instant, i64),
-    state: Mutex<State>,
+    state: Mutex<LifeState>,
 }
 
-struct State {
+struct LifeState {
     chance: ChaCha12Rng,
     tasks: Vec<AbortHandle>,
     stopped: bool,
@@ -54,7 +54,7 @@ impl Life {
     /// be called in simulated time.
     pub fn new(seed: u64, clock_ppm: i64) -> Arc<Life> {
         let chance = ChaCha12Rng::seed_from_u64(seed);
-        let state = State {
+        let state = LifeState {
             chance,
             tasks: Vec::new(),
             stopped: false,

@@ -5,8 +5,8 @@
 
 use super::batch::Batch;
 use super::life::Life;
-use super::log::Log;
-use super::queue::Queue;
+use super::log::RaftLog;
+use super::queue::ProposalQueue;
 use super::runtime::Runtime;
 use super::storage::when_there_is_room;
 use super::types::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
@@ -95,7 +95,7 @@ impl Position {
 }
 
 /// The directory, its rows, and the last entry applied to them.
-pub(super) struct Machine {
+pub(super) struct Replica {
     pub(super) directory: Directory,
     pub(super) store: RowStore,
     pub(super) position: Position,
@@ -106,7 +106,7 @@ pub(super) struct Machine {
     pub(super) alarm: Alarm,
 }
 
-impl Machine {
+impl Replica {
     fn apply(&mut self, log_id: LogId, payload: EntryPayload<Batch, u64, Host>) -> Vec<Output> {
         let mut outputs = Vec::new();
         match payload {
@@ -154,17 +154,17 @@ impl Machine {
 /// openraft's handle on the machine.
 #[derive(Clone)]
 pub struct StateMachine {
-    pub(super) machine: Arc<RwLock<Machine>>,
+    pub(super) machine: Arc<RwLock<Replica>>,
     /// The log. Applied entries may not be durable yet.
-    pub(super) log: Arc<Mutex<Log>>,
-    /// The flag of [`Log::full`].
+    pub(super) log: Arc<Mutex<RaftLog>>,
+    /// The flag of [`RaftLog::full`].
     pub(super) log_full: Arc<AtomicBool>,
     /// Whether there is no other member. Then committed entries are durable nowhere else.
     pub(super) alone: Arc<AtomicBool>,
     pub(super) deliver: Arc<Deliver>,
     /// Notified whenever a checkpoint has ended.
     pub(super) checkpointed: Arc<Notify>,
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<ProposalQueue>,
 }
 
 impl StateMachine {
@@ -208,7 +208,7 @@ impl StateMachine {
                     // Connections are tasks of this thread, which is about to wait for the disk.
                     tokio::task::yield_now().await;
                 }
-                when_there_is_room(&self.log, &self.queue, Log::sync).await?;
+                when_there_is_room(&self.log, &self.queue, RaftLog::sync).await?;
                 self.machine.write().lasting = false;
             }
             outputs = resting;
@@ -225,7 +225,7 @@ impl StateMachine {
 
     /// Begins a checkpoint of the present state. Durable rows must not be ahead of the durable log.
     async fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
-        when_there_is_room(&self.log, &self.queue, Log::sync).await?;
+        when_there_is_room(&self.log, &self.queue, RaftLog::sync).await?;
         self.machine.write().checkpoint()
     }
 

@@ -6,7 +6,7 @@ use super::lookout::Lookout;
 use super::proposer::LEASE;
 use super::runtime::Runtime;
 use super::starts::{Introduction, Start};
-use super::trust::{Refusal, Trust, Voting};
+use super::trust::{Trust, VoteRefusal, Voting};
 use super::types::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use crate::disk::Disk;
 use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings, stop};
@@ -62,18 +62,18 @@ pub trait Wire: Send + Sync {
     /// Sends `call` and waits for the answer. If there is no connection, the member is called at
     /// one of `addresses`. After an error, or if the caller stopped waiting, the next call goes
     /// over a new connection.
-    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a>;
+    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> AnswerFuture<'a>;
 }
 
 /// The future of [`Wire::ask`].
-pub type Asking<'a> = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + 'a>>;
+pub type AnswerFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + 'a>>;
 
 /// The addresses of members. openraft keeps its connection to a member that moves, so each call
 /// looks here.
 #[derive(Clone, Default)]
-pub(super) struct Known(Arc<Mutex<BTreeMap<u64, Arc<[String]>>>>);
+pub(super) struct KnownPeers(Arc<Mutex<BTreeMap<u64, Arc<[String]>>>>);
 
-impl Known {
+impl KnownPeers {
     /// Notes that the member `id` is there from now on.
     pub(super) fn know(&self, id: u64, addresses: &[String]) {
         self.0.lock().insert(id, addresses.into());
@@ -91,7 +91,7 @@ impl Known {
 
 /// A message from one member to another.
 #[derive(Debug, Serialize, Deserialize)]
-enum Call {
+enum PeerCall {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
@@ -108,14 +108,14 @@ enum Call {
     Asks,
     /// Judges the other member in that start: whether it remembers all its promises, as far as the
     /// speaker knows.
-    Judges(Start, Result<Voting, Refusal>),
+    Judges(Start, Result<Voting, VoteRefusal>),
 }
 
 /// The speaker: a member in one of its starts.
 type Speaker = (u64, Start);
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+enum PeerAnswer {
     Append(AppendEntriesResponse<Types>),
     Vote(VoteResponse<Types>),
     Taken,
@@ -124,7 +124,7 @@ enum Answer {
     /// The caller has to introduce itself first: its start is not known here.
     Stranger,
     /// The judgement on the member that introduced itself.
-    Judged(Result<Voting, Refusal>),
+    Judged(Result<Voting, VoteRefusal>),
     Introduces(Introduction),
     /// This member does not know yet whether it remembers all its promises.
     Waits,
@@ -176,7 +176,7 @@ pub(super) struct Peers {
     /// The number of this member.
     pub(super) member: u64,
     pub(super) here: Here,
-    pub(super) known: Known,
+    pub(super) known: KnownPeers,
     pub(super) wires: Arc<dyn Wires>,
     pub(super) lookout: Arc<Lookout>,
     pub(super) trust: Arc<Trust>,
@@ -188,7 +188,7 @@ pub(super) struct Peer {
     to: u64,
     from: u64,
     here: Here,
-    known: Known,
+    known: KnownPeers,
     wire: Box<dyn Wire>,
     lookout: Arc<Lookout>,
     trust: Arc<Trust>,
@@ -215,9 +215,9 @@ impl Peers {
 impl Peer {
     /// Sends `call`, and takes the answer if it comes from a known start. Each side may first have
     /// to learn which start of the other this is.
-    async fn ask(&mut self, call: &Call, within: Duration) -> Result<Answer, CallError> {
+    async fn ask(&mut self, call: &PeerCall, within: Duration) -> Result<PeerAnswer, CallError> {
         let (mut start, mut answer) = self.say(call, within).await?;
-        if let Answer::Stranger = answer {
+        if let PeerAnswer::Stranger = answer {
             self.introduce(within).await?;
             (start, answer) = self.say(call, within).await?;
         }
@@ -225,19 +225,19 @@ impl Peer {
             self.get_to_know(within).await?;
         }
         match answer {
-            Answer::Failed(why) => Err(CallError::Failed(why)),
-            Answer::Stranger => Err(CallError::Unknown),
-            Answer::Waits => {
+            PeerAnswer::Failed(why) => Err(CallError::Failed(why)),
+            PeerAnswer::Stranger => Err(CallError::Unknown),
+            PeerAnswer::Waits => {
                 // The other may have introduced itself only to the voters that its log ends with.
-                self.say(&Call::Judges(start, Ok(self.trust.voting())), within).await?;
+                self.say(&PeerCall::Judges(start, Ok(self.trust.voting())), within).await?;
                 Err(CallError::Untrusted)
             }
             answer => Ok(answer),
         }
     }
 
-    async fn say(&mut self, call: &Call, within: Duration) -> Result<(Start, Answer), CallError> {
-        let entries = if let Call::Append(request) = call { &request.entries[..] } else { &[] };
+    async fn say(&mut self, call: &PeerCall, within: Duration) -> Result<(Start, PeerAnswer), CallError> {
+        let entries = if let PeerCall::Append(request) = call { &request.entries[..] } else { &[] };
         let room = Vec::with_capacity(entries.iter().map(bytes_of).sum());
         let speaker: Speaker = (self.from, self.trust.own());
         let call = Bytes::from(postcard::to_extend(&(self.to, speaker, call), room)?);
@@ -248,28 +248,28 @@ impl Peer {
 
     /// Introduces this member, for the other to judge.
     async fn introduce(&mut self, within: Duration) -> Result<(), CallError> {
-        let introduction = Call::Introduces(self.trust.introduction());
+        let introduction = PeerCall::Introduces(self.trust.introduction());
         match self.say(&introduction, within).await?.1 {
-            Answer::Judged(judged) => {
+            PeerAnswer::Judged(judged) => {
                 let known = judged.is_ok();
                 self.trust.was_judged(self.to, judged);
                 if known { Ok(()) } else { Err(CallError::Unknown) }
             }
-            Answer::Failed(why) => Err(CallError::Failed(why)),
+            PeerAnswer::Failed(why) => Err(CallError::Failed(why)),
             _ => Err(CallError::Other),
         }
     }
 
     /// Asks the other to introduce itself, and judges it.
     async fn get_to_know(&mut self, within: Duration) -> Result<(), CallError> {
-        let (start, Answer::Introduces(introduction)) = self.say(&Call::Asks, within).await? else {
+        let (start, PeerAnswer::Introduces(introduction)) = self.say(&PeerCall::Asks, within).await? else {
             return Err(CallError::Other);
         };
         if introduction.member != self.to || introduction.start != start {
             return Err(CallError::Unknown);
         }
         if let Err(refusal) = self.trust.judge(&introduction) {
-            self.say(&Call::Judges(start, Err(refusal)), within).await?;
+            self.say(&PeerCall::Judges(start, Err(refusal)), within).await?;
             return Err(CallError::Unknown);
         }
         Ok(())
@@ -279,11 +279,11 @@ impl Peer {
     /// moved, and the future leader may have to call a member that moved.
     async fn ask_for_vote(
         &mut self,
-        call: Call,
+        call: PeerCall,
         within: Duration,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         if let Some(here) = self.here.get() {
-            let at = Call::At(self.from, here.clone());
+            let at = PeerCall::At(self.from, here.clone());
             match self.ask(&at, within).await {
                 // An older program does not know this call.
                 Ok(_) | Err(CallError::Failed(_)) => {}
@@ -291,24 +291,24 @@ impl Peer {
             }
         }
         match self.ask(&call, within).await? {
-            Answer::Vote(response) => Ok(response),
+            PeerAnswer::Vote(response) => Ok(response),
             _ => Err(CallError::Other.into()),
         }
     }
 
     async fn send(&mut self, vote: Vote, snapshot: Snapshot) -> Result<Vote, CallError> {
         let view = snapshot.snapshot;
-        self.ask(&Call::Begin(snapshot.meta), SNAPSHOT_TIMEOUT).await?;
+        self.ask(&PeerCall::Begin(snapshot.meta), SNAPSHOT_TIMEOUT).await?;
         let mut after: Option<Vec<u8>> = None;
         loop {
             let rows = view.page(after.as_deref(), ROWS_TOGETHER)?;
             let Some((last, _)) = rows.last() else { break };
             after = Some(last.clone());
-            self.ask(&Call::Rows(rows), SNAPSHOT_TIMEOUT).await?;
+            self.ask(&PeerCall::Rows(rows), SNAPSHOT_TIMEOUT).await?;
         }
         let position = view.position().unwrap_or_default().to_vec();
-        match self.ask(&Call::Install(vote, position), SNAPSHOT_TIMEOUT).await? {
-            Answer::Installed(vote) => Ok(vote),
+        match self.ask(&PeerCall::Install(vote, position), SNAPSHOT_TIMEOUT).await? {
+            PeerAnswer::Installed(vote) => Ok(vote),
             _ => Err(CallError::Other),
         }
     }
@@ -326,8 +326,8 @@ impl RaftNetworkV2<Types> for Peer {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
         let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
-        match self.ask(&Call::Append(request), option.soft_ttl().max(APPEND_TIMEOUT)).await? {
-            Answer::Append(response) => {
+        match self.ask(&PeerCall::Append(request), option.soft_ttl().max(APPEND_TIMEOUT)).await? {
+            PeerAnswer::Append(response) => {
                 if response.is_success() {
                     self.trust.reached(self.to, upto);
                 }
@@ -354,7 +354,7 @@ impl RaftNetworkV2<Types> for Peer {
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         let term = request.vote.leader_id.term;
-        let response = self.ask_for_vote(Call::Vote(request), option.soft_ttl()).await?;
+        let response = self.ask_for_vote(PeerCall::Vote(request), option.soft_ttl()).await?;
         if response.vote_granted {
             self.trust.voted(self.to, term);
         }
@@ -366,7 +366,7 @@ impl RaftNetworkV2<Types> for Peer {
         request: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        self.ask_for_vote(Call::PreVote(request), option.soft_ttl()).await
+        self.ask_for_vote(PeerCall::PreVote(request), option.soft_ttl()).await
     }
 
     async fn full_snapshot(
@@ -391,7 +391,7 @@ pub(super) struct Ear {
     pub(super) member: u64,
     pub(super) raft: Raft,
     pub(super) here: Here,
-    pub(super) known: Known,
+    pub(super) known: KnownPeers,
     pub(super) wires: Arc<dyn Wires>,
     pub(super) started: Instant,
     pub(super) disk: Arc<dyn Disk>,
@@ -425,83 +425,89 @@ impl Conversation {
     /// Answers `call`.
     pub async fn hear(&mut self, call: &[u8]) -> Bytes {
         self.ear.lookout.heard();
-        let answer = match postcard::from_bytes::<(u64, Speaker, Call)>(call) {
+        let answer = match postcard::from_bytes::<(u64, Speaker, PeerCall)>(call) {
             // The call is for an earlier member of this machine, with promises that this member
             // never made.
             Ok((member, ..)) if member != self.ear.member => {
-                Answer::Failed(format!("member {member} is not here"))
+                PeerAnswer::Failed(format!("member {member} is not here"))
             }
             Ok((_, (from, start), call)) => match self.meet(from, start, &call) {
                 Some(answer) => answer,
-                None => self.take(call).await.unwrap_or_else(|error| Answer::Failed(error.to_string())),
+                None => self.take(call).await.unwrap_or_else(|error| PeerAnswer::Failed(error.to_string())),
             },
-            Err(error) => Answer::Failed(error.to_string()),
+            Err(error) => PeerAnswer::Failed(error.to_string()),
         };
         postcard::to_allocvec(&(self.ear.trust.own(), answer)).unwrap_or_default().into()
     }
 
     /// Returns the answer that must come before any other to the speaker in that start. None if
     /// both remember all their promises.
-    fn meet(&self, from: u64, start: Start, call: &Call) -> Option<Answer> {
+    fn meet(&self, from: u64, start: Start, call: &PeerCall) -> Option<PeerAnswer> {
         let trust = &self.ear.trust;
         match call {
-            Call::Introduces(it) if (it.member, it.start) == (from, start) => {
-                Some(Answer::Judged(trust.judge(it).map(|()| trust.voting())))
+            PeerCall::Introduces(it) if (it.member, it.start) == (from, start) => {
+                Some(PeerAnswer::Judged(trust.judge(it).map(|()| trust.voting())))
             }
-            Call::Introduces(_) => Some(Answer::Stranger),
-            Call::Asks => Some(Answer::Introduces(trust.introduction())),
-            Call::Judges(judged, judgment) => {
+            PeerCall::Introduces(_) => Some(PeerAnswer::Stranger),
+            PeerCall::Asks => Some(PeerAnswer::Introduces(trust.introduction())),
+            PeerCall::Judges(judged, judgment) => {
                 // A judgement on an earlier start does not concern this one.
                 if *judged == trust.own() {
                     trust.was_judged(from, judgment.clone());
                 }
-                Some(Answer::Taken)
+                Some(PeerAnswer::Taken)
             }
-            _ if !trust.knows(from, start) => Some(Answer::Stranger),
-            Call::At(..) => None,
-            _ if !self.ear.is_ready() => Some(Answer::Waits),
+            _ if !trust.knows(from, start) => Some(PeerAnswer::Stranger),
+            PeerCall::At(..) => None,
+            _ if !self.ear.is_ready() => Some(PeerAnswer::Waits),
             _ => None,
         }
     }
 
-    async fn take(&mut self, call: Call) -> Result<Answer, CallError> {
+    async fn take(&mut self, call: PeerCall) -> Result<PeerAnswer, CallError> {
         let ear = &*self.ear;
         let failed = |error: &dyn std::error::Error| CallError::Failed(error.to_string());
         Ok(match call {
-            Call::Append(request) => {
-                Answer::Append(ear.raft.append_entries(request).await.map_err(|e| failed(&e))?)
+            PeerCall::Append(request) => {
+                PeerAnswer::Append(ear.raft.append_entries(request).await.map_err(|e| failed(&e))?)
             }
-            Call::Introduces(_) | Call::Asks | Call::Judges(..) => return Err(CallError::Other),
+            PeerCall::Introduces(_) | PeerCall::Asks | PeerCall::Judges(..) => return Err(CallError::Other),
             // A voter must have some state: an emptied member has none.
-            Call::Vote(_) | Call::PreVote(_) if ear.has_nothing() => return Err(CallError::Untrusted),
+            PeerCall::Vote(_) | PeerCall::PreVote(_) if ear.has_nothing() => {
+                return Err(CallError::Untrusted);
+            }
             // It may have promised a leader, just before it ended, to wait for that leader.
-            Call::Vote(_) | Call::PreVote(_) if ear.started.elapsed() < LEASE => {
+            PeerCall::Vote(_) | PeerCall::PreVote(_) if ear.started.elapsed() < LEASE => {
                 return Err(CallError::Started);
             }
-            Call::Vote(request) => Answer::Vote(ear.raft.vote(request).await.map_err(|e| failed(&e))?),
-            Call::PreVote(request) => Answer::Vote(ear.raft.pre_vote(request).await.map_err(|e| failed(&e))?),
-            Call::At(member, addresses) => {
+            PeerCall::Vote(request) => {
+                PeerAnswer::Vote(ear.raft.vote(request).await.map_err(|e| failed(&e))?)
+            }
+            PeerCall::PreVote(request) => {
+                PeerAnswer::Vote(ear.raft.pre_vote(request).await.map_err(|e| failed(&e))?)
+            }
+            PeerCall::At(member, addresses) => {
                 let metrics = ear.raft.metrics();
                 let is_member =
                     metrics.borrow_watched().membership_config.membership().get_node(&member).is_some();
                 if is_member {
                     ear.known.know(member, &addresses);
                 }
-                Answer::Taken
+                PeerAnswer::Taken
             }
-            Call::Begin(meta) => {
+            PeerCall::Begin(meta) => {
                 self.incoming = None;
                 let rows = fresh(&*ear.disk, &ear.dir.join("incoming"))?;
                 self.incoming = Some(Incoming { meta, rows });
-                Answer::Taken
+                PeerAnswer::Taken
             }
-            Call::Rows(rows) => {
+            PeerCall::Rows(rows) => {
                 let mut incoming = self.incoming.take().ok_or(CallError::Other)?;
                 let filled = off_this_thread(move || incoming.rows.fill(rows).map(|()| incoming)).await?;
                 self.incoming = Some(filled);
-                Answer::Taken
+                PeerAnswer::Taken
             }
-            Call::Install(vote, position) => {
+            PeerCall::Install(vote, position) => {
                 let incoming = self.incoming.take().ok_or(CallError::Other)?;
                 let Incoming { meta, mut rows } = incoming;
                 let whole =
@@ -519,7 +525,7 @@ impl Conversation {
                 let installed = ear.raft.install_full_snapshot(vote, snapshot).await;
                 drop(rows);
                 let _ = ear.disk.remove(&ear.dir.join("incoming"));
-                Answer::Installed(installed.map_err(|e| failed(&e))?.vote)
+                PeerAnswer::Installed(installed.map_err(|e| failed(&e))?.vote)
             }
         })
     }

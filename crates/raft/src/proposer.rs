@@ -5,11 +5,11 @@
 
 use super::batch::Batch;
 use super::life::Life;
-use super::log::Log;
+use super::log::RaftLog;
 use super::lookout::Lookout;
 use super::machine::{Event, StateMachine};
-use super::peers::{Here, Known, Peers, Wires, introduce, voting};
-use super::queue::{End, Queue, Work};
+use super::peers::{Here, KnownPeers, Peers, Wires, introduce, voting};
+use super::queue::{End, ProposalQueue, Work};
 use super::runtime::Runtime;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;
@@ -54,8 +54,8 @@ const SNAPSHOT_MS: u64 = 3_600_000;
 
 /// The parts that the group's thread works with.
 pub(super) struct Proposer {
-    pub(super) queue: Arc<Queue>,
-    pub(super) log: Arc<Mutex<Log>>,
+    pub(super) queue: Arc<ProposalQueue>,
+    pub(super) log: Arc<Mutex<RaftLog>>,
     pub(super) state: StateMachine,
     pub(super) settings: GroupSettings,
     pub(super) clock: Arc<Mutex<Option<Clock>>>,
@@ -64,7 +64,7 @@ pub(super) struct Proposer {
     pub(super) place: Place,
     pub(super) wires: Arc<dyn Wires>,
     pub(super) here: Here,
-    pub(super) known: Known,
+    pub(super) known: KnownPeers,
     pub(super) lookout: Arc<Lookout>,
     pub(super) alarm: Alarm,
     pub(super) started: Instant,

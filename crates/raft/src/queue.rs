@@ -1,9 +1,9 @@
 //! The queue of work for the group's thread.
 //!
 //! A proposal never blocks: the proposer may hold the client's lock, which `deliver` takes. So the
-//! queue has no bound of its own. The client slows its writers by [`Queue::backlog_bytes`].
+//! queue has no bound of its own. The client slows its writers by [`ProposalQueue::backlog_bytes`].
 
-use super::batch::Waiting;
+use super::batch::WaitingInput;
 use directory::Input;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub(super) enum End {
 /// The next work of the group's thread, in this order.
 #[derive(Default)]
 pub(super) struct Work {
-    pub(super) batch: Vec<Waiting>,
+    pub(super) batch: Vec<WaitingInput>,
     pub(super) batch_bytes: usize,
     /// The waiters for a checkpoint.
     pub(super) checkpoints: Vec<oneshot::Sender<()>>,
@@ -35,27 +35,27 @@ pub(super) struct Work {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     /// Whether this member leads. Otherwise proposals are dropped.
     open: bool,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingInput>,
     checkpoints: Vec<oneshot::Sender<()>>,
     end: Option<End>,
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct ProposalQueue {
+    state: Mutex<QueueState>,
     wake: Notify,
     /// Bytes proposed and not applied yet.
     backlog: AtomicUsize,
 }
 
-impl Queue {
+impl ProposalQueue {
     /// Notes that this member leads from now on. `first` is its first proposal.
     pub(super) fn open(&self, first: Input) {
         self.state.lock().open = true;
-        self.push(Waiting::new(first));
+        self.push(WaitingInput::new(first));
     }
 
     /// Notes that another member leads. Waiting proposals are dropped: they are for that leader,
@@ -67,7 +67,7 @@ impl Queue {
         self.backlog.fetch_sub(dropped, Ordering::Relaxed);
     }
 
-    pub(super) fn push(&self, waiting: Waiting) {
+    pub(super) fn push(&self, waiting: WaitingInput) {
         let mut state = self.state.lock();
         if !state.open {
             return;
@@ -142,19 +142,19 @@ mod tests {
 
     #[test]
     fn batches_are_bounded_and_an_orderly_end_comes_last() {
-        let queue = Queue::default();
-        queue.push(Waiting::of_bytes(1));
+        let queue = ProposalQueue::default();
+        queue.push(WaitingInput::of_bytes(1));
         assert!(queue.take().is_none() && queue.backlog_bytes() == 0, "only a leader proposes");
         queue.state.lock().open = true;
         for bytes in [400 << 10, 400 << 10, 400 << 10, 5 << 20, 1] {
-            queue.push(Waiting::of_bytes(bytes));
+            queue.push(WaitingInput::of_bytes(bytes));
         }
         queue.end(End::Orderly);
         let turns: Vec<Work> = std::iter::from_fn(|| queue.take()).take(4).collect();
         let seen: Vec<_> = turns.iter().map(|turn| (turn.batch.len(), turn.end)).collect();
         assert_eq!(seen, [(2, None), (1, None), (1, None), (1, Some(End::Orderly))]);
         for _ in 0..=BATCH_INPUTS_MAX {
-            queue.push(Waiting::of_bytes(1));
+            queue.push(WaitingInput::of_bytes(1));
         }
         assert_eq!(queue.take().unwrap().batch.len(), BATCH_INPUTS_MAX);
         assert_eq!(queue.backlog_bytes(), (1200 << 10) + (5 << 20) + 1 + BATCH_INPUTS_MAX + 1);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_abrupt_end_does_not_wait() {
-        let queue = Queue::default();
+        let queue = ProposalQueue::default();
         queue.open(Input::Lead);
         queue.end(End::Abrupt);
         let turn = queue.take().unwrap();

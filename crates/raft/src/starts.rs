@@ -20,12 +20,12 @@ pub(super) struct Starts {
     /// The numbers that its latest starts have drawn, oldest first.
     drawn: Vec<u64>,
     /// The knowledge of others, by their numbers.
-    pub(super) known: BTreeMap<u64, Known>,
+    pub(super) known: BTreeMap<u64, KnownStart>,
 }
 
 /// The knowledge of another member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct KnownStart {
     /// Its latest start.
     pub(super) start: Start,
     /// The end of its durable log, as it has said.
@@ -105,7 +105,7 @@ impl Starts {
     /// here. If so, its start becomes the known one. The result is true if it was not known yet.
     pub(super) fn judge(&mut self, it: &Introduction) -> Result<bool, Forgotten> {
         let Some(known) = self.known.get_mut(&it.member) else {
-            self.known.insert(it.member, Known { start: it.start, ..Known::default() });
+            self.known.insert(it.member, KnownStart { start: it.start, ..KnownStart::default() });
             return Ok(true);
         };
         if known.start == it.start {

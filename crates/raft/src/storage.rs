@@ -10,12 +10,12 @@
 //! entry that no output rests on costs no flush. Proposals that come meanwhile wait and become the
 //! next batch.
 
-use super::log::{Log, LogError, Recent, bytes_of};
+use super::log::{LogError, RaftLog, Recent, bytes_of};
 use super::machine::LOOK;
-use super::queue::Queue;
+use super::queue::ProposalQueue;
 use super::runtime::Runtime;
 use super::standing::Standing;
-use super::types::{Entry, LogId, Types, Vote};
+use super::types::{GroupEntry, LogId, Types, Vote};
 use crate::alarm::Alarm;
 use openraft::async_runtime::AsyncRuntime;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
@@ -30,21 +30,21 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 /// openraft's handle on the log.
 #[derive(Clone)]
 pub(super) struct LogStorage {
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<RaftLog>>,
     recent: Arc<Mutex<Recent>>,
     /// Whether this is the group's only member. A learner, too, makes it one of several: a crash
     /// here must not undo what the learner has applied.
     alone: Arc<AtomicBool>,
     standing: Arc<Mutex<Standing>>,
-    queue: Arc<Queue>,
+    queue: Arc<ProposalQueue>,
     alarm: Alarm,
 }
 
 /// Does `what` with the log, and repeats it as long as the disk is full, unless the member ends.
 pub(super) async fn when_there_is_room<T>(
-    log: &Mutex<Log>,
-    queue: &Queue,
-    mut what: impl FnMut(&mut Log) -> Result<T, LogError>,
+    log: &Mutex<RaftLog>,
+    queue: &ProposalQueue,
+    mut what: impl FnMut(&mut RaftLog) -> Result<T, LogError>,
 ) -> Result<T, LogError> {
     loop {
         let done = what(&mut log.lock());
@@ -62,10 +62,10 @@ const SEND_MAX: (u64, usize) = (256, 4 << 20);
 impl LogStorage {
     /// Makes the storage of the member with this log. `alone` and `standing` are that member's.
     pub(super) fn new(
-        log: Arc<Mutex<Log>>,
+        log: Arc<Mutex<RaftLog>>,
         alone: Arc<AtomicBool>,
         standing: Arc<Mutex<Standing>>,
-        queue: Arc<Queue>,
+        queue: Arc<ProposalQueue>,
         alarm: Alarm,
     ) -> LogStorage {
         let recent = log.lock().recent();
@@ -76,7 +76,7 @@ impl LogStorage {
     /// go on without it.
     async fn when_there_is_room<T>(
         &self,
-        what: impl FnMut(&mut Log) -> Result<T, LogError>,
+        what: impl FnMut(&mut RaftLog) -> Result<T, LogError>,
     ) -> Result<T, LogError> {
         when_there_is_room(&self.log, &self.queue, what).await
     }
@@ -88,7 +88,7 @@ impl LogStorage {
             let synced = storage.log.lock().sync();
             match synced {
                 Err(error) if error.lacks_room() => drop(Runtime::spawn(async move {
-                    let synced = storage.when_there_is_room(Log::sync).await;
+                    let synced = storage.when_there_is_room(RaftLog::sync).await;
                     callback.io_completed(synced.map_err(io::Error::from));
                 })),
                 synced => callback.io_completed(synced.map_err(io::Error::from)),
@@ -97,7 +97,7 @@ impl LogStorage {
     }
 
     /// Reads entries. The latest ones come from memory, without waiting for the disk.
-    async fn read(&self, mut indices: Range<u64>, bytes_max: usize) -> io::Result<Vec<Entry>> {
+    async fn read(&self, mut indices: Range<u64>, bytes_max: usize) -> io::Result<Vec<GroupEntry>> {
         let alone = self.alone.load(SeqCst);
         // A lone voter's state machine takes each entry once, and there is no other reader.
         let recent =
@@ -129,7 +129,7 @@ impl LogStorage {
 }
 
 impl RaftLogReader<Types> for LogStorage {
-    async fn try_get_log_entries<R>(&mut self, range: R) -> io::Result<Vec<Entry>>
+    async fn try_get_log_entries<R>(&mut self, range: R) -> io::Result<Vec<GroupEntry>>
     where
         R: RangeBounds<u64> + Clone + Debug + OptionalSend,
     {
@@ -146,7 +146,7 @@ impl RaftLogReader<Types> for LogStorage {
         self.read(start..end, usize::MAX).await
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<GroupEntry>> {
         self.read(start..end.min(start + SEND_MAX.0), SEND_MAX.1).await
     }
 
@@ -173,7 +173,7 @@ impl RaftLogStorage<Types> for LogStorage {
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
     where
-        I: IntoIterator<Item = Entry> + OptionalSend,
+        I: IntoIterator<Item = GroupEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
         let was_alone = self.alone.load(SeqCst);
@@ -186,7 +186,7 @@ impl RaftLogStorage<Types> for LogStorage {
             Err(error) if !error.lacks_room() => callback.io_completed(Err(error.into())),
             _ if several && !was_alone && self.standing.lock().leads => self.sync_beside(callback),
             _ => {
-                let synced = if several { self.when_there_is_room(Log::sync).await } else { Ok(()) };
+                let synced = if several { self.when_there_is_room(RaftLog::sync).await } else { Ok(()) };
                 if several && was_alone && synced.is_ok() {
                     // Only now: until this point outputs rest on entries that no other member has.
                     self.alone.store(false, SeqCst);

@@ -10,8 +10,8 @@
 //! must be so many that every majority with this member contains one of them. Then they cannot all
 //! be cut off from a copy of it that works on.
 
-use super::log::Log;
-use super::queue::Queue;
+use super::log::RaftLog;
+use super::queue::ProposalQueue;
 use super::starts::{Forgotten, Introduction, Start, Starts};
 use super::storage::when_there_is_room;
 use super::types::LogId;
@@ -39,11 +39,11 @@ pub(super) struct Trust {
     member: u64,
     /// Whether the files are not those of the last start.
     moved: bool,
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<RaftLog>>,
     starts: Arc<Mutex<Starts>>,
     own: Start,
     started: Instant,
-    state: Mutex<State>,
+    state: Mutex<TrustState>,
     alarm: Alarm,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Voting {
 }
 
 #[derive(Default)]
-struct State {
+struct TrustState {
     /// Members that confirmed that this start follows the one they knew.
     confirmed: BTreeSet<u64>,
     /// The voters by this member's log.
@@ -74,7 +74,7 @@ struct State {
 
 /// The reason why a member is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Refusal {
+pub(super) enum VoteRefusal {
     /// It has forgotten a promise, with the evidence.
     Forgot(String),
     /// Another process with that number is up.
@@ -102,13 +102,13 @@ impl Trust {
     pub(super) async fn begin(
         member: u64,
         moved: bool,
-        log: Arc<Mutex<Log>>,
-        queue: &Queue,
+        log: Arc<Mutex<RaftLog>>,
+        queue: &ProposalQueue,
         alarm: Alarm,
     ) -> Result<Trust, super::LogError> {
         let starts = log.lock().starts();
         starts.lock().begin(drawn());
-        when_there_is_room(&log, queue, Log::save_starts).await?;
+        when_there_is_room(&log, queue, RaftLog::save_starts).await?;
         let own = starts.lock().own();
         let (started, state) = (Instant::now(), Mutex::default());
         Ok(Trust { member, moved, log, starts, own, started, state, alarm })
@@ -147,7 +147,7 @@ impl Trust {
 
     /// Judges another member by its introduction. If it remembers all its promises, its start is
     /// noted durably as the known one.
-    pub(super) fn judge(&self, it: &Introduction) -> Result<(), Refusal> {
+    pub(super) fn judge(&self, it: &Introduction) -> Result<(), VoteRefusal> {
         if Life::believes_members() {
             return Ok(());
         }
@@ -169,11 +169,11 @@ impl Trust {
                         Some(before) => known.insert(it.member, before),
                         None => known.remove(&it.member),
                     };
-                    Refusal::NotNow
+                    VoteRefusal::NotNow
                 })
             }
-            Err(Forgotten::Start) if self.is_up(it.member) => Err(Refusal::Twin),
-            Err(forgotten) => Err(Refusal::Forgot(forgotten.to_string())),
+            Err(Forgotten::Start) if self.is_up(it.member) => Err(VoteRefusal::Twin),
+            Err(forgotten) => Err(VoteRefusal::Forgot(forgotten.to_string())),
         }
     }
 
@@ -188,7 +188,7 @@ impl Trust {
 
     /// Takes the judgement of another member on this one, with the voters that it knows. Does not
     /// return if this member cannot go on.
-    pub(super) fn was_judged(&self, by: u64, judged: Result<Voting, Refusal>) {
+    pub(super) fn was_judged(&self, by: u64, judged: Result<Voting, VoteRefusal>) {
         let mut state = self.state.lock();
         match judged {
             Ok(voting) => {
@@ -198,15 +198,15 @@ impl Trust {
                     state.told = voting;
                 }
             }
-            Err(Refusal::NotNow) => {}
-            Err(Refusal::Twin) => {
+            Err(VoteRefusal::NotNow) => {}
+            Err(VoteRefusal::Twin) => {
                 let since = *state.twin_since.get_or_insert_with(Instant::now);
                 drop(state);
                 if since.elapsed() > TWIN {
                     self.alarm.stop(&Twin);
                 }
             }
-            Err(Refusal::Forgot(why)) => {
+            Err(VoteRefusal::Forgot(why)) => {
                 drop(state);
                 self.alarm.raise(&Lost(why))
             }

@@ -17,7 +17,7 @@ openraft::declare_raft_types!(
         AsyncRuntime = Runtime,
 );
 
-pub(super) type Entry = alias::EntryOf<Types>;
+pub(super) type GroupEntry = alias::EntryOf<Types>;
 pub(super) type LogId = alias::LogIdOf<Types>;
 pub(super) type Vote = alias::VoteOf<Types>;
 pub(super) type StoredMembership = alias::StoredMembershipOf<Types>;

@@ -79,7 +79,7 @@ impl fmt::Display for Location {
 
 /// What is written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Record {
+struct ContentRecord {
     location: Location,
     /// What the object says that names us.
     owner: String,
@@ -87,17 +87,17 @@ struct Record {
     claimed: bool,
 }
 
-impl Record {
-    fn new(location: Location) -> Result<Record, OpenError> {
+impl ContentRecord {
+    fn new(location: Location) -> Result<ContentRecord, OpenError> {
         let mut random = [0; 16];
         let failed =
             |_| DiskError::new("reading", "the system's random numbers", io::ErrorKind::Other.into());
         SystemRandom::new().fill(&mut random).map_err(failed)?;
         let owner = format!("leasehold {:032x}\n", u128::from_be_bytes(random));
-        Ok(Record { location, owner, claimed: false })
+        Ok(ContentRecord { location, owner, claimed: false })
     }
 
-    fn parse(text: &str) -> Option<Record> {
+    fn parse(text: &str) -> Option<ContentRecord> {
         let mut lines = text.lines();
         let location = lines.next()?.parse().ok()?;
         let owner = format!("{}\n", lines.next()?);
@@ -106,14 +106,14 @@ impl Record {
             "wanted" => false,
             _ => return None,
         };
-        lines.next().is_none().then_some(Record { location, owner, claimed })
+        lines.next().is_none().then_some(ContentRecord { location, owner, claimed })
     }
 
-    fn read(dir: &Path) -> Result<Option<Record>, OpenError> {
+    fn read(dir: &Path) -> Result<Option<ContentRecord>, OpenError> {
         let path = dir.join(FILE);
         match fs::read(&path) {
             Ok(bytes) => {
-                let record = String::from_utf8(bytes).ok().and_then(|text| Record::parse(&text));
+                let record = String::from_utf8(bytes).ok().and_then(|text| ContentRecord::parse(&text));
                 record.map(Some).ok_or(OpenError::Foreign { path })
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -130,8 +130,8 @@ impl Record {
 
 /// Where the shares of `dir` are to be kept, once there is a share server in it: what was said
 /// there, or is said now while there are none yet. `None`: on its disk.
-fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<Record>, OpenError> {
-    match (Record::read(dir)?, wanted) {
+fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<ContentRecord>, OpenError> {
+    match (ContentRecord::read(dir)?, wanted) {
         (None, None) => Ok(None),
         (Some(record), Some(wanted)) if record.claimed && record.location != *wanted => {
             let (kept, wanted) = (record.location.to_string(), wanted.to_string());
@@ -142,7 +142,7 @@ fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<Record>, OpenE
             Err(OpenError::Elsewhere { kept, wanted })
         }
         (Some(record), wanted) if wanted.is_none_or(|wanted| *wanted == record.location) => Ok(Some(record)),
-        (_, Some(wanted)) => Record::new(wanted.clone()).map(Some),
+        (_, Some(wanted)) => ContentRecord::new(wanted.clone()).map(Some),
         (Some(record), None) => Ok(Some(record)),
     }
 }
@@ -278,7 +278,7 @@ mod tests {
 
         #[test]
         fn any_text_is_a_record_or_none(text in "(s3://a/b\nx\n(ours|wanted)\n|[a-z/:\n]{0,40})") {
-            if let Some(record) = Record::parse(&text) {
+            if let Some(record) = ContentRecord::parse(&text) {
                 let written = format!("{}\n{}{}\n", record.location, record.owner, if record.claimed { "ours" } else { "wanted" });
                 prop_assert_eq!(written, text);
             }

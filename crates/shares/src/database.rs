@@ -186,7 +186,14 @@ impl Database {
         let closed = DatabaseError::Closed { doing };
         let (answer, answered) = mpsc::sync_channel(1);
         let suspicion = self.suspicion.clone();
-        let job = Box::new(Work { doing, suspicion, work: Some(work), then: Some(then), done: None, answer });
+        let job = Box::new(DatabaseJob {
+            doing,
+            suspicion,
+            work: Some(work),
+            then: Some(then),
+            done: None,
+            answer,
+        });
         self.jobs.as_ref().ok_or(closed.clone())?.send(job).map_err(|_| closed)?;
         Ok(Begun { doing, answered })
     }
@@ -205,18 +212,18 @@ impl Database {
 }
 
 /// What a transaction that was begun comes to.
-type Answer<T, R> = Result<Result<T, R>, DatabaseError>;
+type JobAnswer<T, R> = Result<Result<T, R>, DatabaseError>;
 
 /// A transaction that was begun: dropped, it goes on.
 #[must_use]
 pub(crate) struct Begun<T, R> {
     doing: &'static str,
-    answered: mpsc::Receiver<Answer<T, R>>,
+    answered: mpsc::Receiver<JobAnswer<T, R>>,
 }
 
 impl<T, R> Begun<T, R> {
     /// Returns when it is durable, or has failed.
-    pub fn wait(self) -> Answer<T, R> {
+    pub fn wait(self) -> JobAnswer<T, R> {
         self.answered.recv().map_err(|_| DatabaseError::Closed { doing: self.doing })?
     }
 }
@@ -240,25 +247,25 @@ trait Job: Send {
     /// The group is durable.
     fn committed(&mut self);
     /// Tells who waits, now that the group is durable (or not).
-    fn answer(self: Box<Self>, committed: &Result<(), Failure>);
+    fn answer(self: Box<Self>, committed: &Result<(), JobFailure>);
 }
 
 /// Why a whole group was lost.
-enum Failure {
+enum JobFailure {
     Sql(Arc<rusqlite::Error>),
     Disk,
 }
 
-struct Work<W, N, T, R> {
+struct DatabaseJob<W, N, T, R> {
     doing: &'static str,
     suspicion: Arc<Suspicion>,
     work: Option<W>,
     then: Option<N>,
-    done: Option<Answer<T, R>>,
-    answer: mpsc::SyncSender<Answer<T, R>>,
+    done: Option<JobAnswer<T, R>>,
+    answer: mpsc::SyncSender<JobAnswer<T, R>>,
 }
 
-impl<W, N, T, R> Job for Work<W, N, T, R>
+impl<W, N, T, R> Job for DatabaseJob<W, N, T, R>
 where
     N: FnOnce(&T) + Send,
     W: FnOnce(&mut Tx<'_>) -> rusqlite::Result<Result<T, R>> + Send,
@@ -282,12 +289,12 @@ where
         }
     }
 
-    fn answer(self: Box<Self>, committed: &Result<(), Failure>) {
+    fn answer(self: Box<Self>, committed: &Result<(), JobFailure>) {
         let doing = self.doing;
         let failed = match committed {
             Ok(()) => None,
-            Err(Failure::Disk) => Some(DatabaseError::Closed { doing }),
-            Err(Failure::Sql(cause)) => Some(DatabaseError::shared(doing, cause.clone())),
+            Err(JobFailure::Disk) => Some(DatabaseError::Closed { doing }),
+            Err(JobFailure::Sql(cause)) => Some(DatabaseError::shared(doing, cause.clone())),
         };
         let done = match (self.done, failed) {
             (Some(Ok(Ok(_))) | None, Some(failed)) => Err(failed),
@@ -312,7 +319,7 @@ impl Writer {
             let mut group = vec![first];
             group.extend(waiting.try_iter().take(GROUP_MAX - 1));
             let committed = self.commit(&mut group);
-            if let Err(Failure::Sql(cause)) = &committed {
+            if let Err(JobFailure::Sql(cause)) = &committed {
                 self.suspicion.judge(cause);
             }
             if committed.is_ok() {
@@ -324,10 +331,10 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), Failure> {
-        self.commits.begin().map_err(|_| Failure::Disk)?;
-        self.transact(group).map_err(|e| Failure::Sql(Arc::new(e)))?;
-        self.commits.done().map_err(|_| Failure::Disk)
+    fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), JobFailure> {
+        self.commits.begin().map_err(|_| JobFailure::Disk)?;
+        self.transact(group).map_err(|e| JobFailure::Sql(Arc::new(e)))?;
+        self.commits.done().map_err(|_| JobFailure::Disk)
     }
 
     fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {

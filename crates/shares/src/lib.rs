@@ -74,7 +74,7 @@ pub use expirer::Expiry;
 pub use header::HeaderError;
 pub use inventory::Inventory;
 pub use server::{ShareServer, Suspended};
-pub use settings::{Clock, Settings, Tell};
+pub use settings::{Clock, ShareServerSettings, Tell};
 pub use share::{
     AccountId, Deletion, Health, Holds, Incident, NewShare, Pass, Process, Seconds, ShareId, ShareLease,
     State, StoredShare, Uploaders, Usage,

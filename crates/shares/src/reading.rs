@@ -250,14 +250,14 @@ fn note(tx: &mut Tx<'_>, id: &ShareId, damage: Damage) -> rusqlite::Result<Findi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AccountId, NewShare, Settings};
+    use crate::{AccountId, NewShare, ShareServerSettings};
 
     /// The file was looked for before it was in its place; by the time that the database is asked,
     /// it is.
     #[test]
     fn damage_that_is_not_there_any_more_is_not_noted() {
         let dir = tempfile::tempdir().unwrap();
-        let server = Server::open(dir.path(), Settings::new(Arc::new(|| 1))).unwrap();
+        let server = Server::open(dir.path(), ShareServerSettings::new(Arc::new(|| 1))).unwrap();
         let id = ShareId([1; 16]);
         let share = NewShare { id, parts: vec!["body".into()] };
         server.store_many(vec![share], AccountId::ANONYMOUS, None).unwrap();

@@ -32,14 +32,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(300);
 /// What is to be done, and the thread's alarm clock.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
-    queue: Mutex<Queue>,
+    queue: Mutex<TaskQueue>,
     alarm: Condvar,
     /// One pass at a time.
     pass: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct TaskQueue {
     chores: VecDeque<Chore>,
     /// Something may be due that is only in the database.
     woken: bool,

@@ -20,7 +20,7 @@ use crate::{
     database::{self, SUSPECT},
     disk::{replace_file, sync_dir},
     error::{DatabaseError, DiskError, OpenError},
-    schema::{self, Found},
+    schema::{self, FoundSchema},
     share::Seconds,
     transitions,
     tx::{self, Tx},
@@ -119,7 +119,7 @@ fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
     }
     let opened = database::connect(dir).and_then(|connection| Ok((schema::look(&connection)?, connection)));
     let last_run = opened.and_then(|(found, connection)| match found {
-        Found::Ours => {
+        FoundSchema::Ours => {
             let doubted = cut_short || dir.join(SUSPECT).exists();
             if doubted && let Err(what) = check::check(&connection)? {
                 tracing::warn!(what, "the lease database is damaged");
@@ -131,13 +131,13 @@ fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
         _ => Ok((found, None)),
     });
     match last_run {
-        Ok((Found::Newer(found), _)) => Err(OpenError::Newer {
+        Ok((FoundSchema::Newer(found), _)) => Err(OpenError::Newer {
             what: "the lease database",
             dir: dir.to_owned(),
             found: u64::try_from(found).unwrap_or(0),
             known: schema::SCHEMA_VERSION.unsigned_abs(),
         }),
-        Ok((Found::Foreign, _)) => Err(OpenError::Foreign { path }),
+        Ok((FoundSchema::Foreign, _)) => Err(OpenError::Foreign { path }),
         Ok((_, last_run)) => Ok(last_run),
         Err(cause) if DatabaseError::says_corrupt(&cause) => Ok(None),
         Err(cause) => Err(DatabaseError::new("opening", cause).into()),

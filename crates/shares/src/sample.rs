@@ -5,7 +5,7 @@ use std::path::Path;
 use namespace::ShareId;
 
 use crate::{
-    Settings,
+    ShareServerSettings,
     error::OpenError,
     leases,
     rows::ShareRow,
@@ -28,7 +28,7 @@ pub fn share(n: u64, of: u64) -> ShareId {
 
 /// Makes a store in `dir` that believes that it has `shares` shares, each with a lease of
 /// [`AccountId::ANONYMOUS`] that does not end. They have no files.
-pub fn fill(dir: &Path, settings: Settings, shares: u64) -> Result<(), OpenError> {
+pub fn fill(dir: &Path, settings: ShareServerSettings, shares: u64) -> Result<(), OpenError> {
     let server = Server::open(dir, settings)?;
     // While there is nothing yet: for as long as until the next scrub nobody misses the files.
     while !server.scrub_some()?.is_last {}

@@ -19,7 +19,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4c48_7368;
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FoundSchema {
     /// No table yet.
     Empty,
     /// This schema.
@@ -33,16 +33,16 @@ pub(crate) enum Found {
 }
 
 /// Looks at what a file holds. Errors that say "corrupt" are the caller's to judge.
-pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
+pub(crate) fn look(connection: &Connection) -> rusqlite::Result<FoundSchema> {
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(match (tables, application, version) {
-        (0, 0, 0) => Found::Empty,
-        (_, APPLICATION_ID, SCHEMA_VERSION) if is_whole(connection)? => Found::Ours,
-        (_, APPLICATION_ID, SCHEMA_VERSION) => Found::Damaged,
-        (_, APPLICATION_ID, version) if version > SCHEMA_VERSION => Found::Newer(version),
-        _ => Found::Foreign,
+        (0, 0, 0) => FoundSchema::Empty,
+        (_, APPLICATION_ID, SCHEMA_VERSION) if is_whole(connection)? => FoundSchema::Ours,
+        (_, APPLICATION_ID, SCHEMA_VERSION) => FoundSchema::Damaged,
+        (_, APPLICATION_ID, version) if version > SCHEMA_VERSION => FoundSchema::Newer(version),
+        _ => FoundSchema::Foreign,
     })
 }
 
@@ -180,7 +180,7 @@ mod tests {
     fn work_is_found_by_the_partial_indexes() {
         let mut connection = Connection::open_in_memory().unwrap();
         create(&mut connection, 1, true).unwrap();
-        assert_eq!(look(&connection).unwrap(), Found::Ours);
+        assert_eq!(look(&connection).unwrap(), FoundSchema::Ours);
         for (sql, index) in [
             (crate::transitions::UNLEASED, "shares_work"),
             (crate::transitions::NEXT_UNLEASED, "shares_work"),

@@ -15,7 +15,7 @@ use namespace::ShareId;
 use parking_lot::Mutex;
 
 use crate::{
-    NewShare, Settings,
+    NewShare, ShareServerSettings,
     accounts::{self, Account, AccountError, AccountKey, SignatureError, Signed},
     backend::Backend,
     content,
@@ -53,7 +53,7 @@ pub struct ShareServer {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub dir: PathBuf,
-    pub settings: Settings,
+    pub settings: ShareServerSettings,
     pub backend: Arc<dyn Backend>,
     pub database: Database,
     pub shelf: Arc<Shelf>,
@@ -72,7 +72,7 @@ pub(crate) struct Server {
 
 impl ShareServer {
     /// Opens the share server in `dir`, which is made if there is nothing yet.
-    pub fn open(dir: &Path, settings: Settings) -> Result<ShareServer, OpenError> {
+    pub fn open(dir: &Path, settings: ShareServerSettings) -> Result<ShareServer, OpenError> {
         ShareServer::start(Server::open(dir, settings)?)
     }
 
@@ -528,7 +528,7 @@ impl Drop for ShareServer {
 
 impl Server {
     /// Opens everything but the threads.
-    pub(crate) fn open(dir: &Path, settings: Settings) -> Result<Server, OpenError> {
+    pub(crate) fn open(dir: &Path, settings: ShareServerSettings) -> Result<Server, OpenError> {
         let wanted = settings.content.clone();
         let backend = || content::open(dir, wanted.as_ref(), s3::connect);
         Server::open_on(dir, settings, Arc::new(()), backend)
@@ -538,7 +538,7 @@ impl Server {
     /// nothing can be there yet.
     pub(crate) fn open_on(
         dir: &Path,
-        settings: Settings,
+        settings: ShareServerSettings,
         commits: Arc<dyn Commits>,
         backend: impl FnOnce() -> Result<(Arc<dyn Backend>, bool), OpenError>,
     ) -> Result<Server, OpenError> {

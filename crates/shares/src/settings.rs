@@ -14,7 +14,7 @@ pub type Tell = Arc<dyn Fn(ShareId) + Send + Sync>;
 
 /// How a share server is to be run.
 #[derive(Clone)]
-pub struct Settings {
+pub struct ShareServerSettings {
     /// The wall clock.
     pub clock: Clock,
     /// Where the files of shares are to be kept, of a directory that has none yet; `None`: in it,
@@ -34,11 +34,11 @@ pub struct Settings {
     pub on_damage: Tell,
 }
 
-impl Settings {
+impl ShareServerSettings {
     /// The usual ones: a day of grace, 256 files, and no lease of a stranger expires.
-    pub fn new(clock: Clock) -> Settings {
+    pub fn new(clock: Clock) -> ShareServerSettings {
         let (grace, open_files_max) = (Duration::from_secs(24 * 3600), 256);
-        Settings {
+        ShareServerSettings {
             clock,
             content: None,
             grace,
@@ -50,9 +50,10 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for ShareServerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { clock: _, content, grace, open_files_max, expiry, pace, on_damage: _ } = self;
+        let ShareServerSettings { clock: _, content, grace, open_files_max, expiry, pace, on_damage: _ } =
+            self;
         f.debug_struct("Settings")
             .field("content", content)
             .field("grace", grace)

@@ -34,11 +34,11 @@ pub(crate) enum Look {
 #[derive(Debug)]
 pub(crate) struct Shelf {
     files_max: usize,
-    state: Mutex<State>,
+    state: Mutex<ShelfState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ShelfState {
     withheld: FxHashMap<ShareId, Withheld>,
     open: FxHashMap<ShareId, (u64, Arc<OpenShare>)>,
     by_use: BTreeMap<u64, ShareId>,
@@ -104,7 +104,7 @@ impl Shelf {
     }
 }
 
-impl State {
+impl ShelfState {
     fn close(&mut self, ids: &[ShareId]) {
         self.changes += 1;
         for id in ids {

@@ -91,7 +91,7 @@ enum Work {
     Nothing,
 }
 
-struct Machine {
+struct SimulatedMachine {
     id: MachineId,
     incarnation: u64,
     client: Client,
@@ -120,7 +120,7 @@ pub struct ManyMachines {
     policy: Policy,
     directory: Directory,
     store: MemoryStore,
-    machines: Vec<Machine>,
+    machines: Vec<SimulatedMachine>,
     /// Whether background work is left.
     again: bool,
     /// Every file that was ever made, the name it was made by, and the files that the server has
@@ -211,7 +211,7 @@ impl ManyMachines {
         for id in 1..=machines {
             self.enrol(MachineId(id));
             let client = self.new_client();
-            let mut machine = Machine::new(MachineId(id), client, work());
+            let mut machine = SimulatedMachine::new(MachineId(id), client, work());
             machine.connect(self.now());
             self.machines.push(machine);
         }
@@ -286,7 +286,7 @@ impl ManyMachines {
                 if let Call::Create { dir, label, .. } = call {
                     let link = Link { dir: dir.clone(), label: label.clone() };
                     self.names.insert(entry.file.clone(), link);
-                    let Machine { id, incarnation, .. } = self.machines[at];
+                    let SimulatedMachine { id, incarnation, .. } = self.machines[at];
                     self.makers.insert(entry.file.clone(), (id, incarnation));
                 }
                 match entry.kind {
@@ -365,7 +365,7 @@ impl ManyMachines {
 
     /// Delivers all messages under way; no time passes.
     pub(crate) fn deliver(&mut self) -> Result<(), Violation> {
-        let idle = |machine: &Machine| machine.to_server.is_empty() && machine.to_client.is_empty();
+        let idle = |machine: &SimulatedMachine| machine.to_server.is_empty() && machine.to_client.is_empty();
         while self.again || !self.machines.iter().all(idle) {
             let at = self.below(self.machines.len() as u64) as usize;
             self.server_receives(at)?;
@@ -386,7 +386,7 @@ impl ManyMachines {
             self.server_receives(at)?;
             let at = self.below(self.machines.len() as u64) as usize;
             self.client_receives(at)?;
-            let idle = |machine: &Machine| {
+            let idle = |machine: &SimulatedMachine| {
                 machine.to_server.is_empty() && machine.to_client.is_empty() && !machine.over
             };
             if self.machines.iter().all(idle) {
@@ -422,9 +422,9 @@ impl ManyMachines {
     }
 }
 
-impl Machine {
-    fn new(id: MachineId, client: Client, work: Work) -> Machine {
-        Machine {
+impl SimulatedMachine {
+    fn new(id: MachineId, client: Client, work: Work) -> SimulatedMachine {
+        SimulatedMachine {
             id,
             incarnation: 0,
             client,

@@ -2,7 +2,7 @@
 //! server.
 
 use super::Settings;
-use super::row::Row;
+use super::row::SharedRow;
 use super::testbed::Testbed;
 use crate::bulk;
 use rustix::fs::{XattrFlags, setxattr};
@@ -17,7 +17,11 @@ const POLICY: &str = "code=2+1";
 /// cores.
 const BAR: f64 = 350.0;
 
-pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub(super) fn run(
+    base: &Path,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<SharedRow>> {
     let testbed = Testbed::with_servers(base, 2, 3)?;
     let [writer, reader] = [0, 1].map(|n| testbed.machines()[n].dir().to_owned());
     setxattr(&writer, "leasehold.policy", POLICY.as_bytes(), XattrFlags::empty())?;
@@ -43,7 +47,7 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
     });
     let why = "four times Tahoe-LAFS 1.20";
     Ok(vec![
-        Row::of("code=2+1 over 3 servers, MB/s written", put).beside(disk).rate_bar(BAR, why),
-        Row::of("code=2+1 over 3 servers, MB/s read elsewhere", get).rate_bar(BAR, why),
+        SharedRow::of("code=2+1 over 3 servers, MB/s written", put).beside(disk).rate_bar(BAR, why),
+        SharedRow::of("code=2+1 over 3 servers, MB/s read elsewhere", get).rate_bar(BAR, why),
     ])
 }

@@ -1,7 +1,7 @@
 //! The cost of a second copy of content: CPU time of all machines, and bytes on their disks.
 
 use super::Settings;
-use super::row::Row;
+use super::row::SharedRow;
 use super::testbed::Testbed;
 use crate::bulk;
 use crate::cost::{bytes_written, process_cpu};
@@ -20,7 +20,11 @@ struct Spent {
     written: u64,
 }
 
-pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub(super) fn run(
+    base: &Path,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<SharedRow>> {
     let offices =
         [Testbed::with_servers(&base.join("one"), 2, 1)?, Testbed::with_servers(&base.join("two"), 2, 2)?];
     // In turns, and the sum of all rounds: other work of this machine falls on both.
@@ -37,11 +41,13 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
         [sum(0), sum(1)].map(|spent| spent.unwrap_or(Spent { cpu: Duration::ZERO, written: 0 }))
     });
     let bytes = (settings.rounds * FILES) as u64 * FILE_BYTES;
-    let cpu = |name: &str, at: usize| Row::cost(name, two[at].cpu.as_secs_f64(), one[at].cpu.as_secs_f64());
+    let cpu =
+        |name: &str, at: usize| SharedRow::cost(name, two[at].cpu.as_secs_f64(), one[at].cpu.as_secs_f64());
     let on_disk = |spent: &Spent| spent.written as f64 / bytes as f64;
     Ok(vec![
         cpu("two copies: CPU of writing", 0).cost_bar(2.2),
-        Row::cost("two copies: bytes written to disks", on_disk(&two[0]), on_disk(&one[0])).cost_bar(2.1),
+        SharedRow::cost("two copies: bytes written to disks", on_disk(&two[0]), on_disk(&one[0]))
+            .cost_bar(2.1),
         cpu("two copies: CPU of reading", 1).cost_bar(1.1),
     ])
 }

@@ -2,7 +2,7 @@
 //! it and checks the content.
 
 use super::pace::{Load, Pace};
-use super::row::Row;
+use super::row::SharedRow;
 use super::{Dirs, Pair, SETTLED, again_and_again, wrong};
 use rustix::fs::{Advice, fadvise};
 use std::fs::{File, OpenOptions};
@@ -47,7 +47,7 @@ impl Pair {
         base: &Path,
         time: Duration,
         tell: &mut dyn FnMut(&str),
-    ) -> io::Result<Vec<Row>> {
+    ) -> io::Result<Vec<SharedRow>> {
         let mut rows = Vec::new();
         for habit in [Habit::Keep, Habit::Open, Habit::Truncate] {
             // The pace is measured before and after: the machine's pace changes.
@@ -56,7 +56,7 @@ impl Pair {
             let (measured, floor) =
                 self.measure(habit.name(), tell, prepare, |dirs| handovers(dirs, habit, time))?;
             let pace = before.and(Pace::measure(base, Load::LEAST, time / 4)?);
-            let mut row = Row::between(habit.name(), &measured).beside(floor);
+            let mut row = SharedRow::between(habit.name(), &measured).beside(floor);
             if habit != Habit::Truncate {
                 let most = Duration::from_secs_f64(1.5 * (pace.flush + f64::from(MESSAGES) * pace.hop));
                 row = row
@@ -66,8 +66,8 @@ impl Pair {
                     .rate_bar(PEER_PAIRS, "MooseFS");
             }
             rows.push(row);
-            rows.push(Row::of("  a flush of the disk meanwhile", 1.0 / pace.flush));
-            rows.push(Row::of("  a message over TCP meanwhile", 1.0 / pace.hop));
+            rows.push(SharedRow::of("  a flush of the disk meanwhile", 1.0 / pace.flush));
+            rows.push(SharedRow::of("  a message over TCP meanwhile", 1.0 / pace.hop));
         }
         Ok(rows)
     }

@@ -18,7 +18,7 @@ mod servers;
 mod testbed;
 mod turns;
 
-pub use row::{Bar, Row, text};
+pub use row::{Bar, SharedRow, text};
 
 use crate::target::{Kind, Target, end_on_signals, not_ended};
 use std::io;
@@ -81,7 +81,7 @@ impl Section {
         }
     }
 
-    fn run(self, base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    fn run(self, base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
         let pair = || Pair::start(base);
         match self {
             Section::Private => private::run(base, Duration::ZERO, settings, tell),
@@ -112,7 +112,7 @@ pub struct Settings {
 
 /// Measures in a new directory of `base`, which is on the disk whose flushes count. `tell` reports
 /// progress.
-pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
     end_on_signals()?;
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
@@ -123,7 +123,7 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
             Ok(measured) => rows.extend(measured),
             Err(error) => {
                 not_ended()?;
-                rows.push(Row::failed(part.name(), &error));
+                rows.push(SharedRow::failed(part.name(), &error));
             }
         }
     }

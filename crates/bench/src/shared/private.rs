@@ -3,9 +3,9 @@
 
 use super::Settings;
 use super::processor::OneProcessor;
-use super::row::Row;
+use super::row::SharedRow;
 use super::testbed::Testbed;
-use crate::names::{Layout, Work};
+use crate::names::{Layout, NameWork};
 use crate::target::{Kind, Target};
 use std::io;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) fn run(
     delay: Duration,
     settings: &Settings,
     tell: &mut dyn FnMut(&str),
-) -> io::Result<Vec<Row>> {
+) -> io::Result<Vec<SharedRow>> {
     let way = match delay.as_millis() {
         0 => "private".to_owned(),
         ms => format!("private, {ms} ms away"),
@@ -43,12 +43,12 @@ pub(super) fn compare(
     targets: &[&Target],
     settings: &Settings,
     tell: &mut dyn FnMut(&str),
-) -> io::Result<Vec<Row>> {
+) -> io::Result<Vec<SharedRow>> {
     let layout = Layout { threads: 1, dirs: 1, files: settings.files, mkdirs: settings.files };
     // For each work and target, the rate of each round.
-    let mut rates = vec![vec![Vec::new(); targets.len()]; Work::ALL.len()];
+    let mut rates = vec![vec![Vec::new(); targets.len()]; NameWork::ALL.len()];
     for round in 0..settings.rounds {
-        for (w, work) in Work::ALL.into_iter().enumerate() {
+        for (w, work) in NameWork::ALL.into_iter().enumerate() {
             tell(&format!("{way}: {}, round {}", work.name(), round + 1));
             let times = if work.is_repeatable() { LOOKS } else { 1 };
             let mut took = vec![Duration::ZERO; targets.len()];
@@ -69,11 +69,11 @@ pub(super) fn compare(
             }
         }
     }
-    let rows = Work::ALL.into_iter().zip(rates).map(|(work, rates)| {
+    let rows = NameWork::ALL.into_iter().zip(rates).map(|(work, rates)| {
         let (there, alone) = (&rates[0], &rates[1]);
         // Of each round, since the machine's pace changes from one round to the next.
         let ratios: Vec<f64> = there.iter().zip(alone).map(|(there, alone)| there / alone).collect();
-        let mut row = Row::of(format!("{way}: {}", work.name()), median(there)).beside(median(alone));
+        let mut row = SharedRow::of(format!("{way}: {}", work.name()), median(there)).beside(median(alone));
         row.ratio = Some(median(&ratios));
         row
     });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// One line of results.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Row {
+pub struct SharedRow {
     /// The work measured.
     pub name: String,
     /// Operations a second.
@@ -38,83 +38,83 @@ pub struct Bar {
     pub met: bool,
 }
 
-impl Row {
+impl SharedRow {
     /// A row of so many operations a second.
-    pub fn of(name: impl Into<String>, rate: f64) -> Row {
-        Row { name: name.into(), rate: Some(rate), ..Row::default() }
+    pub fn of(name: impl Into<String>, rate: f64) -> SharedRow {
+        SharedRow { name: name.into(), rate: Some(rate), ..SharedRow::default() }
     }
 
     /// A row of work between machines.
-    pub fn between(name: impl Into<String>, measured: &Measured) -> Row {
+    pub fn between(name: impl Into<String>, measured: &Measured) -> SharedRow {
         let each = |count: u64| Some(count as f64 / measured.operations as f64);
-        Row {
+        SharedRow {
             messages: each(measured.counts.messages),
             recalls: each(measured.counts.recalls),
             flushes: each(measured.counts.flushes),
-            ..Row::of(name, measured.operations as f64 / measured.wall.as_secs_f64())
+            ..SharedRow::of(name, measured.operations as f64 / measured.wall.as_secs_f64())
         }
     }
 
     /// A row of a part that failed.
-    pub fn failed(name: &str, error: &std::io::Error) -> Row {
-        Row { name: name.to_owned(), ..Row::default() }.bar(error.to_string(), false)
+    pub fn failed(name: &str, error: &std::io::Error) -> SharedRow {
+        SharedRow { name: name.to_owned(), ..SharedRow::default() }.bar(error.to_string(), false)
     }
 
     /// A row of a cost and the cost `beside` it. Only their ratio is kept.
-    pub fn cost(name: impl Into<String>, cost: f64, beside: f64) -> Row {
-        Row { name: name.into(), ratio: Some(cost / beside), ..Row::default() }
+    pub fn cost(name: impl Into<String>, cost: f64, beside: f64) -> SharedRow {
+        SharedRow { name: name.into(), ratio: Some(cost / beside), ..SharedRow::default() }
     }
 
     /// Adds the rate that the row is compared with.
-    pub fn beside(mut self, rate: f64) -> Row {
+    pub fn beside(mut self, rate: f64) -> SharedRow {
         self.beside_rate = Some(rate);
         self.ratio = self.rate.map(|own| own / rate);
         self
     }
 
-    fn bar(mut self, bar: String, met: bool) -> Row {
+    fn bar(mut self, bar: String, met: bool) -> SharedRow {
         self.bars.push(Bar { bar, met });
         self
     }
 
     /// The row's rate must be at least this ratio of the compared rate.
-    pub fn ratio_bar(self, least: f64) -> Row {
+    pub fn ratio_bar(self, least: f64) -> SharedRow {
         let met = self.ratio.is_some_and(|ratio| ratio >= least);
         self.bar(format!("{least} of one machine"), met)
     }
 
     /// The row's cost must be at most so many times the compared cost.
-    pub fn cost_bar(self, most: f64) -> Row {
+    pub fn cost_bar(self, most: f64) -> SharedRow {
         let met = self.ratio.is_some_and(|ratio| ratio <= most);
         self.bar(format!("{most} times"), met)
     }
 
     /// The rate must be at least so many a second.
-    pub fn rate_bar(self, least: f64, why: &str) -> Row {
+    pub fn rate_bar(self, least: f64, why: &str) -> SharedRow {
         let met = self.rate.is_some_and(|rate| rate >= least);
         self.bar(format!("{least}/s ({why})"), met)
     }
 
     /// Each operation must take at most so long.
-    pub fn time_bar(self, most: Duration, why: &str) -> Row {
+    pub fn time_bar(self, most: Duration, why: &str) -> SharedRow {
         let met = self.rate.is_some_and(|rate| 1.0 / rate <= most.as_secs_f64());
         self.bar(format!("{} µs ({why})", most.as_micros()), met)
     }
 
     /// Each operation may cost at most so many messages, to a tenth: there are renewals among them.
-    pub fn message_bar(self, most: f64) -> Row {
+    pub fn message_bar(self, most: f64) -> SharedRow {
         let met = self.messages.is_some_and(|messages| to_a_tenth(messages) <= most);
         self.bar(format!("{most} messages"), met)
     }
 
     /// Each operation may cost at most so many flushes of the log, to a tenth.
-    pub fn flush_bar(self, most: f64) -> Row {
+    pub fn flush_bar(self, most: f64) -> SharedRow {
         let met = self.flushes.is_some_and(|flushes| to_a_tenth(flushes) <= most);
         self.bar(format!("{most} flushes"), met)
     }
 
     /// A hundred operations may cost at most so many recalls.
-    pub fn recall_bar(self, most: f64) -> Row {
+    pub fn recall_bar(self, most: f64) -> SharedRow {
         let met = self.recalls.is_some_and(|recalls| recalls * 100.0 <= most);
         self.bar(format!("{most} recalls in 100"), met)
     }
@@ -130,7 +130,7 @@ fn to_a_tenth(figure: f64) -> f64 {
 }
 
 /// The rows as text.
-pub fn text(rows: &[Row]) -> String {
+pub fn text(rows: &[SharedRow]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -161,9 +161,9 @@ mod tests {
     use super::super::testbed::Counts;
     use super::*;
 
-    fn row(messages: u64, flushes: u64, recalls: u64) -> Row {
+    fn row(messages: u64, flushes: u64, recalls: u64) -> SharedRow {
         let counts = Counts { messages, recalls, flushes };
-        Row::between("work", &Measured { operations: 1000, wall: Duration::from_secs(2), counts })
+        SharedRow::between("work", &Measured { operations: 1000, wall: Duration::from_secs(2), counts })
     }
 
     #[test]
@@ -184,10 +184,13 @@ mod tests {
         assert!(!row.clone().time_bar(Duration::from_micros(1999), "").met());
         assert!(row.clone().beside(550.0).ratio_bar(0.9).met());
         assert!(!row.clone().beside(560.0).ratio_bar(0.9).met());
-        assert!(Row::cost("", 2.1, 1.0).cost_bar(2.1).met() && !Row::cost("", 2.2, 1.0).cost_bar(2.1).met());
+        assert!(
+            SharedRow::cost("", 2.1, 1.0).cost_bar(2.1).met()
+                && !SharedRow::cost("", 2.2, 1.0).cost_bar(2.1).met()
+        );
         // A bar without a figure to judge is not met.
         assert!(!row.clone().ratio_bar(0.9).met());
-        let failed = Row::failed("part", &std::io::Error::other("a stale read"));
+        let failed = SharedRow::failed("part", &std::io::Error::other("a stale read"));
         assert!(!failed.met() && text(&[failed]).contains("MISSED: a stale read"));
     }
 }

@@ -1,6 +1,6 @@
 //! Two machines that save files in one directory at once, as editors do. Each save is read back.
 
-use super::row::Row;
+use super::row::SharedRow;
 use super::{Dirs, Pair, again_and_again, wrong};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -25,13 +25,13 @@ enum Editor {
 
 impl Pair {
     /// Measures saves: each machine saves a file of its own.
-    pub(super) fn saves(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    pub(super) fn saves(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
         let (by_rename, floor) =
             self.measure("save", tell, |_| Ok(()), |dirs| saves(dirs, Editor::Rename, time))?;
-        let rename = Row::between("save by rename, two machines", &by_rename).beside(floor);
+        let rename = SharedRow::between("save by rename, two machines", &by_rename).beside(floor);
         let (as_emacs, floor) =
             self.measure("save as Emacs", tell, |_| Ok(()), |dirs| saves(dirs, Editor::Emacs, time))?;
-        let emacs = Row::between("save as Emacs, with fsync, two machines", &as_emacs).beside(floor);
+        let emacs = SharedRow::between("save as Emacs, with fsync, two machines", &as_emacs).beside(floor);
         Ok(vec![rename.rate_bar(LEAST, "5 of MooseFS"), emacs])
     }
 }

@@ -4,7 +4,7 @@
 use super::pace::{Load, Pace};
 use super::private::{LEAST, compare};
 use super::processor::OneProcessor;
-use super::row::Row;
+use super::row::SharedRow;
 use super::testbed::Testbed;
 use super::{Settings, again_and_again};
 use crate::target::Target;
@@ -22,7 +22,11 @@ const SIZES: [(&str, usize, f64); 3] = [
     ("fsync of 256 KiB", 256 << 10, 3.0),
 ];
 
-pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub(super) fn run(
+    base: &Path,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<SharedRow>> {
     tell("one server, and three");
     let offices = |base: &Path| -> io::Result<[Testbed; 2]> {
         Ok([
@@ -58,12 +62,12 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
         let all = Pace::measure(base, Load { bytes, disks: 3 }, settings.time / 4)?;
         // A round trip to the leader: two hops.
         let most = Duration::from_secs_f64(bar * (pace.flush + 2.0 * pace.hop));
-        let row = Row::of(format!("three servers: {name}"), rate).beside(beside);
+        let row = SharedRow::of(format!("three servers: {name}"), rate).beside(beside);
         rows.push(row.time_bar(most, &format!("{bar} of a round trip and a flush")));
-        rows.push(Row::of("  a flush of the disk meanwhile", 1.0 / pace.flush));
-        rows.push(Row::of("  a message over TCP meanwhile", 1.0 / pace.hop));
-        rows.push(Row::of("  three flushes of as much at once", 1.0 / all.flush));
-        rows.push(Row::of("  a message over TCP, with as much or an answer", 1.0 / all.hop));
+        rows.push(SharedRow::of("  a flush of the disk meanwhile", 1.0 / pace.flush));
+        rows.push(SharedRow::of("  a message over TCP meanwhile", 1.0 / pace.hop));
+        rows.push(SharedRow::of("  three flushes of as much at once", 1.0 / all.flush));
+        rows.push(SharedRow::of("  a message over TCP, with as much or an answer", 1.0 / all.hop));
     }
     Ok(rows)
 }

@@ -1,6 +1,6 @@
 //! Two machines take turns in one directory: they make files, and they open one.
 
-use super::row::Row;
+use super::row::SharedRow;
 use super::{Dirs, Pair, again_and_again, wrong};
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ const PEER_OPENS: f64 = 12_300.0;
 
 impl Pair {
     /// Measures creates. Names are distinct, so neither machine needs what the other has.
-    pub(super) fn creates(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    pub(super) fn creates(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
         let (measured, floor) = self.measure("create", tell, |_| Ok(()), |dirs| creates(dirs, time))?;
         // The listing comes after the measurement, since a listing has recalls of its own.
         for machine in self.testbed.machines() {
@@ -25,13 +25,13 @@ impl Pair {
                 )));
             }
         }
-        Ok(vec![Row::between("create, two machines in turns", &measured).beside(floor).recall_bar(1.0)])
+        Ok(vec![SharedRow::between("create, two machines in turns", &measured).beside(floor).recall_bar(1.0)])
     }
 
     /// Measures opens of one file, to read and write.
-    pub(super) fn opens(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    pub(super) fn opens(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
         let (measured, floor) = self.measure("open", tell, |_| Ok(()), |dirs| opens(dirs, time))?;
-        let row = Row::between("open+close, two machines in turns", &measured);
+        let row = SharedRow::between("open+close, two machines in turns", &measured);
         Ok(vec![row.beside(floor).rate_bar(PEER_OPENS, "MooseFS")])
     }
 }

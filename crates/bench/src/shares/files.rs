@@ -1,6 +1,6 @@
 //! Measurements of shares with their files: storing, discovery, and the scrub.
 
-use super::{Row, disk_syncs, median, server, together};
+use super::{SharesRow, disk_syncs, median, server, together};
 use crate::bulk;
 use bytes::Bytes;
 use shares::{AccountId, NewShare, ShareId, ShareServer, sample};
@@ -20,7 +20,7 @@ const BATCH: u64 = 16;
 /// Times that the scrub is compared with the disk.
 const ROUNDS: usize = 5;
 
-pub(super) fn storing(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub(super) fn storing(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharesRow>> {
     let syncs = disk_syncs(dir, time, tell)?;
     let dir = dir.join("server");
     tell("storing small shares");
@@ -49,16 +49,16 @@ pub(super) fn storing(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) ->
     }
     let discovery = found.shares as f64 / took.as_secs_f64();
     Ok(vec![
-        Row::of("the disk: 4 KiB and fdatasync, one after the other", syncs, "/s"),
-        Row::of(format!("durable shares of 4 KiB, {WRITERS} writers"), stored, "/s")
+        SharesRow::of("the disk: 4 KiB and fdatasync, one after the other", syncs, "/s"),
+        SharesRow::of(format!("durable shares of 4 KiB, {WRITERS} writers"), stored, "/s")
             .beside(syncs)
             .at_least(5000.0),
-        Row::of(format!("{} shares found again without a database", found.shares), discovery, "/s")
+        SharesRow::of(format!("{} shares found again without a database", found.shares), discovery, "/s")
             .at_least(10_000.0),
     ])
 }
 
-pub(super) fn scrub(dir: &Path, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub(super) fn scrub(dir: &Path, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharesRow>> {
     let server = ShareServer::open(&dir.join("server"), server()).map_err(io::Error::other)?;
     let body = bytes_of(LARGE_BYTES);
     let rate = |began: Instant| LARGE_SHARES as f64 / began.elapsed().as_secs_f64();
@@ -90,9 +90,9 @@ pub(super) fn scrub(dir: &Path, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Ro
     }
     let name = format!("scrub of {LARGE_SHARES} shares of 1 MiB; a long read");
     Ok(vec![
-        Row::of(format!("durable shares of 1 MiB, {BATCH} at a time; a long write"), stored, "MiB/s")
+        SharesRow::of(format!("durable shares of 1 MiB, {BATCH} at a time; a long write"), stored, "MiB/s")
             .beside(written),
-        Row::of(name, median(scrub), "MiB/s").beside(median(disk)).disk_bar(0.8),
+        SharesRow::of(name, median(scrub), "MiB/s").beside(median(disk)).disk_bar(0.8),
     ])
 }
 

@@ -5,10 +5,10 @@ mod files;
 mod row;
 mod rows;
 
-pub use row::{Row, text};
+pub use row::{SharesRow, text};
 
 use crate::{bulk, cost::Cost};
-use ::shares::Settings as ServerSettings;
+use ::shares::ShareServerSettings as ServerSettings;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub struct Settings {
 
 /// Measures in a new directory of `base`, which is on the disk to compare with. `tell` reports
 /// progress.
-pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharesRow>> {
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
     for part in Section::ALL.into_iter().filter(|part| settings.parts.contains(part)) {

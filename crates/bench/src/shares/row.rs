@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// One line of results.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct SharesRow {
     /// The work measured.
     pub name: String,
     /// The figure.
@@ -23,42 +23,42 @@ pub struct Row {
     pub met: Option<bool>,
 }
 
-impl Row {
+impl SharesRow {
     /// A row of a figure.
-    pub fn of(name: impl Into<String>, value: f64, unit: &'static str) -> Row {
-        Row { name: name.into(), value, unit, disk: None, ratio: None, bar: None, met: None }
+    pub fn of(name: impl Into<String>, value: f64, unit: &'static str) -> SharesRow {
+        SharesRow { name: name.into(), value, unit, disk: None, ratio: None, bar: None, met: None }
     }
 
     /// Adds the disk's figure.
-    pub fn beside(self, disk: f64) -> Row {
-        Row { disk: Some(disk), ratio: Some(self.value / disk), ..self }
+    pub fn beside(self, disk: f64) -> SharesRow {
+        SharesRow { disk: Some(disk), ratio: Some(self.value / disk), ..self }
     }
 
-    fn judged(self, bar: String, met: bool) -> Row {
-        Row { bar: Some(bar), met: Some(met), ..self }
+    fn judged(self, bar: String, met: bool) -> SharesRow {
+        SharesRow { bar: Some(bar), met: Some(met), ..self }
     }
 
     /// The figure must be at least this.
-    pub fn at_least(self, least: f64) -> Row {
+    pub fn at_least(self, least: f64) -> SharesRow {
         let (bar, met) = (format!("at least {least} {}", self.unit), self.value >= least);
         self.judged(bar, met)
     }
 
     /// The figure must be less than this.
-    pub fn under(self, limit: f64) -> Row {
+    pub fn under(self, limit: f64) -> SharesRow {
         let (bar, met) = (format!("under {limit} {}", self.unit), self.value < limit);
         self.judged(bar, met)
     }
 
     /// The ratio to the disk must be at least this.
-    pub fn disk_bar(self, least: f64) -> Row {
+    pub fn disk_bar(self, least: f64) -> SharesRow {
         let met = self.ratio.is_some_and(|ratio| ratio >= least);
         self.judged(format!("{least} of the disk"), met)
     }
 }
 
 /// The rows as text.
-pub fn text(rows: &[Row]) -> String {
+pub fn text(rows: &[SharesRow]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{:<50} {:>11} {:6} {:>11} {:>7}  bar", "", "", "", "disk", "/disk");
     for row in rows {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn figures_and_ratios_are_judged_by_their_bars() {
-        let row = |value| Row::of("work", value, "/s");
+        let row = |value| SharesRow::of("work", value, "/s");
         assert_eq!(row(100.0).at_least(100.0).met, Some(true));
         assert_eq!(row(99.0).at_least(100.0).met, Some(false));
         assert_eq!(row(0.9).under(1.0).met, Some(true));

@@ -1,6 +1,6 @@
 //! Measurements of the lease database of a large store.
 
-use super::{Row, Settings, disk_syncs, median, server, together};
+use super::{Settings, SharesRow, disk_syncs, median, server, together};
 use crate::cost::peak_bytes;
 use shares::{AccountId, ShareServer, sample};
 use std::io;
@@ -16,7 +16,11 @@ const OPENINGS: usize = 5;
 /// A time before which no lease ends.
 const FAR: u64 = 1 << 40;
 
-pub(super) fn database(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub(super) fn database(
+    dir: &Path,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<SharesRow>> {
     let shares = settings.shares;
     let syncs = disk_syncs(dir, settings.time, tell)?;
     let dir = dir.join("server");
@@ -43,20 +47,25 @@ pub(super) fn database(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&st
     let renewals = together(WRITERS, settings.time, |n| renew(&server, n % shares, shares))?;
     let scattered = together(WRITERS, settings.time, |n| renew(&server, anywhere(n, shares), shares))?;
     Ok(vec![
-        Row::of("the disk: 4 KiB and fdatasync, one after the other", syncs, "/s"),
-        Row::of(format!("opening a store of {shares} shares"), median(openings), "ms").under(50.0),
-        Row::of(format!("usage of an account of {shares} shares"), usage, "ms").under(1.0),
-        Row::of(format!("lookups, {READERS} readers"), lookups, "/s").at_least(70_000.0),
-        Row::of(format!("durable renewals, {WRITERS} writers"), renewals, "/s")
+        SharesRow::of("the disk: 4 KiB and fdatasync, one after the other", syncs, "/s"),
+        SharesRow::of(format!("opening a store of {shares} shares"), median(openings), "ms").under(50.0),
+        SharesRow::of(format!("usage of an account of {shares} shares"), usage, "ms").under(1.0),
+        SharesRow::of(format!("lookups, {READERS} readers"), lookups, "/s").at_least(70_000.0),
+        SharesRow::of(format!("durable renewals, {WRITERS} writers"), renewals, "/s")
             .beside(syncs)
             .at_least(15_000.0),
-        Row::of(format!("the same, of leases anywhere, {WRITERS} writers"), scattered, "/s").beside(syncs),
+        SharesRow::of(format!("the same, of leases anywhere, {WRITERS} writers"), scattered, "/s")
+            .beside(syncs),
     ])
 }
 
 /// The memory of a server of very many shares. It is opened, asked, and made to go through all of
 /// its leases.
-pub(super) fn memory(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+pub(super) fn memory(
+    dir: &Path,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<SharesRow>> {
     let shares = settings.memory_shares;
     tell(&format!("making a database of {shares} shares"));
     sample::fill(dir, server(), shares).map_err(io::Error::other)?;
@@ -70,7 +79,7 @@ pub(super) fn memory(dir: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)
         usage(&server, shares)
     })?;
     let mib = peak as f64 / f64::from(1 << 20);
-    Ok(vec![Row::of(format!("memory with {shares} shares, at most"), mib, "MiB").under(200.0)])
+    Ok(vec![SharesRow::of(format!("memory with {shares} shares, at most"), mib, "MiB").under(200.0)])
 }
 
 /// A number less than `of`. The results of neighbouring numbers are far apart.

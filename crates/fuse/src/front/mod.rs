@@ -21,7 +21,7 @@ pub(crate) use content::{Handle, Opened, Writes};
 pub(crate) use listing::{Line, Page};
 pub(crate) use locks::LockRequest;
 pub(crate) use mapped::{Drop, Kernel as Dirty, Written, is_sparse};
-pub(crate) use names::{Found, NewNode};
+pub(crate) use names::{LookedUp, NewNode};
 
 use client::{Call, Reply};
 use file_service::{FileService, Response};

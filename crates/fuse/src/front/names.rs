@@ -17,7 +17,7 @@ use crate::watches::Noted;
 
 /// The result of a lookup.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum LookedUp {
     /// A file.
     File(Shown),
     /// There is no such name, and the kernel may cache that for so long.
@@ -53,7 +53,7 @@ impl Front {
         asker: Asker,
         dir: u64,
         name: &[u8],
-        reply: impl FnOnce(Outcome<Found>) + Send + 'static,
+        reply: impl FnOnce(Outcome<LookedUp>) + Send + 'static,
     ) {
         if matches!(name, b"." | b"..") {
             return self.lookup_node(asker, dir, name == b"..", reply);
@@ -65,13 +65,13 @@ impl Front {
         let (since, within) = (self.nodes.missed(), file.clone());
         self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             let found = match told {
-                Ok(Response::Reply(Reply::Glimpsed(None))) => Ok(Found::Missing(Duration::ZERO)),
+                Ok(Response::Reply(Reply::Glimpsed(None))) => Ok(LookedUp::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
                     if front.nodes.is_contended(dir) {
-                        Ok(Found::Missing(Duration::ZERO))
+                        Ok(LookedUp::Missing(Duration::ZERO))
                     } else {
                         front.nodes.give_entry(dir, &label);
-                        Ok(Found::Missing(front.door.valid_for()))
+                        Ok(LookedUp::Missing(front.door.valid_for()))
                     }
                 }
                 // If the directory is gone, perhaps removed by another machine, its name `label` is
@@ -79,10 +79,10 @@ impl Front {
                 Err(Error::Stale) => {
                     return front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
                         let gone = matches!(told, Err(Error::Stale));
-                        reply(if gone { Ok(Found::Missing(Duration::ZERO)) } else { Err(Errno::STALE) });
+                        reply(if gone { Ok(LookedUp::Missing(Duration::ZERO)) } else { Err(Errno::STALE) });
                     });
                 }
-                told => front.node_of(told, (asker, dir, &label), since).map(Found::File),
+                told => front.node_of(told, (asker, dir, &label), since).map(LookedUp::File),
             };
             reply(found);
         });
@@ -96,7 +96,7 @@ impl Front {
         asker: Asker,
         node: u64,
         parent: bool,
-        reply: impl FnOnce(Outcome<Found>) + Send + 'static,
+        reply: impl FnOnce(Outcome<LookedUp>) + Send + 'static,
     ) {
         let file = match self.nodes.file_of_handle(node) {
             Ok(file) => file,
@@ -122,7 +122,7 @@ impl Front {
             };
             let shown = front.nodes.give(&entry.file, &stat).map(|node| front.show(node, stat));
             let passing = passing || front.nodes.missed() != since || front.mapped.hides(entry.ino, &stat);
-            reply(shown.map(|shown| Found::File(if passing { shown.passing() } else { shown })));
+            reply(shown.map(|shown| LookedUp::File(if passing { shown.passing() } else { shown })));
         });
     }
 
@@ -205,7 +205,7 @@ impl Front {
     ) {
         let front = Arc::clone(self);
         self.lookup(asker, dir, name, move |found| match found {
-            Ok(Found::File(shown)) => {
+            Ok(LookedUp::File(shown)) => {
                 let node = shown.node;
                 let again = Arc::clone(&front);
                 front.open(asker, node, flags, move |opened| {
@@ -216,7 +216,7 @@ impl Front {
                     reply(opened.map(|opened| (shown, opened)));
                 });
             }
-            Ok(Found::Missing(_)) => reply(Err(Errno::STALE)),
+            Ok(LookedUp::Missing(_)) => reply(Err(Errno::STALE)),
             Err(errno) => reply(Err(errno)),
         });
     }

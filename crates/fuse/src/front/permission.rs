@@ -7,7 +7,7 @@
 //! so at once for a request that could lose a set-gid bit in silence.
 //!
 //! Trap: /proc does not show every asker, nor everything
-//! ([`Known::complete`](crate::groups::Known)). Then the kernel's own check counts, if it was on
+//! ([`KnownAsker::complete`](crate::groups::Known)). Then the kernel's own check counts, if it was on
 //! the current state. For most checks the kernel asks us for attributes that it is not sure of. For
 //! changes of attributes it does not. So there the attributes that it was last given are compared
 //! with the current ones. If they differ, the kernel is answered ESTALE: it looks the path up once
@@ -19,7 +19,7 @@ use namespace::{AttributeChange, Capabilities, Capability, Cred, Error, FileKind
 use std::sync::Arc;
 
 use super::{Front, Then};
-use crate::groups::{Asker, Known};
+use crate::groups::{Asker, KnownAsker};
 use crate::way::Locks;
 
 const SET_GID: u16 = 0o2000;
@@ -53,7 +53,7 @@ fn is_trusted(name: &[u8]) -> bool {
 
 /// The rights that count for an asker when the kernel has let this call pass, and knows more of the
 /// asker than can be seen.
-fn vouched_for(asker: Asker, known: &Known, call: &Call) -> Cred {
+fn vouched_for(asker: Asker, known: &KnownAsker, call: &Call) -> Cred {
     let mut capabilities = Capabilities::EVERY;
     let keeps_set_gid = match call {
         // The kernel has taken the bit out of a mode that may not have it.
@@ -107,7 +107,7 @@ impl Front {
     /// The names of attributes that `asker` may see.
     pub(super) fn shown_names(asker: Asker, names: &[lease::Label]) -> impl Iterator<Item = &[u8]> {
         let may_see_trusted = || {
-            let Known { cred, complete } = asker.known();
+            let KnownAsker { cred, complete } = asker.known();
             if complete { cred.capabilities.has(Capability::SysAdmin) } else { asker.uid == 0 }
         };
         // Few files have any, and then /proc is not read.

@@ -19,11 +19,11 @@ use crate::errno::Errno;
 pub(crate) struct Removed {
     /// The number of these directories.
     nodes: AtomicUsize,
-    by_node: Mutex<FxHashMap<u64, Left>>,
+    by_node: Mutex<FxHashMap<u64, LeftEntry>>,
 }
 
 /// The state of one such directory.
-struct Left {
+struct LeftEntry {
     stat: Stat,
     xattrs: BTreeMap<Label, Vec<u8>>,
 }
@@ -40,15 +40,15 @@ impl Removed {
 
     /// Calls `does` on the state of `node`, which begins as `stat` if nothing was done to it
     /// before.
-    fn with<T>(&self, node: u64, stat: Stat, does: impl FnOnce(&mut Left) -> T) -> T {
+    fn with<T>(&self, node: u64, stat: Stat, does: impl FnOnce(&mut LeftEntry) -> T) -> T {
         let mut by_node = self.by_node.lock();
-        let done = does(by_node.entry(node).or_insert_with(|| Left { stat, xattrs: BTreeMap::new() }));
+        let done = does(by_node.entry(node).or_insert_with(|| LeftEntry { stat, xattrs: BTreeMap::new() }));
         self.nodes.store(by_node.len(), SeqCst);
         done
     }
 }
 
-impl Left {
+impl LeftEntry {
     /// Sets attributes. The kernel has checked that the asker may (`default_permissions`).
     fn set(&mut self, change: &AttributeChange, now: Timestamp) {
         let at = |time: SetTime| match time {
@@ -79,7 +79,7 @@ impl Front {
     /// The stat of a directory that is gone.
     pub(super) fn removed_stat(&self, node: u64) -> Outcome<Shown> {
         let stat = self.nodes.removed_directory(node).ok_or(Errno::STALE)?;
-        let shown = |left: &mut Left| left.stat;
+        let shown = |left: &mut LeftEntry| left.stat;
         let is_changed = self.removed.nodes.load(SeqCst) > 0;
         Ok(self.show(node, if is_changed { self.removed.with(node, stat, shown) } else { stat }).passing())
     }
@@ -116,7 +116,7 @@ impl Front {
         self.with_removed(node, |left| left.xattrs.keys().cloned().collect())
     }
 
-    fn with_removed<T>(&self, node: u64, does: impl FnOnce(&mut Left) -> T) -> Outcome<T> {
+    fn with_removed<T>(&self, node: u64, does: impl FnOnce(&mut LeftEntry) -> T) -> Outcome<T> {
         let stat = self.nodes.removed_directory(node).ok_or(Errno::STALE)?;
         Ok(self.removed.with(node, stat, does))
     }

@@ -11,7 +11,7 @@ pub(super) const HEADER_BYTES: usize = 40;
 
 /// A request of the kernel.
 #[derive(Debug)]
-pub struct Request {
+pub struct KernelRequest {
     /// The user and thread that ask.
     pub asker: Asker,
     /// The file; for names, the directory.
@@ -230,7 +230,8 @@ impl Header {
 
     /// Reads operations on names.
     fn names(&self, mut fields: Fields<'_>, rest: &[u8]) -> Option<Call> {
-        let mut names = Names(Bytes::copy_from_slice(if takes_names(self.operation) { rest } else { &[] }));
+        let mut names =
+            NamesCall(Bytes::copy_from_slice(if takes_names(self.operation) { rest } else { &[] }));
         Some(match self.operation {
             LOOKUP => Call::Lookup { name: names.next()? },
             SYMLINK => Call::Symlink { name: names.next()?, target: names.next()? },
@@ -391,9 +392,9 @@ impl Fields<'_> {
 }
 
 /// Names, each followed by a zero byte.
-struct Names(Bytes);
+struct NamesCall(Bytes);
 
-impl Names {
+impl NamesCall {
     fn next(&mut self) -> Option<Bytes> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let name = self.0.split_to(end);

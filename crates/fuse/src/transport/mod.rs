@@ -9,9 +9,9 @@ mod reply;
 mod requests;
 mod rings;
 
-pub use call::{Call, Forget, Lock, Request, SetAttr};
+pub use call::{Call, Forget, KernelRequest, Lock, SetAttr};
 pub(crate) use kernel::Notifier;
-pub use reply::{Attr, Entry, Lines, Pages, Reply, Totals};
+pub use reply::{Attr, EntryReply, KernelReply, Lines, Pages, Totals};
 
 use fuser::{
     Config, Filesystem, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter,
@@ -40,7 +40,7 @@ const BACKGROUND_MAX: u16 = 64;
 pub trait Serve: Send + Sync + 'static {
     /// Serves a request. Any thread may answer by `reply`, at any time. The calling thread must not
     /// wait.
-    fn serve(&self, request: Request, reply: Reply);
+    fn serve(&self, request: KernelRequest, reply: KernelReply);
     /// A serving thread looks out for answers to requests that it has served. This does anything
     /// that may bring one without waiting.
     fn look(&self) {}

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::call::{HEADER_BYTES, Header, Request};
-use super::reply::{Reply, To};
+use super::call::{HEADER_BYTES, Header, KernelRequest};
+use super::reply::{KernelReply, To};
 use super::{REQUEST_BYTES_MAX, Serve};
 use crate::errno::Errno;
 
@@ -34,11 +34,11 @@ fn request(bytes: &[u8], device: &Arc<OwnedFd>, filesystem: &dyn Serve) {
         return tracing::error!(bytes = bytes.len(), "a request of the kernel's that is cut short");
     };
     let to = if header.is_answered() { To::Device(Arc::clone(device)) } else { To::Nowhere };
-    let reply = Reply::new(header.unique, to);
+    let reply = KernelReply::new(header.unique, to);
     let body = &bytes[HEADER_BYTES..];
     let (fixed, rest) = body.split_at(body.len().min(header.fixed_bytes()));
     match header.call(fixed, rest) {
-        Some(call) => filesystem.serve(Request { asker: header.asker, node: header.node, call }, reply),
+        Some(call) => filesystem.serve(KernelRequest { asker: header.asker, node: header.node, call }, reply),
         None => reply.error(Errno::IO),
     }
 }

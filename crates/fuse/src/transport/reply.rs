@@ -15,7 +15,7 @@ use crate::errno::Errno;
 
 /// Answers one request. A reply that is dropped without an answer says EIO, since the asker must
 /// not wait for ever.
-pub struct Reply {
+pub struct KernelReply {
     unique: u64,
     to: Option<To>,
     after: Option<After>,
@@ -57,7 +57,7 @@ pub struct Attr {
 /// none.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
-pub struct Entry {
+pub struct EntryReply {
     pub node: u64,
     pub attr: Attr,
     /// How long the name is this file's.
@@ -100,20 +100,20 @@ const STATX_BTIME: u32 = 0x800;
 /// Room for the longest answer of a fixed size: an entry and how it was opened.
 type Fields = SmallVec<[u8; 160]>;
 
-impl Reply {
-    pub(super) fn new(unique: u64, to: To) -> Reply {
-        Reply { unique, to: Some(to), after: None, underway: None }
+impl KernelReply {
+    pub(super) fn new(unique: u64, to: To) -> KernelReply {
+        KernelReply { unique, to: Some(to), after: None, underway: None }
     }
 
     /// Has `after` called once the kernel has the answer. A ring brings it there later than the
     /// answer is given here.
-    pub(super) fn before(mut self, after: impl FnOnce() + Send + 'static) -> Reply {
+    pub(super) fn before(mut self, after: impl FnOnce() + Send + 'static) -> KernelReply {
         self.after = Some(Box::new(after));
         self
     }
 
     /// Counts the operation once it is answered.
-    pub(super) fn ends(mut self, underway: Option<Underway>) -> Reply {
+    pub(super) fn ends(mut self, underway: Option<Underway>) -> KernelReply {
         self.underway = underway;
         self
     }
@@ -129,12 +129,12 @@ impl Reply {
     }
 
     /// Answers a name's file.
-    pub fn entry(self, entry: &Entry) {
+    pub fn entry(self, entry: &EntryReply) {
         self.fields(entry_fields(entry));
     }
 
     /// Answers a new file that is open as well.
-    pub fn created(self, entry: &Entry, handle: u64, pages: Pages) {
+    pub fn created(self, entry: &EntryReply, handle: u64, pages: Pages) {
         let mut fields = entry_fields(entry);
         fields.extend(open_fields(handle, pages));
         self.fields(fields);
@@ -253,7 +253,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for KernelReply {
     fn drop(&mut self) {
         if let Some(to) = self.to.take() {
             if !matches!(to, To::Nowhere) {
@@ -308,7 +308,14 @@ impl Lines {
 
     /// Adds a line, with `entry` if the request wants entries. `mode` has the kind of file;
     /// `cookie` is where the listing goes on after the line. Whether there was room.
-    pub fn push(&mut self, entry: Option<&Entry>, ino: u64, cookie: u64, mode: u32, name: &[u8]) -> bool {
+    pub fn push(
+        &mut self,
+        entry: Option<&EntryReply>,
+        ino: u64,
+        cookie: u64,
+        mode: u32,
+        name: &[u8],
+    ) -> bool {
         // `struct fuse_dirent`, padded to a multiple of 8 bytes.
         let line = (24 + name.len()).next_multiple_of(8);
         if self.bytes.len() + entry.map_or(0, |_| ENTRY_BYTES) + line > self.room {
@@ -331,7 +338,7 @@ impl Lines {
 /// `struct fuse_entry_out`.
 const ENTRY_BYTES: usize = 128;
 
-fn entry_fields(entry: &Entry) -> Fields {
+fn entry_fields(entry: &EntryReply) -> Fields {
     let mut fields = Fields::new();
     // Inode numbers are never used again, and so neither are nodes: each has one generation.
     for number in [entry.node, 0, entry.entry_ttl.as_secs(), entry.attr_ttl.as_secs()] {
@@ -384,7 +391,7 @@ mod tests {
 
     #[test]
     fn fields_are_as_long_as_the_kernels_structures() {
-        let entry = Entry {
+        let entry = EntryReply {
             node: 3,
             attr: Attr { ino: 3, mode: libc::S_IFREG | 0o644, ..Attr::default() },
             entry_ttl: Duration::from_millis(1500),

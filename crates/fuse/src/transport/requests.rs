@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Serve;
-use super::call::{Call, Lock, Request, SetAttr};
-use super::reply::{Attr, Entry, Lines, Pages, Reply, Totals};
+use super::call::{Call, KernelRequest, Lock, SetAttr};
+use super::reply::{Attr, EntryReply, KernelReply, Lines, Pages, Totals};
 use crate::errno::Errno;
 use crate::flight::RENAMES;
 use crate::front::{
-    Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space, Writes,
+    Change, Front, Handle, Line, LockRequest, LookedUp, NewNode, Opened, Outcome, Page, Shown, Space, Writes,
 };
 use crate::groups::Asker;
-use crate::watches::{Answer, Ghost};
+use crate::watches::{Ghost, PhantomAnswer};
 
 /// The block size in which statfs counts.
 const STATFS_BLOCK_BYTES: u32 = 4096;
@@ -28,7 +28,7 @@ const INVALID: Errno = Errno(libc::EINVAL);
 pub(super) struct Requests(pub(super) Arc<Front>);
 
 impl Serve for Requests {
-    fn serve(&self, Request { asker, node, call }: Request, reply: Reply) {
+    fn serve(&self, KernelRequest { asker, node, call }: KernelRequest, reply: KernelReply) {
         let front = &self.0;
         let reply = counted(front, node, &call, reply);
         let reply = if is_kept(&call) { under_way(front, node, &call, reply) } else { reply };
@@ -39,8 +39,8 @@ impl Serve for Requests {
         }
         match call {
             Call::Lookup { name } => front.lookup(asker, node, &name, move |found| match found {
-                Ok(Found::File(shown)) => reply.entry(&entry(&shown)),
-                Ok(Found::Missing(ttl)) => reply.entry(&missing(ttl)),
+                Ok(LookedUp::File(shown)) => reply.entry(&entry(&shown)),
+                Ok(LookedUp::Missing(ttl)) => reply.entry(&missing(ttl)),
                 Err(errno) => reply.error(errno),
             }),
             Call::Forget(forgotten) => {
@@ -136,7 +136,13 @@ impl Serve for Requests {
 }
 
 /// Answers the event raiser, whose requests change nothing: see [`crate::watches`].
-fn phantom(front: &Arc<Front>, asker: Asker, node: u64, (call, answer): (&Call, Answer), reply: Reply) {
+fn phantom(
+    front: &Arc<Front>,
+    asker: Asker,
+    node: u64,
+    (call, answer): (&Call, PhantomAnswer),
+    reply: KernelReply,
+) {
     /// Attributes of a phantom do not change; its name is asked for each time.
     const STAYS: Duration = Duration::from_secs(10);
     let attr = |of: Ghost| {
@@ -144,21 +150,24 @@ fn phantom(front: &Arc<Front>, asker: Asker, node: u64, (call, answer): (&Call, 
         Attr { ino: of.node, mode, links: 1, uid: asker.uid, gid: asker.gid, ..Attr::default() }
     };
     match answer {
-        Answer::Missing => reply.entry(&missing(Duration::ZERO)),
-        Answer::Entry(of) => {
-            reply.entry(&Entry { node: of.node, attr: attr(of), entry_ttl: Duration::ZERO, attr_ttl: STAYS })
-        }
-        Answer::Attributes(of) if *call == Call::StatX => reply.statx(&attr(of), STAYS),
-        Answer::Attributes(of) => reply.attr(&attr(of), STAYS),
-        Answer::Done => reply.done(),
-        Answer::AsItIs => front.unchanged(asker, node, move |shown| attributes(shown, reply)),
-        Answer::Refused => reply.error(Errno(libc::EPERM)),
+        PhantomAnswer::Missing => reply.entry(&missing(Duration::ZERO)),
+        PhantomAnswer::Entry(of) => reply.entry(&EntryReply {
+            node: of.node,
+            attr: attr(of),
+            entry_ttl: Duration::ZERO,
+            attr_ttl: STAYS,
+        }),
+        PhantomAnswer::Attributes(of) if *call == Call::StatX => reply.statx(&attr(of), STAYS),
+        PhantomAnswer::Attributes(of) => reply.attr(&attr(of), STAYS),
+        PhantomAnswer::Done => reply.done(),
+        PhantomAnswer::AsItIs => front.unchanged(asker, node, move |shown| attributes(shown, reply)),
+        PhantomAnswer::Refused => reply.error(Errno(libc::EPERM)),
     }
 }
 
 /// Counts the operation. For an operation on a name the directory is the node. For all others it is
 /// the directory in which the file was made.
-fn counted(front: &Front, node: u64, call: &Call, reply: Reply) -> Reply {
+fn counted(front: &Front, node: u64, call: &Call, reply: KernelReply) -> KernelReply {
     let (Some(activity), Some((kind, is_directory))) = (front.door().activity(), kind(call)) else {
         return reply;
     };
@@ -226,7 +235,7 @@ fn is_kept(call: &Call) -> bool {
 }
 
 /// Counts the answer as under way, from before the first call until the kernel has it.
-fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply {
+fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: KernelReply) -> KernelReply {
     let (other, renames) = match call {
         Call::Rename { to, .. } => (Some(*to).filter(|to| *to != node), Some(RENAMES)),
         _ => (None, None),
@@ -239,8 +248,8 @@ fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply 
 
 /// Serves requests that make, move and remove names. It also serves extended attributes, which have
 /// names, too.
-fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) {
-    let made = move |shown: Outcome<Shown>, reply: Reply| match shown {
+fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: KernelReply) {
+    let made = move |shown: Outcome<Shown>, reply: KernelReply| match shown {
         Ok(shown) => reply.entry(&entry(&shown)),
         Err(errno) => reply.error(gives_way(errno)),
     };
@@ -309,7 +318,7 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) 
     }
 }
 
-fn get_lock(front: &Arc<Front>, asker: Asker, node: u64, lock: &Lock, reply: Reply) {
+fn get_lock(front: &Arc<Front>, asker: Asker, node: u64, lock: &Lock, reply: KernelReply) {
     let Some(request) = lock_request(lock, false) else { return reply.error(INVALID) };
     let Lock { first, last, .. } = *lock;
     front.get_lock(asker, node, request, move |conflict| match conflict {
@@ -322,7 +331,7 @@ fn get_lock(front: &Arc<Front>, asker: Asker, node: u64, lock: &Lock, reply: Rep
     });
 }
 
-fn seek(front: &Arc<Front>, asker: Asker, node: u64, offset: i64, whence: i32, reply: Reply) {
+fn seek(front: &Arc<Front>, asker: Asker, node: u64, offset: i64, whence: i32, reply: KernelReply) {
     let hole = match whence {
         libc::SEEK_DATA => false,
         libc::SEEK_HOLE => true,
@@ -393,14 +402,14 @@ fn gives_way(errno: Errno) -> Errno {
     if errno == Errno(libc::EINTR) { Errno::STALE } else { errno }
 }
 
-fn empty(outcome: Outcome<()>, reply: Reply) {
+fn empty(outcome: Outcome<()>, reply: KernelReply) {
     match outcome {
         Ok(()) => reply.done(),
         Err(errno) => reply.error(errno),
     }
 }
 
-fn attributes(shown: Outcome<Shown>, reply: Reply) {
+fn attributes(shown: Outcome<Shown>, reply: KernelReply) {
     match shown {
         Ok(shown) => reply.attr(&attr(&shown.stat), shown.ttl),
         Err(errno) => reply.error(errno),
@@ -408,7 +417,7 @@ fn attributes(shown: Outcome<Shown>, reply: Reply) {
 }
 
 /// Answers an attribute's value, or only its size to an asker without a buffer.
-fn sized(value: Outcome<Vec<u8>>, room: u32, reply: Reply) {
+fn sized(value: Outcome<Vec<u8>>, room: u32, reply: KernelReply) {
     match value {
         Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
         Ok(value) if value.len() > room as usize => reply.error(Errno(libc::ERANGE)),
@@ -417,15 +426,15 @@ fn sized(value: Outcome<Vec<u8>>, room: u32, reply: Reply) {
     }
 }
 
-fn entry(shown: &Shown) -> Entry {
+fn entry(shown: &Shown) -> EntryReply {
     let attr = attr(&shown.stat);
-    Entry { node: shown.node, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
+    EntryReply { node: shown.node, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
 }
 
 /// The entry for a name that is known not to exist: node 0, which the kernel caches as a negative
 /// entry.
-fn missing(ttl: Duration) -> Entry {
-    Entry { node: 0, attr: Attr::default(), entry_ttl: ttl, attr_ttl: ttl }
+fn missing(ttl: Duration) -> EntryReply {
+    EntryReply { node: 0, attr: Attr::default(), entry_ttl: ttl, attr_ttl: ttl }
 }
 
 fn attr(stat: &Stat) -> Attr {
@@ -496,7 +505,7 @@ fn kind_of_mode(mode: u32) -> Option<FileKind> {
 struct Listing {
     lines: Lines,
     plus: bool,
-    reply: Reply,
+    reply: KernelReply,
 }
 
 impl Page for Listing {

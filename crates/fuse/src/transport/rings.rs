@@ -1,6 +1,6 @@
 //! Rings: each processor has a thread that serves the requests made there.
 
-use device::{Cpus, Event, Sight, Unused, stay_on};
+use device::{Cpus, RingEvent, Sight, Unused, stay_on};
 use os::Patience;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
-use super::call::{Call, Header, Request};
-use super::reply::{Reply, To};
+use super::call::{Call, Header, KernelRequest};
+use super::reply::{KernelReply, To};
 use super::{Job, REQUEST_BYTES_MAX, Serve};
 use crate::errno::Errno;
 
@@ -121,7 +121,7 @@ fn serve(
     let taken = Arc::<AtomicU64>::default();
     let mut patience = Patience::default();
     let mut look_out = |see: &mut dyn FnMut() -> Sight| look_out(&mut patience, filesystem, see);
-    while let Event::Request { slot, grown } = ring.wait(&mut look_out)? {
+    while let RingEvent::Request { slot, grown } = ring.wait(&mut look_out)? {
         taken.fetch_add(1, SeqCst);
         if grown {
             // This fails only when the mount ends.
@@ -129,10 +129,12 @@ fn serve(
         }
         let header = Header::read(slot.header()).ok_or_else(|| io::Error::other("a request cut short"))?;
         let call = header.call(slot.fixed(), slot.payload());
-        let reply = Reply::new(header.unique, To::Ring(slot, ring.returns().clone()));
+        let reply = KernelReply::new(header.unique, To::Ring(slot, ring.returns().clone()));
         match call {
             Some(Call::GetXattr { name, .. }) if name == TURN.as_bytes() => reply.error(Errno(libc::ENODATA)),
-            Some(call) => filesystem.serve(Request { asker: header.asker, node: header.node, call }, reply),
+            Some(call) => {
+                filesystem.serve(KernelRequest { asker: header.asker, node: header.node, call }, reply)
+            }
             None => reply.error(Errno::IO),
         }
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// An event for the watchers of a directory, about a name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum FileEvent {
     /// The name is gone.
     Removed { name: Label, directory: bool },
     /// A file has another name now.
@@ -64,11 +64,11 @@ impl Seen {
 }
 
 /// The names of a directory, each as it was seen.
-pub(crate) type Names = BTreeMap<Label, Seen>;
+pub(crate) type NameList = BTreeMap<Label, Seen>;
 
 /// The result of an operation of this machine on a name.
 #[derive(Clone, Debug)]
-pub(crate) enum Done {
+pub(crate) enum CallDone {
     Nothing,
     Gone,
     Bound(Seen),
@@ -77,7 +77,7 @@ pub(crate) enum Done {
 /// The state of a directory of which its watchers have been told.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    names: Names,
+    names: NameList,
     /// Names with operations of this machine under way, and how many.
     busy: FxHashMap<Label, u32>,
     /// Names with operations of this machine that have ended since the last look. They count from
@@ -102,7 +102,7 @@ impl Snapshot {
     }
 
     /// Notes that it has ended.
-    pub(crate) fn end(&mut self, name: &Label, done: Done) {
+    pub(crate) fn end(&mut self, name: &Label, done: CallDone) {
         if let Some(busy) = self.busy.get_mut(name) {
             *busy -= 1;
             if *busy == 0 {
@@ -113,9 +113,9 @@ impl Snapshot {
             touched.insert(name.clone());
         }
         match done {
-            Done::Nothing => {}
-            Done::Gone => _ = self.names.remove(name),
-            Done::Bound(seen) => _ = self.names.insert(name.clone(), seen),
+            CallDone::Nothing => {}
+            CallDone::Gone => _ = self.names.remove(name),
+            CallDone::Bound(seen) => _ = self.names.insert(name.clone(), seen),
         }
     }
 
@@ -158,11 +158,11 @@ impl Snapshot {
 
     /// Ends a look that has found `now`. Returns the events, and whether some names must be looked
     /// at once more.
-    pub(crate) fn compare(&mut self, now: Names) -> (Vec<Event>, bool) {
+    pub(crate) fn compare(&mut self, now: NameList) -> (Vec<FileEvent>, bool) {
         let touched = self.touched.take().unwrap_or_default();
         let is_unclear = |name: &Label| self.busy.contains_key(name) || touched.contains(name);
         let before = std::mem::take(&mut self.names);
-        let (mut old, mut new, mut kept) = (Names::new(), Names::new(), Names::new());
+        let (mut old, mut new, mut kept) = (NameList::new(), NameList::new(), NameList::new());
         let mut again = false;
         for (name, seen) in before {
             if is_unclear(&name) {
@@ -196,9 +196,9 @@ impl Snapshot {
                     && seen.looks.is_some_and(|looks| looks.size > 0)
                     && !events
                         .iter()
-                        .any(|event| matches!(event, Event::Renamed { to, .. } if to == name)) =>
+                        .any(|event| matches!(event, FileEvent::Renamed { to, .. } if to == name)) =>
                 {
-                    looked.push(Event::Modified { name: name.clone() });
+                    looked.push(FileEvent::Modified { name: name.clone() });
                 }
                 None => {}
             }
@@ -219,7 +219,7 @@ impl Snapshot {
 }
 
 /// The events of names that were removed, moved or made.
-fn of_names(old: &Names, new: &Names) -> Vec<Event> {
+fn of_names(old: &NameList, new: &NameList) -> Vec<FileEvent> {
     let is_other = |name: &Label| match (old.get(name), new.get(name)) {
         (Some(was), Some(is)) => was.file.is_some() && was.file != is.file,
         (was, is) => was.is_some() != is.is_some(),
@@ -242,18 +242,18 @@ fn of_names(old: &Names, new: &Names) -> Vec<Event> {
     let moved_to: BTreeSet<&Label> = renames.values().map(|(to, _)| *to).collect();
     for (name, was) in old {
         if !new.contains_key(name) && !renames.contains_key(name) && !moved_to.contains(name) {
-            removed.push(Event::Removed { name: name.clone(), directory: was.is_directory() });
+            removed.push(FileEvent::Removed { name: name.clone(), directory: was.is_directory() });
         }
     }
     for (name, seen) in rest {
         let (name_, directory) = (name.clone(), seen.is_directory());
         match old.get(name).filter(|_| !renames.contains_key(name)) {
             Some(was) if was.is_directory() || directory => {
-                removed.push(Event::Removed { name: name_.clone(), directory: was.is_directory() });
-                made.push(Event::Made { name: name_, directory });
+                removed.push(FileEvent::Removed { name: name_.clone(), directory: was.is_directory() });
+                made.push(FileEvent::Made { name: name_, directory });
             }
-            Some(_) => made.push(Event::Replaced { name: name_ }),
-            None => made.push(Event::Made { name: name_, directory }),
+            Some(_) => made.push(FileEvent::Replaced { name: name_ }),
+            None => made.push(FileEvent::Made { name: name_, directory }),
         }
     }
     removed.extend(in_order(renames));
@@ -263,7 +263,7 @@ fn of_names(old: &Names, new: &Names) -> Vec<Event> {
 
 /// The renames in an order that a watcher can follow: a name that another one moves to moves first,
 /// so that each is found as it was.
-fn in_order(mut renames: BTreeMap<&Label, (&Label, bool)>) -> Vec<Event> {
+fn in_order(mut renames: BTreeMap<&Label, (&Label, bool)>) -> Vec<FileEvent> {
     let mut events = Vec::new();
     while let Some(first) = renames.keys().next().copied() {
         let (mut from, mut steps) = (first, renames.len());
@@ -272,13 +272,13 @@ fn in_order(mut renames: BTreeMap<&Label, (&Label, bool)>) -> Vec<Event> {
             (from, steps) = (*to, steps - 1);
         }
         if let Some((to, directory)) = renames.remove(from) {
-            events.push(Event::Renamed { from: from.clone(), to: to.clone(), directory });
+            events.push(FileEvent::Renamed { from: from.clone(), to: to.clone(), directory });
         }
     }
     events
 }
 
-fn of_looks(name: &Label, was: &Seen, is: &Seen) -> impl Iterator<Item = Event> {
+fn of_looks(name: &Label, was: &Seen, is: &Seen) -> impl Iterator<Item = FileEvent> {
     let (modified, changed) = match (was.looks, is.looks) {
         (Some(was), Some(is)) => {
             let modified = (was.size, was.mtime) != (is.size, is.mtime);
@@ -294,8 +294,8 @@ fn of_looks(name: &Label, was: &Seen, is: &Seen) -> impl Iterator<Item = Event> 
     } else {
         (modified, changed)
     };
-    let modified = modified.then(|| Event::Modified { name: name.clone() });
-    modified.into_iter().chain(changed.then(|| Event::Changed { name: name.clone() }))
+    let modified = modified.then(|| FileEvent::Modified { name: name.clone() });
+    modified.into_iter().chain(changed.then(|| FileEvent::Changed { name: name.clone() }))
 }
 
 #[cfg(test)]
@@ -322,7 +322,7 @@ mod tests {
         Seen { kind: FileKind::Directory, ..file(number) }
     }
 
-    fn names(of: &[(&str, Seen)]) -> Names {
+    fn names(of: &[(&str, Seen)]) -> NameList {
         of.iter().map(|(name, seen)| (label(name), seen.clone())).collect()
     }
 
@@ -333,43 +333,43 @@ mod tests {
         snapshot
     }
 
-    fn look(snapshot: &mut Snapshot, of: &[(&str, Seen)]) -> Vec<Event> {
+    fn look(snapshot: &mut Snapshot, of: &[(&str, Seen)]) -> Vec<FileEvent> {
         snapshot.begin_look();
         let (events, again) = snapshot.compare(names(of));
         assert!(!again);
         events
     }
 
-    fn made(name: &str) -> Event {
-        Event::Made { name: label(name), directory: false }
+    fn made(name: &str) -> FileEvent {
+        FileEvent::Made { name: label(name), directory: false }
     }
 
-    fn removed(name: &str) -> Event {
-        Event::Removed { name: label(name), directory: false }
+    fn removed(name: &str) -> FileEvent {
+        FileEvent::Removed { name: label(name), directory: false }
     }
 
-    fn renamed(from: &str, to: &str) -> Event {
-        Event::Renamed { from: label(from), to: label(to), directory: false }
+    fn renamed(from: &str, to: &str) -> FileEvent {
+        FileEvent::Renamed { from: label(from), to: label(to), directory: false }
     }
 
-    fn modified(name: &str) -> Event {
-        Event::Modified { name: label(name) }
+    fn modified(name: &str) -> FileEvent {
+        FileEvent::Modified { name: label(name) }
     }
 
-    fn changed(name: &str) -> Event {
-        Event::Changed { name: label(name) }
+    fn changed(name: &str) -> FileEvent {
+        FileEvent::Changed { name: label(name) }
     }
 
     #[test]
     fn names_come_go_and_move() {
         let mut snapshot = seen(&[("a", file(1)), ("b", file(2)), ("c", file(3))]);
         let now = [("a", file(4)), ("d", file(2)), ("e", directory(5))];
-        let is_directory = Event::Made { name: label("e"), directory: true };
-        let replaced = Event::Replaced { name: label("a") };
+        let is_directory = FileEvent::Made { name: label("e"), directory: true };
+        let replaced = FileEvent::Replaced { name: label("a") };
         assert_eq!(look(&mut snapshot, &now), [removed("c"), renamed("b", "d"), replaced, is_directory]);
         assert!(look(&mut snapshot, &now).is_empty(), "each is told once");
         // A file cannot replace a directory, nor the other way round.
-        let gone = Event::Removed { name: label("e"), directory: true };
+        let gone = FileEvent::Removed { name: label("e"), directory: true };
         assert_eq!(look(&mut snapshot, &[("a", file(4)), ("d", file(2)), ("e", file(6))]), [gone, made("e")]);
     }
 
@@ -439,16 +439,16 @@ mod tests {
     fn what_is_done_here_is_not_told() {
         let mut snapshot = seen(&[("gone", file(1)), ("here", file(2))]);
         snapshot.begin(&label("new"));
-        snapshot.end(&label("new"), Done::Bound(file(3)));
+        snapshot.end(&label("new"), CallDone::Bound(file(3)));
         snapshot.begin(&label("gone"));
-        snapshot.end(&label("gone"), Done::Gone);
+        snapshot.end(&label("gone"), CallDone::Gone);
         assert!(look(&mut snapshot, &[("here", file(2)), ("new", file(3))]).is_empty());
         // Another machine removes a file that was made here: that is an event.
         assert_eq!(look(&mut snapshot, &[("here", file(2))]), [removed("new")]);
         // A rename from an unwatched directory brings an unknown file. The next look finds out
         // which.
         snapshot.begin(&label("moved"));
-        snapshot.end(&label("moved"), Done::Bound(Seen { file: None, ..file(9) }));
+        snapshot.end(&label("moved"), CallDone::Bound(Seen { file: None, ..file(9) }));
         assert!(look(&mut snapshot, &[("here", file(2)), ("moved", file(7))]).is_empty());
         assert_eq!(look(&mut snapshot, &[("here", file(2))]), [removed("moved")]);
     }
@@ -461,13 +461,13 @@ mod tests {
         let now = [("a", file(1)), ("b", file(2)), ("c", file(3))];
         assert_eq!(snapshot.compare(names(&now)), (vec![made("c")], true), "`b` is under way");
         assert!(!snapshot.is_touched(&label("c")));
-        snapshot.end(&label("b"), Done::Bound(file(2)));
+        snapshot.end(&label("b"), CallDone::Bound(file(2)));
         snapshot.begin(&label("c"));
-        snapshot.end(&label("c"), Done::Gone);
+        snapshot.end(&label("c"), CallDone::Gone);
         assert!(snapshot.is_touched(&label("c")), "what was found is so no more, and was told by the kernel");
         snapshot.begin_look();
         snapshot.begin(&label("a"));
-        snapshot.end(&label("a"), Done::Gone);
+        snapshot.end(&label("a"), CallDone::Gone);
         // The look saw `a` before that.
         assert_eq!(snapshot.compare(names(&[("a", file(1)), ("b", file(2))])), (Vec::new(), true));
         assert!(look(&mut snapshot, &[("b", file(2))]).is_empty());

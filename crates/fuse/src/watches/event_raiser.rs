@@ -27,7 +27,7 @@ const WORD_BYTES_MAX: usize = 1 << 20;
 
 /// An order to the event raiser. Names are in the directory that was opened last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum RaiseOrder {
     /// Opens the directory at this path from the root, and holds it. The mount then counts as used.
     Open { path: Vec<u8>, device: u32 },
     /// Closes that directory.
@@ -45,32 +45,32 @@ pub(super) enum Order {
     Touch { name: Vec<u8>, both: bool },
 }
 
-impl Order {
+impl RaiseOrder {
     /// The order as words: its kind, a number, one or two names.
     fn words(&self) -> [Vec<u8>; 4] {
         let (what, number, name, other): (u8, u32, &[u8], &[u8]) = match self {
-            Order::Open { path, device } => (b'o', *device, path, &[]),
-            Order::Close => (b'c', 0, &[], &[]),
-            Order::Make { name, directory } => (b'm', (*directory).into(), name, &[]),
-            Order::Remove { name, directory } => (b'r', (*directory).into(), name, &[]),
-            Order::Rename { from, to } => (b'n', 0, from, to),
-            Order::Replace { name } => (b'p', 0, name, &[]),
-            Order::Touch { name, both } => (b't', (*both).into(), name, &[]),
+            RaiseOrder::Open { path, device } => (b'o', *device, path, &[]),
+            RaiseOrder::Close => (b'c', 0, &[], &[]),
+            RaiseOrder::Make { name, directory } => (b'm', (*directory).into(), name, &[]),
+            RaiseOrder::Remove { name, directory } => (b'r', (*directory).into(), name, &[]),
+            RaiseOrder::Rename { from, to } => (b'n', 0, from, to),
+            RaiseOrder::Replace { name } => (b'p', 0, name, &[]),
+            RaiseOrder::Touch { name, both } => (b't', (*both).into(), name, &[]),
         };
         [vec![what], number.to_ne_bytes().to_vec(), name.to_vec(), other.to_vec()]
     }
 
-    fn of_words([what, number, name, other]: [Vec<u8>; 4]) -> Option<Order> {
+    fn of_words([what, number, name, other]: [Vec<u8>; 4]) -> Option<RaiseOrder> {
         let number = u32::from_ne_bytes(number.try_into().ok()?);
         let (is, directory) = (number != 0, number != 0);
         Some(match what[..] {
-            [b'o'] => Order::Open { path: name, device: number },
-            [b'c'] => Order::Close,
-            [b'm'] => Order::Make { name, directory },
-            [b'r'] => Order::Remove { name, directory },
-            [b'n'] => Order::Rename { from: name, to: other },
-            [b'p'] => Order::Replace { name },
-            [b't'] => Order::Touch { name, both: is },
+            [b'o'] => RaiseOrder::Open { path: name, device: number },
+            [b'c'] => RaiseOrder::Close,
+            [b'm'] => RaiseOrder::Make { name, directory },
+            [b'r'] => RaiseOrder::Remove { name, directory },
+            [b'n'] => RaiseOrder::Rename { from: name, to: other },
+            [b'p'] => RaiseOrder::Replace { name },
+            [b't'] => RaiseOrder::Touch { name, both: is },
             _ => return None,
         })
     }
@@ -84,7 +84,7 @@ impl Order {
         to.write_all(&bytes)
     }
 
-    fn read(from: &mut impl Read) -> io::Result<Order> {
+    fn read(from: &mut impl Read) -> io::Result<RaiseOrder> {
         let mut words: [Vec<u8>; 4] = Default::default();
         for word in &mut words {
             let mut length = [0; 4];
@@ -96,7 +96,7 @@ impl Order {
             word.resize(length, 0);
             from.read_exact(word)?;
         }
-        Order::of_words(words).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        RaiseOrder::of_words(words).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -135,7 +135,7 @@ impl EventRaiser {
 
     /// Has it carry out an order. The inner error is that of its system call. The outer error means
     /// that the process is of no more use.
-    pub(super) fn carry_out(&mut self, order: &Order) -> io::Result<Result<(), i32>> {
+    pub(super) fn carry_out(&mut self, order: &RaiseOrder) -> io::Result<Result<(), i32>> {
         order.write(&mut self.orders)?;
         let timeout = Timespec { tv_sec: WAIT.as_secs().cast_signed(), tv_nsec: 0 };
         let mut ready = [PollFd::new(&self.results, PollFlags::IN)];
@@ -172,7 +172,7 @@ pub fn raise_events(mount: &Path) -> io::Result<()> {
     let (mut orders, mut results) = (io::stdin().lock(), io::stdout().lock());
     let mut held = None;
     loop {
-        let order = match Order::read(&mut orders) {
+        let order = match RaiseOrder::read(&mut orders) {
             Ok(order) => order,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
@@ -184,16 +184,16 @@ pub fn raise_events(mount: &Path) -> io::Result<()> {
 }
 
 /// The open root and the open directory.
-type Held = (OwnedFd, OwnedFd);
+type HeldBack = (OwnedFd, OwnedFd);
 
-fn obey(mount: &Path, order: Order, held: &mut Option<Held>) -> rustix::io::Result<()> {
+fn obey(mount: &Path, order: RaiseOrder, held: &mut Option<HeldBack>) -> rustix::io::Result<()> {
     let order = match order {
-        Order::Open { path, device } => {
+        RaiseOrder::Open { path, device } => {
             *held = None;
             *held = Some(open(mount, &path, device)?);
             return Ok(());
         }
-        Order::Close => {
+        RaiseOrder::Close => {
             *held = None;
             return Ok(());
         }
@@ -201,30 +201,32 @@ fn obey(mount: &Path, order: Order, held: &mut Option<Held>) -> rustix::io::Resu
     };
     let Some((root, dir)) = held else { return Err(rustix::io::Errno::BADF) };
     match order {
-        Order::Make { name, directory: true } => rustix::fs::mkdirat(dir, &name[..], Mode::RWXU),
-        Order::Make { name, .. } => rustix::fs::mknodat(dir, &name[..], FileType::RegularFile, Mode::RUSR, 0),
-        Order::Remove { name, directory } => rustix::fs::unlinkat(
+        RaiseOrder::Make { name, directory: true } => rustix::fs::mkdirat(dir, &name[..], Mode::RWXU),
+        RaiseOrder::Make { name, .. } => {
+            rustix::fs::mknodat(dir, &name[..], FileType::RegularFile, Mode::RUSR, 0)
+        }
+        RaiseOrder::Remove { name, directory } => rustix::fs::unlinkat(
             dir,
             &name[..],
             if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() },
         ),
-        Order::Rename { from, to } => rustix::fs::renameat(&dir, &from[..], &dir, &to[..]),
-        Order::Replace { name } => {
+        RaiseOrder::Rename { from, to } => rustix::fs::renameat(&dir, &from[..], &dir, &to[..]),
+        RaiseOrder::Replace { name } => {
             let elsewhere = open_directory(root, ELSEWHERE_NAME)?;
             rustix::fs::renameat(elsewhere, IN_ELSEWHERE, dir, &name[..])
         }
-        Order::Touch { name, both } => {
+        RaiseOrder::Touch { name, both } => {
             let at = |nanos| Timespec { tv_sec: 0, tv_nsec: nanos };
             let last_access = at(if both { UTIME_NOW } else { UTIME_OMIT });
             let times = Timestamps { last_access, last_modification: at(UTIME_NOW) };
             rustix::fs::utimensat(dir, &name[..], &times, AtFlags::SYMLINK_NOFOLLOW)
         }
-        Order::Open { .. } | Order::Close => Ok(()),
+        RaiseOrder::Open { .. } | RaiseOrder::Close => Ok(()),
     }
 }
 
 /// Opens a directory on the mount itself: file systems mounted over it or within it are not ours.
-fn open(mount: &Path, path: &[u8], device: u32) -> rustix::io::Result<Held> {
+fn open(mount: &Path, path: &[u8], device: u32) -> rustix::io::Result<HeldBack> {
     let root = open_directory(CWD, mount.as_os_str().as_bytes())?;
     let mut dir = root.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -255,19 +257,19 @@ mod tests {
     fn orders_come_as_they_were_given() {
         let (name, to) = (b"a b\n".to_vec(), vec![0xff, b'\n']);
         for order in [
-            Order::Open { path: b"a/b".to_vec(), device: 47 },
-            Order::Close,
-            Order::Make { name: name.clone(), directory: true },
-            Order::Remove { name: name.clone(), directory: false },
-            Order::Rename { from: name.clone(), to },
-            Order::Replace { name: name.clone() },
-            Order::Touch { name, both: true },
+            RaiseOrder::Open { path: b"a/b".to_vec(), device: 47 },
+            RaiseOrder::Close,
+            RaiseOrder::Make { name: name.clone(), directory: true },
+            RaiseOrder::Remove { name: name.clone(), directory: false },
+            RaiseOrder::Rename { from: name.clone(), to },
+            RaiseOrder::Replace { name: name.clone() },
+            RaiseOrder::Touch { name, both: true },
         ] {
             let mut bytes = Vec::new();
             order.write(&mut bytes).unwrap();
-            assert_eq!(Order::read(&mut &bytes[..]).unwrap(), order);
-            assert!(Order::read(&mut &bytes[..bytes.len() - 1]).is_err());
+            assert_eq!(RaiseOrder::read(&mut &bytes[..]).unwrap(), order);
+            assert!(RaiseOrder::read(&mut &bytes[..bytes.len() - 1]).is_err());
         }
-        assert!(Order::read(&mut &[0xff; 64][..]).is_err());
+        assert!(RaiseOrder::read(&mut &[0xff; 64][..]).is_err());
     }
 }

@@ -14,7 +14,7 @@ mod phantoms;
 mod round;
 
 pub use event_raiser::raise_events;
-pub(crate) use phantoms::{Answer, Ghost};
+pub(crate) use phantoms::{Ghost, PhantomAnswer};
 pub(crate) use round::Round;
 
 use client::{Call, Invalidation, Reply};
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::transport;
-use compare::{Done, Event, Looks, Names, Seen, Snapshot};
+use compare::{CallDone, FileEvent, Looks, NameList, Seen, Snapshot};
 use phantoms::Phantoms;
 
 /// The time from a recall to the look, so that fields which are recalled together are looked at
@@ -58,12 +58,12 @@ pub(crate) struct Watches {
     any: AtomicBool,
     /// The number of the event raiser's process; 0 if there is none.
     hand: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchState {
     /// Watched directories and files.
     targets: FxHashMap<FileId, Target>,
     /// The targets that show a file.
@@ -108,7 +108,7 @@ impl Target {
 impl Watches {
     /// Watches on the file system behind `door`. Nothing is watched before a [`Round`] begins.
     pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Watches> {
-        let state = Mutex::new(State { is_over: true, ..State::default() });
+        let state = Mutex::new(WatchState { is_over: true, ..WatchState::default() });
         let (any, hand) = (AtomicBool::default(), AtomicU32::default());
         Arc::new(Watches { door, any, hand, state, changed: Condvar::new() })
     }
@@ -136,13 +136,18 @@ impl Watches {
     }
 
     /// The answer to the event raiser, if it differs from that to any program.
-    pub(crate) fn phantom(&self, node: u64, file: Option<&FileId>, call: &transport::Call) -> Option<Answer> {
+    pub(crate) fn phantom(
+        &self,
+        node: u64,
+        file: Option<&FileId>,
+        call: &transport::Call,
+    ) -> Option<PhantomAnswer> {
         let mut state = self.state.lock();
         let answer = state.phantoms.answer(node, file, call)?;
         // By now the kernel keeps the directory locked. If one of these names was changed since the
         // look, the kernel itself has told watchers of it.
-        let is_done = !matches!(call, transport::Call::Lookup { .. }) && answer != Answer::Refused;
-        Some(if is_done && !state.is_as_expected() { Answer::Refused } else { answer })
+        let is_done = !matches!(call, transport::Call::Lookup { .. }) && answer != PhantomAnswer::Refused;
+        Some(if is_done && !state.is_as_expected() { PhantomAnswer::Refused } else { answer })
     }
 
     /// Sets how the event raiser is answered from now on.
@@ -196,7 +201,7 @@ impl Watches {
     }
 }
 
-impl State {
+impl WatchState {
     fn is_as_expected(&self) -> bool {
         let Some((dir, names)) = &self.names else { return true };
         let Some(target) = self.targets.get(dir) else { return false };
@@ -237,7 +242,7 @@ impl State {
     }
 
     /// A look at `of` has found `names`. Returns the events.
-    fn seen(&mut self, of: &FileId, names: Names) -> Vec<Event> {
+    fn seen(&mut self, of: &FileId, names: NameList) -> Vec<FileEvent> {
         let recalled = self.recalled.take().unwrap_or_default();
         let Some(target) = self.targets.get_mut(of) else { return Vec::new() };
         let files: FxHashSet<FileId> = names.values().filter_map(|seen| seen.file.clone()).collect();
@@ -280,17 +285,17 @@ impl State {
     }
 
     /// An operation of this machine on a name of `of` has ended.
-    fn end(&mut self, of: &FileId, name: &Label, done: Done) {
+    fn end(&mut self, of: &FileId, name: &Label, done: CallDone) {
         let Some(target) = self.targets.get_mut(of) else { return };
         match &done {
-            Done::Bound(Seen { file: Some(file), .. }) => {
+            CallDone::Bound(Seen { file: Some(file), .. }) => {
                 if target.files.insert(file.clone()) {
                     self.shown_by.entry(file.clone()).or_default().push(of.clone());
                 }
             }
             // A look finds out which file it is now, before another machine changes it.
-            Done::Bound(_) => target.look_by(Instant::now()),
-            Done::Nothing | Done::Gone => {}
+            CallDone::Bound(_) => target.look_by(Instant::now()),
+            CallDone::Nothing | CallDone::Gone => {}
         }
         target.ended += 1;
         if target.ended == ENDED_MAX {
@@ -359,13 +364,13 @@ impl Noted {
         let (Ok(Response::Reply(reply)) | Ok(Response::Uncached(reply))) = told else { return };
         if let Reply::Node(entry, stat) | Reply::Glimpsed(Some((entry, stat))) = reply {
             let seen = seen(entry, Some(stat), false);
-            self.end(|_, _| Done::Bound(seen.clone()));
+            self.end(|_, _| CallDone::Bound(seen.clone()));
         }
     }
 
     /// The name is gone.
     pub(crate) fn gone(self) {
-        self.end(|_, _| Done::Gone);
+        self.end(|_, _| CallDone::Gone);
     }
 
     /// The first of two names has become the second; with `exchange` also the other way round.
@@ -385,24 +390,26 @@ impl Noted {
             let file = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.file.clone());
             // Two names of one file both stay.
             if file(&was_from).is_some() && file(&was_from) == file(&was_to) {
-                return Done::Nothing;
+                return CallDone::Nothing;
             }
-            let known = |seen: Option<Seen>| Done::Bound(seen.unwrap_or_else(|| somehow(FileKind::Regular)));
+            let known =
+                |seen: Option<Seen>| CallDone::Bound(seen.unwrap_or_else(|| somehow(FileKind::Regular)));
             match () {
                 () if (dir, name) == to => known(was_from),
                 () if exchange => known(was_to),
-                () if whiteout => Done::Bound(somehow(FileKind::CharDevice)),
-                () => Done::Gone,
+                () if whiteout => CallDone::Bound(somehow(FileKind::CharDevice)),
+                () => CallDone::Gone,
             }
         });
     }
 
-    fn end(mut self, done: impl Fn(&State, (&FileId, &Label)) -> Done) {
+    fn end(mut self, done: impl Fn(&WatchState, (&FileId, &Label)) -> CallDone) {
         let names = std::mem::take(&mut self.names);
         let mut state = self.watches.state.lock();
         // All names are read as they were before.
-        let done: SmallVec<[Done; 2]> = names.iter().map(|(dir, name)| done(&state, (dir, name))).collect();
-        let looks = |done: &Done| matches!(done, Done::Bound(Seen { file: None, .. }));
+        let done: SmallVec<[CallDone; 2]> =
+            names.iter().map(|(dir, name)| done(&state, (dir, name))).collect();
+        let looks = |done: &CallDone| matches!(done, CallDone::Bound(Seen { file: None, .. }));
         let is_due = done.iter().any(looks);
         for ((dir, name), done) in names.iter().zip(done) {
             state.end(dir, name, done);
@@ -417,7 +424,7 @@ impl Drop for Noted {
     fn drop(&mut self) {
         let mut state = self.watches.state.lock();
         for (dir, name) in &self.names {
-            state.end(dir, name, Done::Nothing);
+            state.end(dir, name, CallDone::Nothing);
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) enum Phantom {
 
 /// An answer to the event raiser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum PhantomAnswer {
     /// There is no file of this name.
     Missing,
     /// The name is this phantom's.
@@ -85,9 +85,9 @@ impl Phantoms {
 
     /// The answer to the event raiser, which asks for `call` of `node`, which is `file`. Nothing if
     /// it is answered as any program is. Such a call changes nothing in any case.
-    pub(crate) fn answer(&mut self, node: u64, file: Option<&FileId>, call: &Call) -> Option<Answer> {
+    pub(crate) fn answer(&mut self, node: u64, file: Option<&FileId>, call: &Call) -> Option<PhantomAnswer> {
         match call {
-            Call::GetAttr | Call::StatX => self.ghost(node).map(Answer::Attributes),
+            Call::GetAttr | Call::StatX => self.ghost(node).map(PhantomAnswer::Attributes),
             Call::Lookup { name } => self.lookup(node, file, name),
             // A walk along a path reads links, and nodes that the kernel drops must be forgotten.
             Call::Forget(_)
@@ -97,7 +97,7 @@ impl Phantoms {
             | Call::GetXattr { .. }
             | Call::ListXattr { .. }
             | Call::Other(_) => None,
-            call => Some(self.done(node, file, call).unwrap_or(Answer::Refused)),
+            call => Some(self.done(node, file, call).unwrap_or(PhantomAnswer::Refused)),
         }
     }
 
@@ -109,7 +109,7 @@ impl Phantoms {
         }
     }
 
-    fn lookup(&mut self, node: u64, file: Option<&FileId>, name: &Bytes) -> Option<Answer> {
+    fn lookup(&mut self, node: u64, file: Option<&FileId>, name: &Bytes) -> Option<PhantomAnswer> {
         let is = |dir: &FileId, of: &Bytes| file == Some(dir) && name == of;
         let found = match self.registered.as_ref()? {
             Phantom::Made { dir, name } if is(dir, name) => None,
@@ -118,45 +118,45 @@ impl Phantoms {
             Phantom::Renamed { dir, to, .. } if is(dir, to) => None,
             Phantom::Replaced { dir, name, .. } if is(dir, name) => None,
             Phantom::Replaced { root, .. } if file == Some(root) && name == ELSEWHERE_NAME => {
-                return Some(Answer::Entry(Ghost { node: ELSEWHERE, directory: true }));
+                return Some(PhantomAnswer::Entry(Ghost { node: ELSEWHERE, directory: true }));
             }
             Phantom::Replaced { .. } if node == ELSEWHERE && name == IN_ELSEWHERE => Some(false),
             Phantom::Marked { dir, name } if is(dir, name) => Some(false),
             _ => return None,
         };
-        Some(found.map_or(Answer::Missing, |directory| Answer::Entry(self.next(directory))))
+        Some(found.map_or(PhantomAnswer::Missing, |directory| PhantomAnswer::Entry(self.next(directory))))
     }
 
-    fn done(&mut self, node: u64, file: Option<&FileId>, call: &Call) -> Option<Answer> {
+    fn done(&mut self, node: u64, file: Option<&FileId>, call: &Call) -> Option<PhantomAnswer> {
         let is = |dir: &FileId| file == Some(dir);
         match (self.registered.as_ref()?, call) {
             (Phantom::Made { dir, name }, Call::MkNod { name: made, .. }) if is(dir) && name == made => {
-                Some(Answer::Entry(self.next(false)))
+                Some(PhantomAnswer::Entry(self.next(false)))
             }
             (Phantom::Made { dir, name }, Call::MkDir { name: made, .. }) if is(dir) && name == made => {
-                Some(Answer::Entry(self.next(true)))
+                Some(PhantomAnswer::Entry(self.next(true)))
             }
             (Phantom::Removed { dir, name, directory: false }, Call::Unlink { name: gone })
             | (Phantom::Removed { dir, name, directory: true }, Call::RmDir { name: gone })
                 if is(dir) && name == gone =>
             {
-                Some(Answer::Done)
+                Some(PhantomAnswer::Done)
             }
             (Phantom::Renamed { dir, from, to, .. }, Call::Rename { name, to_name, flags: 0, .. })
                 if is(dir) && from == name && to == to_name =>
             {
-                Some(Answer::Done)
+                Some(PhantomAnswer::Done)
             }
             (Phantom::Replaced { name, .. }, Call::Rename { name: from, to_name, flags: 0, .. })
                 if node == ELSEWHERE && from == IN_ELSEWHERE && name == to_name =>
             {
-                Some(Answer::Done)
+                Some(PhantomAnswer::Done)
             }
             (Phantom::Touched { file }, Call::SetAttr(change)) if is(file) && sets_times(change) => {
-                Some(Answer::AsItIs)
+                Some(PhantomAnswer::AsItIs)
             }
             (Phantom::Marked { .. }, Call::SetAttr(change)) if sets_times(change) => {
-                self.ghost(node).map(Answer::Attributes)
+                self.ghost(node).map(PhantomAnswer::Attributes)
             }
             _ => None,
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// The answer about directory 7, while this phantom is registered.
-    fn answer(phantoms: &mut Phantoms, call: &Call) -> Option<Answer> {
+    fn answer(phantoms: &mut Phantoms, call: &Call) -> Option<PhantomAnswer> {
         phantoms.answer(DIR, Some(&dir()), call)
     }
 
@@ -200,37 +200,40 @@ mod tests {
     #[test]
     fn what_is_made_was_not_there_and_is_of_no_file() {
         let mut phantoms = registered(Phantom::Made { dir: dir(), name: name("a") });
-        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("a") }), Some(Answer::Missing));
+        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("a") }), Some(PhantomAnswer::Missing));
         assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("b") }), None, "as anybody is answered");
         let make = |of| Call::MkNod { name: name(of), mode: 0, umask: 0, rdev: 0 };
-        let Some(Answer::Entry(first)) = answer(&mut phantoms, &make("a")) else { panic!("not made") };
-        let Some(Answer::Entry(second)) =
+        let Some(PhantomAnswer::Entry(first)) = answer(&mut phantoms, &make("a")) else { panic!("not made") };
+        let Some(PhantomAnswer::Entry(second)) =
             answer(&mut phantoms, &Call::MkDir { name: name("a"), mode: 0, umask: 0 })
         else {
             panic!("not made")
         };
         assert!(first.node != second.node && first.node.min(second.node) >= FIRST);
         assert!(!first.directory && second.directory);
-        assert_eq!(phantoms.answer(second.node, None, &Call::GetAttr), Some(Answer::Attributes(second)));
-        assert_eq!(answer(&mut phantoms, &make("b")), Some(Answer::Refused));
-        assert_eq!(phantoms.answer(8, Some(&FileId::root()), &make("a")), Some(Answer::Refused));
+        assert_eq!(
+            phantoms.answer(second.node, None, &Call::GetAttr),
+            Some(PhantomAnswer::Attributes(second))
+        );
+        assert_eq!(answer(&mut phantoms, &make("b")), Some(PhantomAnswer::Refused));
+        assert_eq!(phantoms.answer(8, Some(&FileId::root()), &make("a")), Some(PhantomAnswer::Refused));
     }
 
     #[test]
     fn what_is_removed_or_renamed_was_there() {
         let mut phantoms = registered(Phantom::Removed { dir: dir(), name: name("a"), directory: true });
         let found = answer(&mut phantoms, &Call::Lookup { name: name("a") });
-        assert!(matches!(found, Some(Answer::Entry(Ghost { directory: true, .. }))), "{found:?}");
-        assert_eq!(answer(&mut phantoms, &Call::RmDir { name: name("a") }), Some(Answer::Done));
-        assert_eq!(answer(&mut phantoms, &Call::Unlink { name: name("a") }), Some(Answer::Refused));
+        assert!(matches!(found, Some(PhantomAnswer::Entry(Ghost { directory: true, .. }))), "{found:?}");
+        assert_eq!(answer(&mut phantoms, &Call::RmDir { name: name("a") }), Some(PhantomAnswer::Done));
+        assert_eq!(answer(&mut phantoms, &Call::Unlink { name: name("a") }), Some(PhantomAnswer::Refused));
         let (from, to) = (name("a"), name("b"));
         let mut phantoms = registered(Phantom::Renamed { dir: dir(), from, to, directory: false });
         let found = answer(&mut phantoms, &Call::Lookup { name: name("a") });
-        assert!(matches!(found, Some(Answer::Entry(Ghost { directory: false, .. }))), "{found:?}");
-        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("b") }), Some(Answer::Missing));
+        assert!(matches!(found, Some(PhantomAnswer::Entry(Ghost { directory: false, .. }))), "{found:?}");
+        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("b") }), Some(PhantomAnswer::Missing));
         let rename = |flags| Call::Rename { name: name("a"), to: DIR, to_name: name("b"), flags };
-        assert_eq!(answer(&mut phantoms, &rename(0)), Some(Answer::Done));
-        assert_eq!(answer(&mut phantoms, &rename(2)), Some(Answer::Refused));
+        assert_eq!(answer(&mut phantoms, &rename(0)), Some(PhantomAnswer::Done));
+        assert_eq!(answer(&mut phantoms, &rename(2)), Some(PhantomAnswer::Refused));
     }
 
     #[test]
@@ -239,29 +242,30 @@ mod tests {
         let mut phantoms = registered(Phantom::Replaced { root: root.clone(), dir: dir(), name: name("a") });
         let look = Call::Lookup { name: Bytes::from_static(ELSEWHERE_NAME) };
         let found = phantoms.answer(1, Some(&root), &look);
-        assert_eq!(found, Some(Answer::Entry(Ghost { node: ELSEWHERE, directory: true })));
+        assert_eq!(found, Some(PhantomAnswer::Entry(Ghost { node: ELSEWHERE, directory: true })));
         let look = Call::Lookup { name: Bytes::from_static(IN_ELSEWHERE) };
-        assert!(matches!(phantoms.answer(ELSEWHERE, None, &look), Some(Answer::Entry(_))));
-        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("a") }), Some(Answer::Missing));
+        assert!(matches!(phantoms.answer(ELSEWHERE, None, &look), Some(PhantomAnswer::Entry(_))));
+        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("a") }), Some(PhantomAnswer::Missing));
         let from = Bytes::from_static(IN_ELSEWHERE);
         let rename = Call::Rename { name: from, to: DIR, to_name: name("a"), flags: 0 };
-        assert_eq!(phantoms.answer(ELSEWHERE, None, &rename), Some(Answer::Done));
-        assert_eq!(answer(&mut phantoms, &rename), Some(Answer::Refused));
+        assert_eq!(phantoms.answer(ELSEWHERE, None, &rename), Some(PhantomAnswer::Done));
+        assert_eq!(answer(&mut phantoms, &rename), Some(PhantomAnswer::Refused));
     }
 
     #[test]
     fn times_are_set_of_what_is_registered_and_nothing_else_is() {
         let mut phantoms = registered(Phantom::Touched { file: dir() });
-        assert_eq!(answer(&mut phantoms, &times()), Some(Answer::AsItIs));
-        assert_eq!(phantoms.answer(8, Some(&FileId::root()), &times()), Some(Answer::Refused));
+        assert_eq!(answer(&mut phantoms, &times()), Some(PhantomAnswer::AsItIs));
+        assert_eq!(phantoms.answer(8, Some(&FileId::root()), &times()), Some(PhantomAnswer::Refused));
         let cut = Call::SetAttr(SetAttr { size: Some(0), ..SetAttr::default() });
-        assert_eq!(answer(&mut phantoms, &cut), Some(Answer::Refused));
+        assert_eq!(answer(&mut phantoms, &cut), Some(PhantomAnswer::Refused));
         let mut phantoms = registered(Phantom::Marked { dir: dir(), name: name("a") });
-        let Some(Answer::Entry(ghost)) = answer(&mut phantoms, &Call::Lookup { name: name("a") }) else {
+        let Some(PhantomAnswer::Entry(ghost)) = answer(&mut phantoms, &Call::Lookup { name: name("a") })
+        else {
             panic!("not found")
         };
-        assert_eq!(phantoms.answer(ghost.node, None, &times()), Some(Answer::Attributes(ghost)));
-        assert_eq!(answer(&mut phantoms, &times()), Some(Answer::Refused), "of a real one");
+        assert_eq!(phantoms.answer(ghost.node, None, &times()), Some(PhantomAnswer::Attributes(ghost)));
+        assert_eq!(answer(&mut phantoms, &times()), Some(PhantomAnswer::Refused), "of a real one");
     }
 
     #[test]
@@ -276,7 +280,7 @@ mod tests {
             Call::Open { flags: 0 },
             Call::RemoveXattr { name: name("user.a") },
         ] {
-            assert_eq!(answer(&mut phantoms, &call), Some(Answer::Refused), "{call:?}");
+            assert_eq!(answer(&mut phantoms, &call), Some(PhantomAnswer::Refused), "{call:?}");
         }
     }
 }

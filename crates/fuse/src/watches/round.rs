@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::compare::{Event, Names};
-use super::event_raiser::{EventRaiser, Order};
+use super::compare::{FileEvent, NameList};
+use super::event_raiser::{EventRaiser, RaiseOrder};
 use super::phantoms::Phantom;
 use super::{Target, inotify, seen};
 use crate::front::Front;
@@ -61,7 +61,7 @@ pub(crate) struct Round {
 }
 
 /// The place of an event.
-struct Place {
+struct WatchedPlace {
     dir: FileId,
     path: Vec<u8>,
     /// The watched file and its name, if it is a file.
@@ -135,7 +135,7 @@ impl Round {
     }
 
     /// Looks at a target. Returns the changes by other machines.
-    fn look(&self, of: &FileId, directory: bool) -> Vec<Event> {
+    fn look(&self, of: &FileId, directory: bool) -> Vec<FileEvent> {
         let watches = &self.front.watches;
         {
             let mut state = watches.state.lock();
@@ -161,8 +161,8 @@ impl Round {
     }
 
     /// The names of a directory; nothing if they cannot be had. A directory that is gone has none.
-    fn list(&self, dir: &FileId) -> Option<Names> {
-        let (mut names, mut leased, mut after, mut upto) = (Names::new(), 0, 0, None);
+    fn list(&self, dir: &FileId) -> Option<NameList> {
+        let (mut names, mut leased, mut after, mut upto) = (NameList::new(), 0, 0, None);
         loop {
             let call = Call::List { dir: dir.clone(), after, upto, limit: PAGE, stat: true };
             let (entries, end) = match self.ask(call)? {
@@ -170,7 +170,7 @@ impl Round {
                     upto = Some(to);
                     (entries, end)
                 }
-                Err(Error::Stale) => return Some(Names::new()),
+                Err(Error::Stale) => return Some(NameList::new()),
                 _ => return None,
             };
             let end = end || entries.is_empty();
@@ -195,26 +195,26 @@ impl Round {
             }
             if names.len() > NAMES_MAX {
                 tracing::debug!(%dir, "too large to be watched for what other machines do");
-                return Some(Names::new());
+                return Some(NameList::new());
             }
         }
     }
 
     /// A watched file, under its first name.
-    fn file(&self, file: &FileId) -> Option<Names> {
+    fn file(&self, file: &FileId) -> Option<NameList> {
         let Ok(Response::Reply(Reply::Links(links))) = self.ask(Call::Links { file: file.clone() })? else {
-            return Some(Names::new());
+            return Some(NameList::new());
         };
         let told = self.ask(Call::Stat { file: file.clone() })?;
         let passing = matches!(told, Ok(Response::Uncached(_)));
         let (Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat))), Some(link)) =
             (told, links.first())
         else {
-            return Some(Names::new());
+            return Some(NameList::new());
         };
         let looks = Some(super::Looks::of(&stat));
         let seen = super::Seen { file: Some(file.clone()), kind: stat.attributes.kind, looks, passing };
-        Some(Names::from([(link.label.clone(), seen)]))
+        Some(NameList::from([(link.label.clone(), seen)]))
     }
 
     /// The client's answer; nothing if it takes too long, or the mount has ended.
@@ -237,7 +237,7 @@ impl Round {
     }
 
     /// The place of `of`: its own directory's path, or that of the directory it is in.
-    fn place(&self, of: &FileId, directory: bool) -> Option<Place> {
+    fn place(&self, of: &FileId, directory: bool) -> Option<WatchedPlace> {
         let root = self.front.door().root();
         let above = |file: &FileId| match self.ask(Call::Links { file: file.clone() })? {
             Ok(Response::Reply(Reply::Links(links))) => links.into_iter().next(),
@@ -255,16 +255,18 @@ impl Round {
         }
         labels.reverse();
         let path = labels.iter().map(Label::as_bytes).collect::<Vec<_>>().join(&b'/');
-        Some(Place { dir, path, only })
+        Some(WatchedPlace { dir, path, only })
     }
 
-    fn tell(&self, hand: &mut Option<EventRaiser>, of: &FileId, directory: bool, events: Vec<Event>) {
+    fn tell(&self, hand: &mut Option<EventRaiser>, of: &FileId, directory: bool, events: Vec<FileEvent>) {
         let Some(place) = self.place(of, directory) else { return };
         // For a watched file only its content and attributes are told. Changes of its names are its
         // directories' events.
-        let is_told = |event: &Event| match (&place.only, event) {
+        let is_told = |event: &FileEvent| match (&place.only, event) {
             (None, _) => true,
-            (Some((_, name)), Event::Modified { name: of } | Event::Changed { name: of }) => of == name,
+            (Some((_, name)), FileEvent::Modified { name: of } | FileEvent::Changed { name: of }) => {
+                of == name
+            }
             _ => false,
         };
         let mut events = events.iter().filter(|event| is_told(event)).peekable();
@@ -286,8 +288,8 @@ impl Round {
     fn tell_by<'a>(
         &self,
         hand: &mut Option<EventRaiser>,
-        place: &Place,
-        events: &mut impl Iterator<Item = &'a Event>,
+        place: &WatchedPlace,
+        events: &mut impl Iterator<Item = &'a FileEvent>,
     ) -> io::Result<()> {
         let hand = match hand {
             Some(hand) => hand,
@@ -297,7 +299,7 @@ impl Round {
                 none.insert(started)
             }
         };
-        let open = Order::Open { path: place.path.clone(), device: self.device };
+        let open = RaiseOrder::Open { path: place.path.clone(), device: self.device };
         if let Err(errno) = hand.carry_out(&open)? {
             tracing::debug!(errno, dir = %place.dir, "watchers of a directory that cannot be reached are told nothing");
             return Ok(());
@@ -308,46 +310,45 @@ impl Round {
             }
             self.raise(hand, place, event)?;
         }
-        hand.carry_out(&Order::Close)?.ok();
+        hand.carry_out(&RaiseOrder::Close)?.ok();
         Ok(())
     }
 
     /// Tells of one event. If it is refused, a change of attributes is told instead, which makes a
     /// watcher look.
-    fn raise(&self, hand: &mut EventRaiser, place: &Place, event: &Event) -> io::Result<()> {
+    fn raise(&self, hand: &mut EventRaiser, place: &WatchedPlace, event: &FileEvent) -> io::Result<()> {
         let dir = || place.dir.clone();
         let bytes = |name: &Label| Bytes::copy_from_slice(name.as_bytes());
         let vec = |name: &Label| name.as_bytes().to_vec();
         let (names, phantom, order) = match event {
-            Event::Made { name, directory } => (
+            FileEvent::Made { name, directory } => (
                 vec![name],
                 Phantom::Made { dir: dir(), name: bytes(name) },
-                Order::Make { name: vec(name), directory: *directory },
+                RaiseOrder::Make { name: vec(name), directory: *directory },
             ),
-            Event::Removed { name, directory } => (
+            FileEvent::Removed { name, directory } => (
                 vec![name],
                 Phantom::Removed { dir: dir(), name: bytes(name), directory: *directory },
-                Order::Remove { name: vec(name), directory: *directory },
+                RaiseOrder::Remove { name: vec(name), directory: *directory },
             ),
-            Event::Renamed { from, to, directory } => (
+            FileEvent::Renamed { from, to, directory } => (
                 vec![from, to],
                 Phantom::Renamed { dir: dir(), from: bytes(from), to: bytes(to), directory: *directory },
-                Order::Rename { from: vec(from), to: vec(to) },
+                RaiseOrder::Rename { from: vec(from), to: vec(to) },
             ),
-            Event::Replaced { name } => (
+            FileEvent::Replaced { name } => (
                 vec![name],
                 Phantom::Replaced { root: self.front.door().root(), dir: dir(), name: bytes(name) },
-                Order::Replace { name: vec(name) },
+                RaiseOrder::Replace { name: vec(name) },
             ),
-            Event::Modified { name } | Event::Changed { name } => {
-                let both = matches!(event, Event::Changed { .. });
+            FileEvent::Modified { name } | FileEvent::Changed { name } => {
+                let both = matches!(event, FileEvent::Changed { .. });
                 return self.touch(hand, place, name, both);
             }
         };
         let moves = match event {
-            Event::Made { name, directory: true } | Event::Renamed { to: name, directory: true, .. } => {
-                Some(name)
-            }
+            FileEvent::Made { name, directory: true }
+            | FileEvent::Renamed { to: name, directory: true, .. } => Some(name),
             _ => None,
         };
         // A mount within a directory would not survive that the directory's name is a phantom's.
@@ -365,13 +366,19 @@ impl Round {
     /// Tells that content or attributes of `name` have changed. The event is the file's own if the
     /// mounting user may set its times. Otherwise it is a phantom's, and the directory's watchers
     /// hear of it.
-    fn touch(&self, hand: &mut EventRaiser, place: &Place, name: &Label, both: bool) -> io::Result<()> {
+    fn touch(
+        &self,
+        hand: &mut EventRaiser,
+        place: &WatchedPlace,
+        name: &Label,
+        both: bool,
+    ) -> io::Result<()> {
         let file = match &place.only {
             Some((file, _)) => Some(file.clone()),
             None => self.front.watches.file_of(&place.dir, name),
         };
         let Some(file) = file else { return Ok(()) };
-        let order = Order::Touch { name: name.as_bytes().to_vec(), both };
+        let order = RaiseOrder::Touch { name: name.as_bytes().to_vec(), both };
         match self.with(Phantom::Touched { file }, None, || hand.carry_out(&order))? {
             // The file is gone, which is an event of its own.
             Ok(()) | Err(libc::ENOENT) => Ok(()),
@@ -379,13 +386,13 @@ impl Round {
         }
     }
 
-    fn mark(&self, hand: &mut EventRaiser, place: &Place, name: &Label, both: bool) -> io::Result<()> {
+    fn mark(&self, hand: &mut EventRaiser, place: &WatchedPlace, name: &Label, both: bool) -> io::Result<()> {
         if self.may_lose_mounts(place, name) {
             return Ok(());
         }
         let phantom =
             Phantom::Marked { dir: place.dir.clone(), name: Bytes::copy_from_slice(name.as_bytes()) };
-        let order = Order::Touch { name: name.as_bytes().to_vec(), both };
+        let order = RaiseOrder::Touch { name: name.as_bytes().to_vec(), both };
         self.asks(hand, place, &[name], phantom, &order).map(drop)
     }
 
@@ -394,10 +401,10 @@ impl Round {
     fn asks(
         &self,
         hand: &mut EventRaiser,
-        place: &Place,
+        place: &WatchedPlace,
         names: &[&Label],
         phantom: Phantom,
-        order: &Order,
+        order: &RaiseOrder,
     ) -> io::Result<Result<(), i32>> {
         names.iter().for_each(|name| self.notices.expire_name(&place.dir, name));
         let names = names.iter().map(|name| (*name).clone()).collect();
@@ -417,7 +424,7 @@ impl Round {
     }
 
     /// Whether the kernel has a directory of this name, in which something may be mounted.
-    fn may_lose_mounts(&self, place: &Place, name: &Label) -> bool {
+    fn may_lose_mounts(&self, place: &WatchedPlace, name: &Label) -> bool {
         let file = self.front.watches.file_of(&place.dir, name);
         let nodes = file.map(|file| self.front.nodes.of(&file)).unwrap_or_default();
         nodes.iter().any(|node| self.front.nodes.is_directory(*node))

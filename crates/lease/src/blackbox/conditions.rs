@@ -35,7 +35,7 @@ pub enum StateD {
 
 /// Evidence that a rule of black-box leases is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
+pub enum ConditionViolation {
     /// A client holds `OtherRead`, and its view depends on a client that writes.
     #[error("{0} sees what another may change")]
     Unshielded(SessionId),
@@ -86,20 +86,20 @@ impl<A: Aggregate> BlackBox<A> {
     }
 
     /// Checks every rule. The stuck values fix each client's view, and counts are right.
-    pub fn check(&self) -> Result<(), Violation> {
+    pub fn check(&self) -> Result<(), ConditionViolation> {
         if !self.members.is_consistent() {
-            return Err(Violation::Miscounted);
+            return Err(ConditionViolation::Miscounted);
         }
         for (class, sessions) in self.members.classes() {
-            let &[session, ..] = sessions else { return Err(Violation::Miscounted) };
+            let &[session, ..] = sessions else { return Err(ConditionViolation::Miscounted) };
             if class == Self::UNLISTED {
-                return Err(Violation::Miscounted);
+                return Err(ConditionViolation::Miscounted);
             }
             if matches!(class.own, Own::Stuck(value) if !A::admits(value)) {
-                return Err(Violation::NoSuchValue(session));
+                return Err(ConditionViolation::NoSuchValue(session));
             }
             if class.reads && self.state_c(Some(session)) == StateC::C3 {
-                return Err(Violation::Unshielded(session));
+                return Err(ConditionViolation::Unshielded(session));
             }
         }
         Ok(())

@@ -38,7 +38,7 @@ const SEARCHED_MAX: usize = 16;
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
-struct Group<V> {
+struct MemberGroup<V> {
     class: Class<V>,
     count: u32,
 }
@@ -51,7 +51,7 @@ pub(super) struct Members<V> {
     /// it, so no result may depend on it.
     sessions: SmallVec<[SessionId; 2]>,
     /// By class, ascending; none is empty.
-    groups: SmallVec<[Group<V>; 2]>,
+    groups: SmallVec<[MemberGroup<V>; 2]>,
     /// The place of each session in `sessions`, if there are many.
     index: Option<Box<HashTable<u32>>>,
 }
@@ -115,7 +115,8 @@ impl<V: Copy + Ord> Members<V> {
     pub fn bytes(&self) -> usize {
         let sessions =
             if self.sessions.spilled() { self.sessions.capacity() * size_of::<SessionId>() } else { 0 };
-        let groups = if self.groups.spilled() { self.groups.capacity() * size_of::<Group<V>>() } else { 0 };
+        let groups =
+            if self.groups.spilled() { self.groups.capacity() * size_of::<MemberGroup<V>>() } else { 0 };
         let index =
             self.index.as_ref().map_or(0, |index| size_of::<HashTable<u32>>() + index.allocation_size());
         size_of::<Self>() + sessions + groups + index
@@ -145,7 +146,7 @@ impl<V: Copy + Ord> Members<V> {
     /// the index after the last.
     fn group_at(&self, at: usize) -> usize {
         let mut end = 0;
-        let ends_after = |group: &Group<V>| {
+        let ends_after = |group: &MemberGroup<V>| {
             end += group.count as usize;
             at < end
         };
@@ -155,7 +156,7 @@ impl<V: Copy + Ord> Members<V> {
     /// Returns the index in `groups` of `class`, which is added if need be.
     fn group(&mut self, class: Class<V>) -> usize {
         self.groups.binary_search_by_key(&class, |group| group.class).unwrap_or_else(|to| {
-            self.groups.insert(to, Group { class, count: 0 });
+            self.groups.insert(to, MemberGroup { class, count: 0 });
             to
         })
     }

@@ -33,10 +33,10 @@ mod procedures;
 mod rows;
 
 pub use aggregate::{Aggregate, BoundedMax, Or, SaturatingCount};
-pub use conditions::{StateC, StateD, Violation};
+pub use conditions::{ConditionViolation, StateC, StateD};
 pub use members::{Class, Own};
-pub use procedures::{Answer, Departure, Policy, Recall, SelfWrites, SubLease, Unshielded};
-pub use rows::{NotABlackBox, Row};
+pub use procedures::{Answer, Departure, GrantPolicy, Recall, SelfWrites, SubLease, Unshielded};
+pub use rows::{NotABlackBox, TableRow};
 
 use crate::SessionId;
 use members::Members;
@@ -99,10 +99,10 @@ impl<A: Aggregate> BlackBox<A> {
     }
 
     /// Returns the listed clients, in the order of sessions.
-    pub fn members(&self) -> Vec<Row<A::Value>> {
+    pub fn members(&self) -> Vec<TableRow<A::Value>> {
         let classes = self.members.classes();
         let rows = classes.flat_map(|(class, sessions)| {
-            sessions.iter().map(move |&session| Row { session, own: class.own, reads: class.reads })
+            sessions.iter().map(move |&session| TableRow { session, own: class.own, reads: class.reads })
         });
         let mut rows: Vec<_> = rows.collect();
         rows.sort_unstable_by_key(|row| row.session);

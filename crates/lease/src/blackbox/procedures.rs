@@ -62,7 +62,7 @@ pub enum Departure {
 
 /// The choices that the report leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Policy {
+pub struct GrantPolicy {
     /// In C-3 (and in D-3, if shields are coerced).
     pub self_writes: SelfWrites,
     /// In D-3.
@@ -89,22 +89,22 @@ pub enum Unshielded {
     CoerceShield,
 }
 
-impl Policy {
+impl GrantPolicy {
     /// The policy of Farsite (BlackBox §4.8, §4.9).
-    pub const FARSITE: Policy =
-        Policy { self_writes: SelfWrites::All, unshielded: Unshielded::RecallReaders };
+    pub const FARSITE: GrantPolicy =
+        GrantPolicy { self_writes: SelfWrites::All, unshielded: Unshielded::RecallReaders };
 }
 
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy::FARSITE
+impl Default for GrantPolicy {
+    fn default() -> GrantPolicy {
+        GrantPolicy::FARSITE
     }
 }
 
 impl<A: Aggregate> BlackBox<A> {
     /// Procedure E: `x` asks for `OtherRead` (BlackBox §4.8, Fig. E). `round` is how often recalls
     /// for this request were returned.
-    pub fn ask_other_read(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<A::Value> {
+    pub fn ask_other_read(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> Answer<A::Value> {
         let its = self.class(x);
         // E-1: X has it already.
         if its.reads {
@@ -119,7 +119,7 @@ impl<A: Aggregate> BlackBox<A> {
 
     /// Asks for the aggregate of all clients' values, for the server itself. It is procedure E for
     /// an asker that has no value of its own and keeps no lease.
-    pub fn ask_everyone(&self, policy: Policy, round: u32) -> Answer<A::Value> {
+    pub fn ask_everyone(&self, policy: GrantPolicy, round: u32) -> Answer<A::Value> {
         self.look_at_others(None, policy, round)
     }
 
@@ -129,7 +129,7 @@ impl<A: Aggregate> BlackBox<A> {
     /// The report counts shields. Only an aggregate in which one client alone can be absorbing has
     /// shields. In general form, no shields means that the others' stuck values are not absorbing.
     /// One shield means that they are, but not without the client in question.
-    pub fn ask_self_write(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<()> {
+    pub fn ask_self_write(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> Answer<()> {
         // F-1: X has it already.
         let its = self.class(x);
         if its.own == Own::Writing {
@@ -176,7 +176,7 @@ impl<A: Aggregate> BlackBox<A> {
     fn look_at_others(
         &self,
         x: Option<(SessionId, Class<A::Value>)>,
-        policy: Policy,
+        policy: GrantPolicy,
         round: u32,
     ) -> Answer<A::Value> {
         match self.others_of(x.map(|(_, its)| its)) {

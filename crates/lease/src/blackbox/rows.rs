@@ -1,12 +1,12 @@
 //! The stored form of a field, also between servers: its clients in the order of sessions.
 
-use super::{Aggregate, BlackBox, Class, Own, Violation};
+use super::{Aggregate, BlackBox, Class, ConditionViolation, Own};
 use crate::SessionId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The server's knowledge of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Row<V> {
+pub struct TableRow<V> {
     /// The client.
     pub session: SessionId,
     /// Its own value.
@@ -15,7 +15,7 @@ pub struct Row<V> {
     pub reads: bool,
 }
 
-impl<V> Row<V> {
+impl<V> TableRow<V> {
     fn class(self) -> Class<V> {
         Class { own: self.own, reads: self.reads }
     }
@@ -29,17 +29,17 @@ pub enum NotABlackBox {
     Disorder,
     /// A lease is granted that cannot be granted, or an unlisted client is listed.
     #[error(transparent)]
-    Broken(#[from] Violation),
+    Broken(#[from] ConditionViolation),
 }
 
 impl<A: Aggregate> BlackBox<A> {
     /// Rebuilds a field from the rows of [`BlackBox::members`].
-    pub fn from_rows(rows: &[Row<A::Value>]) -> Result<BlackBox<A>, NotABlackBox> {
+    pub fn from_rows(rows: &[TableRow<A::Value>]) -> Result<BlackBox<A>, NotABlackBox> {
         if !rows.is_sorted_by(|a, b| a.session < b.session) {
             return Err(NotABlackBox::Disorder);
         }
         if rows.iter().any(|row| row.class() == Self::UNLISTED) {
-            return Err(Violation::Miscounted.into());
+            return Err(ConditionViolation::Miscounted.into());
         }
         let field = BlackBox::of(rows.iter().copied());
         field.check()?;
@@ -48,7 +48,7 @@ impl<A: Aggregate> BlackBox<A> {
 
     /// Builds the field of these clients without a check. [`BlackBox::check`] finds whether it can
     /// exist.
-    pub(crate) fn of(rows: impl IntoIterator<Item = Row<A::Value>>) -> BlackBox<A> {
+    pub(crate) fn of(rows: impl IntoIterator<Item = TableRow<A::Value>>) -> BlackBox<A> {
         let mut field = BlackBox::new();
         for row in rows {
             field.put(row.session, row.class());
@@ -65,7 +65,7 @@ impl<A: Aggregate> Serialize for BlackBox<A> {
 
 impl<'de, A: Aggregate> Deserialize<'de> for BlackBox<A> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BlackBox<A>, D::Error> {
-        let rows: Vec<Row<A::Value>> = Deserialize::deserialize(deserializer)?;
+        let rows: Vec<TableRow<A::Value>> = Deserialize::deserialize(deserializer)?;
         BlackBox::from_rows(&rows).map_err(serde::de::Error::custom)
     }
 }

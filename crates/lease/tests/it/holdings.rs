@@ -75,8 +75,8 @@ fn every_pair_of_kinds_on_one_field() {
 fn every_pair_of_a_label_and_all_labels() {
     use Kind::{Read, Write};
     let all = Field::Children;
-    type Row<'a> = (&'a [(Field, Kind, &'a [&'a str])], Field, Kind, &'a [(Field, Option<Kind>)]);
-    let rows: &[Row] = &[
+    type TableRow<'a> = (&'a [(Field, Kind, &'a [&'a str])], Field, Kind, &'a [(Field, Option<Kind>)]);
+    let rows: &[TableRow] = &[
         // One label held, another or the same asked for.
         (&[(child("a"), Write, &[])], child("b"), Write, &[]),
         (&[(child("a"), Write, &[])], xattr("a"), Write, &[]),

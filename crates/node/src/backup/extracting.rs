@@ -88,7 +88,7 @@ pub fn extract(order: &Extracting, progress: &mut dyn FnMut(&str)) -> Result<Ext
     let name = archive.choose(order.name.as_deref())?;
     let to = std::path::absolute(&order.to).map_err(io("find", &order.to))?;
     let staging = Staging::begin(&to)?;
-    let state = State::load(&archive, &name, &staging.dir.join("rows"), progress)?;
+    let state = ExtractState::load(&archive, &name, &staging.dir.join("rows"), progress)?;
     let found = state.find(&order.file)?;
     let shown = Path::new("/").join(&order.file);
     let report = ExtractReport {
@@ -109,7 +109,7 @@ pub fn extract(order: &Extracting, progress: &mut dyn FnMut(&str)) -> Result<Ext
 }
 
 /// The state of the file system in a backup.
-pub(super) struct State {
+pub(super) struct ExtractState {
     pub(super) directory: Directory,
     pub(super) store: RowStore,
     /// The backup's name, and its file.
@@ -117,13 +117,13 @@ pub(super) struct State {
     file: PathBuf,
 }
 
-impl State {
+impl ExtractState {
     fn load(
         archive: &Archive,
         name: &str,
         rows_at: &Path,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<State, BackupError> {
+    ) -> Result<ExtractState, BackupError> {
         let (mut reader, _) = archive.read(name)?;
         let file = archive.backup(name);
         let mut store = RowStore::open(rows_at, ROWS)?;
@@ -139,7 +139,7 @@ impl State {
             }
         }
         let directory = Directory::open(&store, Versions::KNOWN).map_err(GroupError::state)?;
-        Ok(State { directory, store, name: name.to_owned(), file })
+        Ok(ExtractState { directory, store, name: name.to_owned(), file })
     }
 
     /// What the state says, if that can be read.

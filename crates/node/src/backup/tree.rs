@@ -6,7 +6,7 @@
 
 use super::archive::Archive;
 use super::error::{BackupError, io};
-use super::extracting::{ExtractReport, PROGRESS_EVERY, State};
+use super::extracting::{ExtractReport, PROGRESS_EVERY, ExtractState};
 use super::made::{Made, Owning};
 use crate::figures::size;
 use directory::Found;
@@ -53,7 +53,7 @@ pub(super) struct Unfinished {
 /// See the module.
 pub(super) struct Tree<'a> {
     archive: &'a Archive,
-    state: &'a State,
+    state: &'a ExtractState,
     incomplete: bool,
     report: ExtractReport,
     progress: &'a mut dyn FnMut(&str),
@@ -69,7 +69,7 @@ pub(super) struct Tree<'a> {
 impl<'a> Tree<'a> {
     pub(super) fn new(
         archive: &'a Archive,
-        state: &'a State,
+        state: &'a ExtractState,
         incomplete: bool,
         report: ExtractReport,
         progress: &'a mut dyn FnMut(&str),
@@ -106,7 +106,7 @@ impl<'a> Tree<'a> {
         at: &Path,
         shown: &Path,
     ) -> Result<Option<Unfinished>, BackupError> {
-        let State { directory, store, .. } = self.state;
+        let ExtractState { directory, store, .. } = self.state;
         let Some(found) = self.state.sound(directory.found(store, file))? else {
             let why = "its record is missing in the metadata".to_owned();
             return self.leave_out(shown, why).map(|()| None);
@@ -155,7 +155,7 @@ impl<'a> Tree<'a> {
 
     fn directory(&mut self, dir: &FileId, at: &Path, shown: &Path) -> Result<(), BackupError> {
         private::make_one_dir(at).map_err(io("make", at))?;
-        let State { directory, store, .. } = self.state;
+        let ExtractState { directory, store, .. } = self.state;
         let mut after = 0;
         loop {
             let page = self.state.sound(directory.entries(store, dir, after, PAGE))?;
@@ -186,7 +186,7 @@ impl<'a> Tree<'a> {
     }
 
     fn regular(&mut self, file: &FileId, found: &Found, at: &Path) -> Result<File, Failed> {
-        let State { directory, store, .. } = self.state;
+        let ExtractState { directory, store, .. } = self.state;
         let head = found.content;
         let out = private::options().write(true).create_new(true).open(at).map_err(io("make", at))?;
         // All of it a hole, in which there is nothing yet.

@@ -21,7 +21,7 @@ use std::time::Duration;
 use wire::{MachineId, ShareCall};
 
 /// What became of an upload: its number, and the hashes of its pieces.
-pub(crate) type Stored = (u64, Result<Vec<[u8; 32]>, Error>);
+pub(crate) type StoredUpload = (u64, Result<Vec<[u8; 32]>, Error>);
 
 /// A part of a share: which, from where, how many bytes.
 pub(crate) type ShareRange = (ShareId, u32, u32);
@@ -73,7 +73,7 @@ impl Copies {
 
     /// Seals uploads here, and has them stored together. Blocks until they are durable at all hosts
     /// that are to have them, or at enough.
-    pub(crate) fn store(&self, session: SessionId, uploads: Vec<Upload>) -> Vec<Stored> {
+    pub(crate) fn store(&self, session: SessionId, uploads: Vec<Upload>) -> Vec<StoredUpload> {
         let mut shares = Vec::with_capacity(uploads.len());
         let mut sealed = Vec::with_capacity(uploads.len());
         for Upload { upload, share, key, pieces } in uploads {

@@ -46,16 +46,16 @@ pub(crate) type Results = (Vec<Result<(), Error>>, Bytes);
 /// How threads ask one host.
 #[derive(Debug)]
 pub(crate) struct ShareClient {
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<ShareRequestSent>,
     reach: Arc<Reach>,
 }
 
 /// Keeps the connection.
 pub(crate) struct ShareLink {
     machine: MachineId,
-    requests: mpsc::UnboundedReceiver<Request>,
+    requests: mpsc::UnboundedReceiver<ShareRequestSent>,
     /// Not answered yet.
-    waiting: BTreeMap<u64, Request>,
+    waiting: BTreeMap<u64, ShareRequestSent>,
     last: u64,
     reach: Arc<Reach>,
 }
@@ -79,7 +79,7 @@ struct ReachState {
 }
 
 #[derive(Debug)]
-struct Request {
+struct ShareRequestSent {
     what: ShareCall,
     body: Vec<Bytes>,
     sent: Instant,
@@ -174,7 +174,7 @@ impl ShareClient {
             return None;
         }
         // Whoever keeps the connection may be gone: then the reply's other end is, too.
-        let _ = self.requests.send(Request { what, body, sent, reply });
+        let _ = self.requests.send(ShareRequestSent { what, body, sent, reply });
         drop(state);
         Some(Pending { reply: pending, sent, reach: self.reach.clone() })
     }
@@ -229,7 +229,7 @@ impl ShareLink {
         }
     }
 
-    fn begin(&mut self, request: Request) {
+    fn begin(&mut self, request: ShareRequestSent) {
         self.last += 1;
         self.waiting.insert(self.last, request);
     }
@@ -341,7 +341,7 @@ pub(super) fn since(call: &ShareCall) -> Version {
 
 type Frames = Framed<Stream, LengthDelimitedCodec>;
 
-fn frame(number: u64, request: &Request) -> Bytes {
+fn frame(number: u64, request: &ShareRequestSent) -> Bytes {
     let header = encode(&ShareRequest { number, what: request.what.clone() });
     let length = request.body.iter().map(Bytes::len).sum::<usize>();
     let mut frame = Vec::with_capacity(header.len() + length);

@@ -101,7 +101,7 @@ impl End {
 
 /// How the connection stands.
 #[derive(Clone, Debug)]
-pub(crate) struct LinkStatus {
+pub(crate) struct ServerLinkStatus {
     /// The address that was called last.
     pub server: String,
     /// Since when it is up, or down.
@@ -122,10 +122,10 @@ pub(crate) type Later = Box<dyn Fn(u64) -> bool + Send + Sync>;
 const REPLACED: &str = "another process has started with a copy of this machine's data directory, and has taken its place: of the two one must go (its machine can join anew with another data directory)";
 
 /// See the module.
-pub(crate) struct Link {
+pub(crate) struct ServerLink {
     /// The connection that is up.
     line: Mutex<Option<Arc<Line>>>,
-    status: Mutex<LinkStatus>,
+    status: Mutex<ServerLinkStatus>,
     /// Where servers say that they listen, those of one after those of another.
     told: Mutex<Vec<String>>,
     /// Where this machine's own server listens.
@@ -140,22 +140,22 @@ pub(crate) struct Link {
     begun: Notify,
 }
 
-impl Link {
+impl ServerLink {
     /// Of a machine whose server is at one of `addresses`, of its `own`, or of `places`; and what
-    /// keeps it, which is to be kept. It calls nobody before [`Link::begin`].
+    /// keeps it, which is to be kept. It calls nobody before [`ServerLink::begin`].
     pub(crate) fn start(
         addresses: Vec<String>,
         (own, places): (Vec<String>, Arc<Places>),
         config: Caller,
         engine: Weak<Engine>,
         (servers, later): (Servers, Later),
-    ) -> Result<(Arc<Link>, NetThread), CertificateError> {
-        let status = LinkStatus {
+    ) -> Result<(Arc<ServerLink>, NetThread), CertificateError> {
+        let status = ServerLinkStatus {
             server: addresses.first().cloned().unwrap_or_default(),
             since: Instant::now(),
             down: Some("not called yet".to_owned()),
         };
-        let link = Arc::new(Link {
+        let link = Arc::new(ServerLink {
             line: Mutex::new(None),
             status: Mutex::new(status),
             told: Mutex::new(addresses),
@@ -184,7 +184,7 @@ impl Link {
         self.begun.notify_one();
     }
 
-    /// To be sent with the next [`Link::push`], if there is a connection.
+    /// To be sent with the next [`ServerLink::push`], if there is a connection.
     pub(crate) fn send(&self, message: ToServer) {
         if let Some(line) = &*self.line.lock() {
             line.say(Some(message));
@@ -219,7 +219,7 @@ impl Link {
     }
 
     /// How it stands.
-    pub(crate) fn status(&self) -> LinkStatus {
+    pub(crate) fn status(&self) -> ServerLinkStatus {
         self.status.lock().clone()
     }
 

@@ -7,7 +7,7 @@ use super::frames::{self, Frames};
 use super::movable::Movable;
 use super::serving::serve_shares;
 use super::strangers::{Stranger, Strangers};
-use super::tls::Shown;
+use super::tls::ShownCertificate;
 use super::{NetThread, Token};
 use crate::control::answer_server;
 use crate::membership::Membership;
@@ -92,7 +92,7 @@ impl From<io::Error> for End {
 }
 
 /// What all connections share.
-struct Host {
+struct ListeningHost {
     membership: Weak<Membership>,
     server: Arc<Server>,
     credentials: Arc<CredentialStore>,
@@ -122,7 +122,7 @@ impl Listener {
         let knows = credentials.caller().knows;
         let announcement =
             Announcement::begin(&credentials.certified_by(), &credentials.public_key()?, address);
-        let host = Arc::new(Host { membership, server, credentials, knows, listening: token.clone() });
+        let host = Arc::new(ListeningHost { membership, server, credentials, knows, listening: token.clone() });
         let thread = NetThread::spawn("listen", move || accept(host, socket)).map_err(listening)?;
         let _listening = token.drop_guard();
         Ok(Listener { address, _announcement: announcement, _thread: thread, _listening })
@@ -151,7 +151,7 @@ pub enum ListenError {
     Certificate(#[from] CertificateError),
 }
 
-async fn accept(host: Arc<Host>, socket: std::net::TcpListener) {
+async fn accept(host: Arc<ListeningHost>, socket: std::net::TcpListener) {
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
@@ -192,12 +192,12 @@ fn say_why(peer: SocketAddr, ended: Result<(), End>) {
 /// Who has greeted.
 struct Greeted {
     frames: Frames<Stream>,
-    shown: Option<Shown>,
+    shown: Option<ShownCertificate>,
     version: Version,
     purpose: Purpose,
 }
 
-async fn greet(host: &Host, tcp: TcpStream, stranger: &Stranger) -> Result<Greeted, End> {
+async fn greet(host: &ListeningHost, tcp: TcpStream, stranger: &Stranger) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
     // Nothing is set up for whom nothing is heard of.
     timeout(FIRST_WORD_TIMEOUT, tcp.readable()).await??;
@@ -222,7 +222,7 @@ async fn greet(host: &Host, tcp: TcpStream, stranger: &Stranger) -> Result<Greet
     }
 }
 
-async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(), End> {
+async fn serve(host: &Arc<ListeningHost>, peer: SocketAddr, greeted: Greeted) -> Result<(), End> {
     let Greeted { mut frames, shown, version, purpose } = greeted;
     let (leads, is_the_leaders) =
         (host.server.group().leads(), !matches!(purpose, Purpose::Content | Purpose::Peer));
@@ -331,7 +331,7 @@ fn too_old_to_serve(speaks: Version, cluster: Version) -> String {
     )
 }
 
-impl Host {
+impl ListeningHost {
     /// The machine wants to belong to the cluster no more. One that was expelled does not.
     async fn leave(&self, machine: MachineId) -> Result<(), String> {
         let server = self.server.clone();

@@ -8,7 +8,7 @@ use super::link::{End, Stream, agree, call, is_at};
 use super::reach;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft::{Asking, Wire, Wires};
+use raft::{AnswerFuture, Wire, Wires};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ struct MemberWire {
 }
 
 impl Wire for MemberWire {
-    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a> {
+    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> AnswerFuture<'a> {
         Box::pin(async move {
             let mut frames = match self.frames.take() {
                 Some(frames) => frames,

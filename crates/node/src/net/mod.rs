@@ -32,12 +32,12 @@ pub(crate) use content::{Pending, ShareClient, ShareLink, Unanswered};
 pub(crate) use credential_store::{Caller, CredentialStore};
 pub(crate) use discovery::Places;
 pub use join::{JoinError, join, leave};
-pub(crate) use link::{Link, LinkStatus};
+pub(crate) use link::{ServerLink, ServerLinkStatus};
 pub use listener::ListenError;
 pub(crate) use listener::Listener;
 pub(crate) use members::MemberNet;
 pub(crate) use serve::{ServeError, ask_control, ask_to_serve, tell_ready};
-pub(crate) use tls::Shown;
+pub(crate) use tls::ShownCertificate;
 pub use token::{Token, TokenError};
 
 use std::io;

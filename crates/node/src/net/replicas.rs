@@ -44,11 +44,11 @@ const SESSION: SessionId = SessionId(7);
 const HEADER: u64 = 128;
 
 /// Something that happens to the state.
-type Meanwhile = Box<dyn FnOnce(&State) + Send>;
+type Meanwhile = Box<dyn FnOnce(&ReplicaState) + Send>;
 
 /// The state that all replicas have.
 #[derive(Default)]
-struct State {
+struct ReplicaState {
     /// What files refer to, and whose update was the first to.
     referenced: Mutex<BTreeMap<ShareId, MachineId>>,
     settled: Mutex<Vec<ShareWork>>,
@@ -66,7 +66,7 @@ struct State {
     meanwhile: Mutex<Option<Meanwhile>>,
 }
 
-impl ReferenceIndex for State {
+impl ReferenceIndex for ReplicaState {
     fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>) {
         let referenced = self.referenced.lock();
         let shares: Vec<ShareId> =
@@ -113,7 +113,7 @@ impl ReferenceIndex for State {
 }
 
 /// A host that is up.
-struct Running {
+struct RunningReplica {
     share_host: Arc<ShareHost>,
     peers: Arc<Peers>,
     keeping: JoinHandle<()>,
@@ -127,12 +127,12 @@ fn caller(authority: &Authority, dir: &Path, machine: MachineId) -> Caller {
 }
 
 /// A cluster's hosts, and one client.
-struct Group {
+struct TestGroup {
     dirs: Vec<TempDir>,
     authority: Authority,
-    state: Arc<State>,
+    state: Arc<ReplicaState>,
     addresses: Vec<SocketAddr>,
-    hosts: Vec<Option<Running>>,
+    hosts: Vec<Option<RunningReplica>>,
     client: Arc<Peers>,
     /// As everybody is told: who is to keep shares, and how many must have them.
     keeps: Vec<bool>,
@@ -142,13 +142,13 @@ struct Group {
     now: Arc<AtomicU64>,
 }
 
-impl Group {
-    fn new(count: usize) -> Group {
+impl TestGroup {
+    fn new(count: usize) -> TestGroup {
         let dirs: Vec<TempDir> = (0..=count).map(|_| tempfile::tempdir().unwrap()).collect();
         let authority = Authority::found(dirs[0].path()).unwrap();
         let client = Peers::new(CLIENT);
         client.know(caller(&authority, dirs[0].path(), CLIENT));
-        let mut group = Group {
+        let mut group = TestGroup {
             dirs,
             authority,
             state: Arc::default(),
@@ -177,7 +177,7 @@ impl Group {
     }
 
     fn start(&mut self, at: usize) {
-        let me = Group::machine(at);
+        let me = TestGroup::machine(at);
         let credentials = self.authority.credentials(self.dir(at), me).unwrap();
         let peers = Peers::new(me);
         peers.know(caller(&self.authority, self.dir(at), me));
@@ -207,12 +207,12 @@ impl Group {
         let references: Arc<dyn ReferenceIndex> = self.state.clone();
         let (serves, frozen) = ((share_host.clone(), references), self.frozen[at].clone());
         let listening = NetThread::spawn("listen", move || accept(serves, acceptor, socket, frozen)).unwrap();
-        self.hosts[at] = Some(Running { share_host, peers, keeping, _listening: listening });
+        self.hosts[at] = Some(RunningReplica { share_host, peers, keeping, _listening: listening });
         self.tell();
     }
 
     fn stop(&mut self, at: usize) {
-        let Running { share_host, peers, keeping, _listening } = self.hosts[at].take().unwrap();
+        let RunningReplica { share_host, peers, keeping, _listening } = self.hosts[at].take().unwrap();
         drop(_listening);
         peers.stop();
         share_host.stop();
@@ -222,7 +222,7 @@ impl Group {
     fn list(&self) -> Vec<Host> {
         let hosts = self.addresses.iter().zip(&self.keeps).enumerate();
         let host = |(at, (address, keeps)): (usize, (&SocketAddr, &bool))| Host {
-            machine: Group::machine(at),
+            machine: TestGroup::machine(at),
             addresses: vec![address.to_string()],
             weight: u32::from(*keeps),
         };
@@ -383,7 +383,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_share_is_stored_where_it_is_to_be_and_read_from_anywhere() {
-    let group = Group::new(4);
+    let group = TestGroup::new(4);
     let shares = store(&group.client(), 0..20);
     for share in &shares {
         let has = |at: &usize| group.share_host(*at).shares().server().share(share).unwrap().is_some();
@@ -409,7 +409,7 @@ fn a_share_is_stored_where_it_is_to_be_and_read_from_anywhere() {
 
 #[test]
 fn a_host_that_is_down_is_passed_over_and_fetches_what_it_missed() {
-    let mut group = Group::new(3);
+    let mut group = TestGroup::new(3);
     let before = store(&group.client(), 0..5);
     group.publish(&before);
     until("adopted", || before.iter().all(|share| group.keeping(share).len() == 3));
@@ -441,7 +441,7 @@ fn a_host_that_is_down_is_passed_over_and_fetches_what_it_missed() {
 
 #[test]
 fn the_next_host_in_order_takes_the_place_of_one_that_is_down_and_gives_it_up_again() {
-    let mut group = Group::new(4);
+    let mut group = TestGroup::new(4);
     let number = (0..).find(|number| group.placed(&share(*number)).contains(&2)).unwrap();
     let (placed, share) = (group.placed(&share(number)), share(number));
     let stands_in = (0..4).find(|at| !placed.contains(at)).unwrap();
@@ -460,7 +460,7 @@ fn the_next_host_in_order_takes_the_place_of_one_that_is_down_and_gives_it_up_ag
 
 #[test]
 fn a_lone_host_whose_lease_database_is_lost_leases_all_that_files_refer_to() {
-    let mut group = Group::new(1);
+    let mut group = TestGroup::new(1);
     let shares = store(&group.client(), 0..20);
     group.publish(&shares[..15]);
     until("adopted", || shares[..15].iter().all(|share| group.keeping(share) == [0]));
@@ -481,7 +481,7 @@ fn a_lone_host_whose_lease_database_is_lost_leases_all_that_files_refer_to() {
 
 #[test]
 fn a_host_that_says_nothing_costs_one_wait() {
-    let group = Group::new(3);
+    let group = TestGroup::new(3);
     let shares = store(&group.client(), 0..5);
     group.publish(&shares);
     let other = Peers::new(CLIENT);
@@ -511,7 +511,7 @@ fn a_host_that_says_nothing_costs_one_wait() {
 
 #[test]
 fn damage_is_found_by_the_reader_repaired_from_another_host_and_never_served() {
-    let group = Group::new(3);
+    let group = TestGroup::new(3);
     let shares = store(&group.client(), 0..6);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 3));
@@ -541,7 +541,7 @@ fn damage_is_found_by_the_reader_repaired_from_another_host_and_never_served() {
 
 #[test]
 fn a_host_is_drained_and_comes_back() {
-    let mut group = Group::new(4);
+    let mut group = TestGroup::new(4);
     let shares = store(&group.client(), 0..40);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 3));
@@ -562,7 +562,7 @@ fn a_host_is_drained_and_comes_back() {
 
 #[test]
 fn a_second_host_gets_a_copy_of_all_that_there_is() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.stop(1);
     let lone = group.client_of(0);
     let peers = &group.hosts[0].as_ref().unwrap().peers;
@@ -578,7 +578,7 @@ fn a_second_host_gets_a_copy_of_all_that_there_is() {
 
 #[test]
 fn nothing_is_let_go_by_a_state_that_is_too_old() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     let shares = store(&group.client(), 0..3);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 2));
@@ -602,7 +602,7 @@ fn nothing_is_let_go_by_a_state_that_is_too_old() {
 
 #[test]
 fn of_two_hosts_that_each_rely_on_the_other_none_lets_go() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     let shares = store(&group.client(), 0..3);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 2));
@@ -619,7 +619,7 @@ fn of_two_hosts_that_each_rely_on_the_other_none_lets_go() {
 
 #[test]
 fn a_host_that_is_another_machine_is_not_talked_to() {
-    let group = Group::new(2);
+    let group = TestGroup::new(2);
     let mut list = group.list();
     // Both addresses are the first host's.
     list[1].addresses = list[0].addresses.clone();
@@ -639,7 +639,7 @@ const DAY: u64 = 24 * 3600;
 
 /// A share that the group has leased at a host and that nothing refers to: as what another server
 /// left there.
-fn leave_behind(group: &Group, at: usize, number: u64) -> ShareId {
+fn leave_behind(group: &TestGroup, at: usize, number: u64) -> ShareId {
     let left = NewShare { id: share(number), parts: vec![plain(number)] };
     assert_eq!(group.share_host(at).shares().store_for_group(vec![left]), [Ok(())]);
     share(number)
@@ -648,7 +648,7 @@ fn leave_behind(group: &Group, at: usize, number: u64) -> ShareId {
 #[test]
 fn a_host_that_was_off_for_months_lets_go_of_nothing_that_is_referred_to_and_of_all_else() {
     for count in [1, 3] {
-        let mut group = Group::new(count);
+        let mut group = TestGroup::new(count);
         let shares = store(&group.client(), 0..5);
         group.publish(&shares);
         until("adopted", || shares.iter().all(|share| group.keeping(share).len() == count));
@@ -688,7 +688,7 @@ fn a_host_that_was_off_for_months_lets_go_of_nothing_that_is_referred_to_and_of_
 
 #[test]
 fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_there() {
-    let group = Group::new(1);
+    let group = TestGroup::new(1);
     let shares = store(&group.client(), 0..3);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
@@ -733,7 +733,7 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
 /// The host looked whether anybody copies what is there before it looked at what files refer to.
 #[test]
 fn what_goes_after_somebody_has_begun_to_copy_it_stays_whatever_a_look_is_at() {
-    let group = Group::new(1);
+    let group = TestGroup::new(1);
     let shares = store(&group.client(), 0..2);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));

@@ -20,18 +20,18 @@ const MACHINES_MAX: usize = 4096;
 
 /// All that are there.
 #[derive(Clone, Default)]
-pub(super) struct Strangers(Arc<Mutex<Table>>);
+pub(super) struct Strangers(Arc<Mutex<StrangerTable>>);
 
 #[derive(Default)]
-struct Table {
+struct StrangerTable {
     /// By the order in which they came.
-    all: BTreeMap<u64, Known>,
+    all: BTreeMap<u64, KnownPeer>,
     came: u64,
     /// Where machines have shown who they are, the latest last.
     machines: VecDeque<IpAddr>,
 }
 
-struct Known {
+struct KnownPeer {
     address: IpAddr,
     has_spoken: bool,
     leave: CancellationToken,
@@ -52,16 +52,16 @@ impl Strangers {
         let mut table = self.0.lock();
         table.came += 1;
         let number = table.came;
-        table.all.insert(number, Known { address, has_spoken: false, leave: leave.clone() });
+        table.all.insert(number, KnownPeer { address, has_spoken: false, leave: leave.clone() });
         table.make_way(address);
         Stranger { of: self.clone(), number, address, leave }
     }
 }
 
-impl Table {
+impl StrangerTable {
     /// Keeps both limits; never the latest goes.
     fn make_way(&mut self, address: IpAddr) {
-        let crowds = |known: &&Known| known.address == address;
+        let crowds = |known: &&KnownPeer| known.address == address;
         if !self.machines.contains(&address) && self.all.values().filter(crowds).count() > OF_ADDRESS_MAX {
             self.dismiss(|known| known.address == address);
         }
@@ -70,9 +70,9 @@ impl Table {
         }
     }
 
-    fn dismiss(&mut self, among: impl Fn(&Known) -> bool) {
+    fn dismiss(&mut self, among: impl Fn(&KnownPeer) -> bool) {
         let machines = &self.machines;
-        let worth = |known: &Known| (known.has_spoken, machines.contains(&known.address));
+        let worth = |known: &KnownPeer| (known.has_spoken, machines.contains(&known.address));
         let others = self.all.iter().filter(|(number, known)| **number != self.came && among(known));
         // Of those that are worth the same the oldest.
         let least = others.min_by_key(|(number, known)| (worth(known), **number));

@@ -28,7 +28,7 @@ pub(super) struct Reception {
 
 /// What the certificate of a caller says, which has the key that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct ShownCertificate {
     pub(crate) machine: MachineId,
     pub(crate) key: [u8; 32],
     /// The number of the authority that says so; of one that this server has not heard of yet,
@@ -63,13 +63,13 @@ impl Reception {
     }
 
     /// What a certificate says that TLS has let pass.
-    pub(super) fn shown(&self, certificate: &CertificateDer<'_>) -> Option<Shown> {
+    pub(super) fn shown(&self, certificate: &CertificateDer<'_>) -> Option<ShownCertificate> {
         let says = |(_, verifier): &&(u64, Arc<dyn ClientCertVerifier>)| {
             verifier.verify_client_cert(certificate, &[], UnixTime::now()).is_ok()
         };
         let authority = self.authorities.iter().find(says).map(|(number, _)| *number);
         let (machine, key) = (machine_of(certificate)?, key_of(certificate)?);
-        Some(Shown { machine, key, authority, serves: is_server(certificate) })
+        Some(ShownCertificate { machine, key, authority, serves: is_server(certificate) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What nothing needs any more: what of it goes now, and what keeps the rest.
 
-use super::leases::Names;
+use super::leases::LeaseNames;
 use super::report::{PassReport, StoreReport};
 use super::{Sum, words};
 use crate::figures::{date, when};
@@ -131,7 +131,7 @@ fn sort(server: &Server) -> Result<GarbageReport, DatabaseError> {
     let store = server.shares().server();
     let mut sorting = Sorting {
         server,
-        names: Names::new(server)?,
+        names: LeaseNames::new(server)?,
         keys: store.accounts()?.iter().filter(|a| a.key.is_some()).map(|a| a.id).collect(),
         report: GarbageReport { now: store.now(), ..GarbageReport::default() },
         stays: BTreeMap::new(),
@@ -164,7 +164,7 @@ fn sort(server: &Server) -> Result<GarbageReport, DatabaseError> {
 
 struct Sorting<'a> {
     server: &'a Server,
-    names: Names,
+    names: LeaseNames,
     keys: BTreeSet<AccountId>,
     report: GarbageReport,
     stays: BTreeMap<String, (Sum, Option<u64>)>,

@@ -70,15 +70,15 @@ pub struct LeaseReport {
 }
 
 /// What accounts are called.
-pub(super) struct Names(BTreeMap<AccountId, String>);
+pub(super) struct LeaseNames(BTreeMap<AccountId, String>);
 
-impl Names {
+impl LeaseNames {
     /// Of all accounts that there are now.
-    pub(super) fn new(server: &Server) -> Result<Names, DatabaseError> {
+    pub(super) fn new(server: &Server) -> Result<LeaseNames, DatabaseError> {
         let machines: BTreeMap<u64, String> =
             server.machines().into_iter().map(|known| (known.machine, known.name)).collect();
         let accounts = server.shares().server().accounts()?;
-        Ok(Names(accounts.iter().map(|account| (account.id, name(account, &machines))).collect()))
+        Ok(LeaseNames(accounts.iter().map(|account| (account.id, name(account, &machines))).collect()))
     }
 
     pub(super) fn of(&self, account: AccountId) -> String {
@@ -105,7 +105,7 @@ fn name(account: &Account, machines: &BTreeMap<u64, String>) -> String {
 
 /// What each account has leased.
 pub(super) fn usage(server: &Server) -> Result<UsageReport, DatabaseError> {
-    let (names, store) = (Names::new(server)?, server.shares().server());
+    let (names, store) = (LeaseNames::new(server)?, server.shares().server());
     let accounts = store.accounts()?.into_iter().map(|account| AccountReport {
         account: names.of(account.id),
         key: account.key.map(|key| key.0.iter().map(|byte| format!("{byte:02x}")).collect()),
@@ -119,7 +119,7 @@ pub(super) fn usage(server: &Server) -> Result<UsageReport, DatabaseError> {
 
 /// Who has leased each of `shares`.
 pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, DatabaseError> {
-    let (names, store) = (Names::new(server)?, server.shares().server());
+    let (names, store) = (LeaseNames::new(server)?, server.shares().server());
     let mut report = LeasesReport { now: store.now(), shares: Vec::with_capacity(shares.len()) };
     let referenced = server.group().query(|_, rows| {
         shares.iter().map(|share| directory::refers_to(rows, &share.whole())).collect::<Vec<_>>()

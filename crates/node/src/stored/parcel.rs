@@ -50,13 +50,13 @@ struct Parcelled {
     share: [u8; 16],
     /// XXH3 of its body, as the store had it.
     digest: [u8; 16],
-    leases: Vec<Lease>,
+    leases: Vec<ShareLeaseRow>,
     body: Vec<u8>,
 }
 
 /// A lease on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Lease {
+struct ShareLeaseRow {
     holder: Holder,
     renewed_at: u64,
     expires_at: Option<u64>,
@@ -187,7 +187,7 @@ fn parcelled(
     };
     let leases = store.server().leases_of(&share)?.into_iter().filter_map(|lease| {
         let holder = holders.get(&lease.account)?.clone();
-        Some(Lease { holder, renewed_at: lease.renewed_at, expires_at: lease.expires_at })
+        Some(ShareLeaseRow { holder, renewed_at: lease.renewed_at, expires_at: lease.expires_at })
     });
     Ok(Some(Parcelled { share: share.0, digest, leases: leases.collect(), body }))
 }
@@ -210,7 +210,7 @@ pub(super) fn import(
             return Ok(());
         }
         let mut held = Vec::with_capacity(leases.len());
-        for Lease { holder, renewed_at, expires_at } in leases {
+        for ShareLeaseRow { holder, renewed_at, expires_at } in leases {
             match account(server, &mut accounts, holder)? {
                 Ok(account) => held.push(ShareLease { account, renewed_at, expires_at }),
                 Err(fault) => report.faults.push(fault),
@@ -309,7 +309,7 @@ mod tests {
             (any::<[u8; 32]>(), "[a-z]{1,8}").prop_map(|(key, name)| Holder::Key(key, name)),
         ];
         let lease = (holder, any::<u64>(), any::<Option<u64>>())
-            .prop_map(|(holder, renewed_at, expires_at)| Lease { holder, renewed_at, expires_at });
+            .prop_map(|(holder, renewed_at, expires_at)| ShareLeaseRow { holder, renewed_at, expires_at });
         let leases = prop::collection::vec(lease, 0..3);
         let body = prop::collection::vec(any::<u8>(), 0..80);
         let share = (any::<[u8; 16]>(), leases, body).prop_map(|(share, leases, body)| Parcelled {
@@ -382,7 +382,7 @@ mod tests {
         ["a", "b", "c"].iter().for_each(|name| backup::tests::write(&machine, name).unwrap());
         // The group holds them once their publication is settled.
         let settled = |parcelled: &Parcelled| {
-            matches!(parcelled.leases.as_slice(), [Lease { holder: Holder::Group, .. }])
+            matches!(parcelled.leases.as_slice(), [ShareLeaseRow { holder: Holder::Group, .. }])
         };
         let deadline = Instant::now() + Duration::from_secs(300);
         let up = (0..).map(|n| format!("up-{n}")).find(|name| {

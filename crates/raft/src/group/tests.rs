@@ -165,7 +165,7 @@ fn after_an_orderly_end_nothing_is_replayed() {
     .unwrap();
     let position = Position::decode(&store.position().unwrap()).unwrap();
     drop(store);
-    let log = Log::open(&dir.path().join("log"), SEGMENT_BYTES, 0).unwrap();
+    let log = RaftLog::open(&dir.path().join("log"), SEGMENT_BYTES, 0).unwrap();
     assert_eq!(log.last(), position.applied);
     assert!(log.indices().is_empty(), "{:?}", log.indices());
     drop(log);
@@ -288,7 +288,7 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
     let (group, delivered) = open(from.path(), GroupSettings::default());
     (1..=300).for_each(|machine| group.propose(input(machine)));
     wait_until("delivery", || begun(&delivered).len() == 300);
-    let state = |machine: Arc<RwLock<Machine>>| StateMachine {
+    let state = |machine: Arc<RwLock<Replica>>| StateMachine {
         machine,
         log: group.log.clone(),
         log_full: Arc::default(),

@@ -10,7 +10,7 @@
 //! mark   2 × (number of the next frame u64 │ the log's name 16 bytes │ checksum 16 bytes │ zeros up to 64 bytes)
 //! ```
 
-use super::segment::Key;
+use super::segment::SegmentKey;
 use crate::disk::{Disk, DiskFile};
 use std::io;
 use std::path::Path;
@@ -64,7 +64,7 @@ impl Mark {
 
 impl Extent {
     /// Returns the extent of the log whose checksums have that key.
-    pub(super) fn of(key: &Key, next_frame: u64) -> Extent {
+    pub(super) fn of(key: &SegmentKey, next_frame: u64) -> Extent {
         Extent { next_frame, name: digest(key) }
     }
 

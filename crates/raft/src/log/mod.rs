@@ -2,7 +2,7 @@
 //! were purged.
 //!
 //! Every change is one frame (see [`segment`]), durable when the call returns. Entries are the
-//! exception: they wait in memory until something rests on them ([`Log::sync`]), and then go in one
+//! exception: they wait in memory until something rests on them ([`RaftLog::sync`]), and then go in one
 //! frame with one fdatasync. So a frame is still written only when all before it are durable.
 //!
 //! The name of a segment is the number of its first frame. That frame begins with the vote and the
@@ -24,12 +24,12 @@ mod tests;
 pub(super) use recent::{Recent, bytes_of};
 
 use super::starts::Starts;
-use super::types::{Entry, LogId, Vote};
+use super::types::{GroupEntry, LogId, Vote};
 use crate::disk::Disk;
 use crate::store::{is_lost, lacks_room};
 use mark::{Extent, Mark};
 use parking_lot::Mutex;
-use segment::{BODY_BYTES_MAX, Frame, Key, Place, Segment};
+use segment::{BODY_BYTES_MAX, Frame, Segment, SegmentKey, SegmentPlace};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -92,7 +92,7 @@ impl From<LogError> for io::Error {
 
 /// A record of a frame's body.
 #[derive(Debug, Serialize, Deserialize)]
-enum Record {
+enum LogRecord {
     /// The state when the segment was begun.
     Begin {
         vote: Option<Vote>,
@@ -101,7 +101,7 @@ enum Record {
         starts: Starts,
     },
     Vote(Vote),
-    Append(Entry),
+    Append(GroupEntry),
     /// Removes the entries after this one.
     Truncate(Option<LogId>),
     /// Removes the entries up to this one.
@@ -117,15 +117,15 @@ struct Spot {
     /// The first frame of its segment.
     segment: u64,
     frame: u64,
-    place: Place,
+    place: SegmentPlace,
 }
 
 /// The log of one member.
-pub(super) struct Log {
+pub(super) struct RaftLog {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     segment_bytes: u64,
-    key: Key,
+    key: SegmentKey,
     /// Segments by number of their first frame. The last one is written to.
     segments: BTreeMap<u64, Segment>,
     /// Numbers in the names of the segments kept for reuse.
@@ -152,7 +152,7 @@ pub(super) struct Log {
     gone_below: u64,
 }
 
-impl Log {
+impl RaftLog {
     /// Opens the log in `dir`, or begins one with segments of `segment_bytes` (an oversized batch
     /// gets a larger one). Reserves disk space for `keep_bytes` of log. The rest of a frame that a
     /// power cut left unacknowledged is dropped. The file `mark` notes how far the log is durable,
@@ -163,11 +163,11 @@ impl Log {
         segment_bytes: u64,
         keep_bytes: u64,
         mark: Option<&Path>,
-    ) -> Result<Log, LogError> {
+    ) -> Result<RaftLog, LogError> {
         disk.make_dir(dir).map_err(|e| failed("creating", dir, e))?;
-        let Files { segments: first_frames, spares, reserves } =
+        let LogFiles { segments: first_frames, spares, reserves } =
             list(&*disk, dir).map_err(|e| failed("listing", dir, e))?;
-        let mut log = Log {
+        let mut log = RaftLog {
             disk,
             dir: dir.to_owned(),
             segment_bytes,
@@ -227,7 +227,7 @@ impl Log {
         self.was_there
     }
 
-    /// Returns the known starts of members. A change is durable with the next [`Log::save_starts`],
+    /// Returns the known starts of members. A change is durable with the next [`RaftLog::save_starts`],
     /// segment or purge.
     pub(super) fn starts(&self) -> Arc<Mutex<Starts>> {
         self.starts.clone()
@@ -236,7 +236,7 @@ impl Log {
     /// Makes the known starts of members durable.
     pub(super) fn save_starts(&mut self) -> Result<(), LogError> {
         let starts = self.starts.lock().clone();
-        self.write_record(&Record::Starts(starts))
+        self.write_record(&LogRecord::Starts(starts))
     }
 
     pub(super) fn vote(&self) -> Option<Vote> {
@@ -274,20 +274,20 @@ impl Log {
     }
 
     pub(super) fn save_vote(&mut self, vote: Vote) -> Result<(), LogError> {
-        self.write_record(&Record::Vote(vote))?;
+        self.write_record(&LogRecord::Vote(vote))?;
         self.vote = Some(vote);
         Ok(())
     }
 
     /// Appends entries, which must follow the last one. They are durable after the next
-    /// [`Log::sync`]. Until then a crash leaves the log without them.
-    pub(super) fn append(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LogError> {
+    /// [`RaftLog::sync`]. Until then a crash leaves the log without them.
+    pub(super) fn append(&mut self, entries: impl IntoIterator<Item = GroupEntry>) -> Result<(), LogError> {
         for entry in entries {
-            let (log_id, bytes, record) = (entry.log_id, bytes_of(&entry), Record::Append(entry));
+            let (log_id, bytes, record) = (entry.log_id, bytes_of(&entry), LogRecord::Append(entry));
             let frame = std::mem::take(&mut self.waiting.0);
             self.waiting.0 = frame.with(&record, bytes).map_err(|e| self.invalid(&e))?;
             self.waiting.1.push(log_id);
-            if let Record::Append(entry) = record {
+            if let LogRecord::Append(entry) = record {
                 self.recent.lock().add(entry);
             }
         }
@@ -314,7 +314,7 @@ impl Log {
 
     /// Removes the entries after `keep`.
     pub(super) fn truncate(&mut self, keep: Option<LogId>) -> Result<(), LogError> {
-        self.write_record(&Record::Truncate(keep))?;
+        self.write_record(&LogRecord::Truncate(keep))?;
         self.forget_after(keep);
         Ok(())
     }
@@ -322,8 +322,8 @@ impl Log {
     /// Removes the entries up to `upto`, and retires segments that hold no entry any more.
     pub(super) fn purge(&mut self, upto: LogId) -> Result<(), LogError> {
         self.sync()?;
-        let frame = Frame::default().with(&Record::Starts(self.starts.lock().clone()), 0);
-        let frame = frame.and_then(|frame| frame.with(&Record::Purge(upto), 0));
+        let frame = Frame::default().with(&LogRecord::Starts(self.starts.lock().clone()), 0);
+        let frame = frame.and_then(|frame| frame.with(&LogRecord::Purge(upto), 0));
         self.write(&mut frame.map_err(|e| self.invalid(&e))?)?;
         self.forget_upto(upto);
         self.retire()
@@ -335,7 +335,7 @@ impl Log {
     }
 
     /// Reads the entry at `index` from the disk.
-    pub(super) fn read(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
+    pub(super) fn read(&mut self, index: u64) -> Result<Option<GroupEntry>, LogError> {
         if self.waiting.1.iter().any(|log_id| log_id.index == index) {
             self.sync()?;
         }
@@ -349,7 +349,7 @@ impl Log {
         let body = segment.read(spot.frame, spot.place).map_err(|e| failed("reading", &file, e))?;
         let records = body.and_then(|body| decode(&body)).ok_or_else(|| damaged("the frame has changed"))?;
         let mut entries = records.into_iter().filter_map(|record| match record {
-            Record::Append(entry) => Some(entry),
+            LogRecord::Append(entry) => Some(entry),
             _ => None,
         });
         Ok(entries.find(|entry| entry.log_id.index == index))
@@ -376,7 +376,7 @@ impl Log {
     }
 
     /// Writes a change, and all entries before it.
-    fn write_record(&mut self, record: &Record) -> Result<(), LogError> {
+    fn write_record(&mut self, record: &LogRecord) -> Result<(), LogError> {
         self.sync()?;
         let mut frame = Frame::default().with(record, 0).map_err(|e| self.invalid(&e))?;
         self.write(&mut frame).map(drop)
@@ -384,7 +384,7 @@ impl Log {
 
     /// Writes one frame, and returns its segment, number and place. If there is no room for it,
     /// nothing changes.
-    fn write(&mut self, records: &mut Frame) -> Result<(u64, u64, Place), LogError> {
+    fn write(&mut self, records: &mut Frame) -> Result<(u64, u64, SegmentPlace), LogError> {
         let written = self.write_frame(records);
         let full = matches!(&written, Err(error) if error.lacks_room());
         if self.full.swap(full, Relaxed) != full {
@@ -396,14 +396,14 @@ impl Log {
         written
     }
 
-    fn write_frame(&mut self, records: &mut Frame) -> Result<(u64, u64, Place), LogError> {
+    fn write_frame(&mut self, records: &mut Frame) -> Result<(u64, u64, SegmentPlace), LogError> {
         let (mut first, mut frame) = (Frame::default(), records);
         let fits =
             self.segments.last_entry().is_some_and(|segment| segment.get().has_room(frame.body().len()));
         if !fits {
             let (vote, purged, last) = (self.vote, self.purged, self.last());
             let starts = self.starts.lock().clone();
-            let begin = Record::Begin { vote, purged, last, starts };
+            let begin = LogRecord::Begin { vote, purged, last, starts };
             first = first.with(&begin, frame.body().len()).map_err(|e| self.invalid(&e))?;
             first.extend(frame.body());
             frame = &mut first;
@@ -582,9 +582,9 @@ impl Log {
         Ok(())
     }
 
-    fn redo(&mut self, record: Record, segment: u64, place: Place) -> Result<(), &'static str> {
+    fn redo(&mut self, record: LogRecord, segment: u64, place: SegmentPlace) -> Result<(), &'static str> {
         match record {
-            Record::Begin { vote, purged, last, starts } => {
+            LogRecord::Begin { vote, purged, last, starts } => {
                 self.vote = vote;
                 *self.starts.lock() = starts;
                 purged.into_iter().for_each(|upto| self.forget_upto(upto));
@@ -592,8 +592,8 @@ impl Log {
                     self.gone_below = next_index(last);
                 }
             }
-            Record::Vote(vote) => self.vote = Some(vote),
-            Record::Append(entry) => {
+            LogRecord::Vote(vote) => self.vote = Some(vote),
+            LogRecord::Append(entry) => {
                 // In the oldest segment the purge mark may be behind. Later purges were in segments
                 // that are gone.
                 if entry.log_id.index != next_index(self.last()).max(self.gone_below) {
@@ -602,12 +602,12 @@ impl Log {
                 let frame = self.next_frame;
                 self.spots.push_back(Spot { log_id: entry.log_id, segment, frame, place });
             }
-            Record::Truncate(keep) => {
+            LogRecord::Truncate(keep) => {
                 self.gone_below = self.gone_below.min(next_index(keep));
                 self.forget_after(keep);
             }
-            Record::Purge(upto) => self.forget_upto(upto),
-            Record::Starts(starts) => *self.starts.lock() = starts,
+            LogRecord::Purge(upto) => self.forget_upto(upto),
+            LogRecord::Starts(starts) => *self.starts.lock() = starts,
         }
         Ok(())
     }
@@ -647,15 +647,15 @@ fn failed(doing: &'static str, file: &Path, cause: io::Error) -> LogError {
 
 /// The files of the log's directory.
 #[derive(Default)]
-struct Files {
+struct LogFiles {
     /// Numbers of the segments in service, in order.
     segments: Vec<u64>,
     spares: Vec<u64>,
     reserves: Vec<PathBuf>,
 }
 
-fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Files> {
-    let mut files = Files::default();
+fn list(disk: &dyn Disk, dir: &Path) -> io::Result<LogFiles> {
+    let mut files = LogFiles::default();
     for name in disk.list(dir)? {
         let number = |suffix| name.strip_suffix(suffix).and_then(|number: &str| number.parse().ok());
         if let Some(first) = number(".log") {
@@ -674,7 +674,7 @@ fn next_index(log_id: Option<LogId>) -> u64 {
     log_id.map_or(0, |log_id| log_id.index + 1)
 }
 
-fn decode(mut body: &[u8]) -> Option<Vec<Record>> {
+fn decode(mut body: &[u8]) -> Option<Vec<LogRecord>> {
     let mut records = Vec::new();
     while !body.is_empty() {
         let (record, rest) = postcard::take_from_bytes(body).ok()?;

@@ -1,7 +1,7 @@
 //! Recent entries in memory. Code that applies or sends the latest ones need not read them from the
 //! disk.
 
-use crate::types::Entry;
+use crate::types::GroupEntry;
 use openraft::EntryPayload;
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ const BYTES_MAX: usize = 16 << 20;
 /// The recent entries of a log.
 #[derive(Default)]
 pub(crate) struct Recent {
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, GroupEntry>,
     bytes: usize,
 }
 
 impl Recent {
-    pub(super) fn add(&mut self, entry: Entry) {
+    pub(super) fn add(&mut self, entry: GroupEntry) {
         self.bytes += bytes_of(&entry);
         self.entries.insert(entry.log_id.index, entry);
         while self.bytes > BYTES_MAX
@@ -28,13 +28,13 @@ impl Recent {
     }
 
     /// Takes the entry at `index` out, for its only reader.
-    pub(crate) fn take(&mut self, index: u64) -> Option<Entry> {
+    pub(crate) fn take(&mut self, index: u64) -> Option<GroupEntry> {
         let entry = self.entries.remove(&index)?;
         self.bytes -= bytes_of(&entry);
         Some(entry)
     }
 
-    pub(crate) fn get(&self, index: u64) -> Option<Entry> {
+    pub(crate) fn get(&self, index: u64) -> Option<GroupEntry> {
         self.entries.get(&index).cloned()
     }
 
@@ -53,7 +53,7 @@ impl Recent {
 }
 
 /// Returns about the memory that an entry takes, in bytes.
-pub(crate) fn bytes_of(entry: &Entry) -> usize {
+pub(crate) fn bytes_of(entry: &GroupEntry) -> usize {
     let payload = if let EntryPayload::Normal(batch) = &entry.payload { batch.len() } else { 0 };
-    payload + size_of::<Entry>()
+    payload + size_of::<GroupEntry>()
 }

@@ -34,11 +34,11 @@ const FRAME_HEADER: usize = 32;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The key of one log's checksums.
-pub(super) type Key = [u8; 32];
+pub(super) type SegmentKey = [u8; 32];
 
 /// The place of a frame in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SegmentPlace {
     pub(super) at: u64,
     pub(super) body_len: u32,
 }
@@ -47,7 +47,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Segment {
     file: Arc<dyn DiskFile>,
-    key: Key,
+    key: SegmentKey,
     /// Size of the file.
     pub(super) bytes: u64,
     /// Offset of the next frame.
@@ -56,7 +56,7 @@ pub(super) struct Segment {
 
 /// The content of a segment, read from its start.
 pub(super) struct Scan {
-    pub(super) frames: Vec<(Place, Vec<u8>)>,
+    pub(super) frames: Vec<(SegmentPlace, Vec<u8>)>,
     /// The offset of a frame that was durable once and cannot be read, if there is one.
     pub(super) damaged_at: Option<u64>,
 }
@@ -74,7 +74,7 @@ impl Segment {
         disk: &dyn Disk,
         path: &Path,
         unfinished: &Path,
-        key: Key,
+        key: SegmentKey,
         bytes: u64,
         body_len: usize,
     ) -> io::Result<Segment> {
@@ -113,7 +113,7 @@ impl Segment {
         Ok((magic == MAGIC).then(|| Segment { file, key: *key, bytes, end: ALIGNMENT }))
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> SegmentKey {
         self.key
     }
 
@@ -123,8 +123,8 @@ impl Segment {
     }
 
     /// Writes a frame behind the last one, and waits until it is durable.
-    pub(super) fn append(&mut self, number: u64, frame: &mut Frame) -> io::Result<Place> {
-        let place = Place { at: self.end, body_len: frame.body().len() as u32 };
+    pub(super) fn append(&mut self, number: u64, frame: &mut Frame) -> io::Result<SegmentPlace> {
+        let place = SegmentPlace { at: self.end, body_len: frame.body().len() as u32 };
         frame.sealed(number, &self.key, |bytes| self.file.write_at(bytes, self.end))?;
         self.file.sync()?;
         self.end += frame_bytes(frame.body().len());
@@ -132,7 +132,7 @@ impl Segment {
     }
 
     /// Reads a frame's body again. None if the bytes have changed.
-    pub(super) fn read(&self, number: u64, place: Place) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn read(&self, number: u64, place: SegmentPlace) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; FRAME_HEADER + place.body_len as usize];
         self.file.read_at(&mut bytes, place.at)?;
         Ok(match open_frame(&bytes, number, &self.key) {
@@ -193,7 +193,7 @@ impl Segment {
                     None => break,
                 },
             };
-            let place = Place { at: at as u64, body_len: body.len() as u32 };
+            let place = SegmentPlace { at: at as u64, body_len: body.len() as u32 };
             at += frame_bytes(body.len()) as usize;
             number += 1;
             scan.frames.push((place, body));
@@ -247,7 +247,7 @@ impl Frame {
 
     /// Passes the frame to `write` in its form in a segment. It copies nothing, and adds nothing
     /// for good.
-    fn sealed<T>(&mut self, number: u64, key: &Key, write: impl FnOnce(&[u8]) -> T) -> T {
+    fn sealed<T>(&mut self, number: u64, key: &SegmentKey, write: impl FnOnce(&[u8]) -> T) -> T {
         self.begin();
         let body_len = self.body().len();
         let bytes = &mut self.0;
@@ -273,7 +273,7 @@ fn frame_number(bytes: &[u8]) -> Option<u64> {
 }
 
 /// Returns the body of frame `number` at the front of `bytes`, if it is there and whole.
-fn open_frame<'a>(bytes: &'a [u8], number: u64, key: &Key) -> Option<&'a [u8]> {
+fn open_frame<'a>(bytes: &'a [u8], number: u64, key: &SegmentKey) -> Option<&'a [u8]> {
     let (header, rest) = bytes.split_at_checked(FRAME_HEADER)?;
     if frame_number(header)? != number {
         return None;
@@ -284,7 +284,7 @@ fn open_frame<'a>(bytes: &'a [u8], number: u64, key: &Key) -> Option<&'a [u8]> {
 }
 
 /// Returns frame `number` as it was written, if one bit of the front of `bytes` has flipped since.
-fn mended_frame(bytes: &[u8], number: u64, key: &Key) -> Option<Vec<u8>> {
+fn mended_frame(bytes: &[u8], number: u64, key: &SegmentKey) -> Option<Vec<u8>> {
     if (frame_number(bytes)? ^ number).count_ones() > 1 {
         return None;
     }
@@ -316,7 +316,7 @@ fn header_checksum(header: &[u8]) -> [u8; 16] {
 }
 
 fn is_header(header: &[u8; ALIGNMENT as usize]) -> bool {
-    let (known, checksum) = header.split_at(MAGIC.len() + size_of::<Key>());
+    let (known, checksum) = header.split_at(MAGIC.len() + size_of::<SegmentKey>());
     checksum == header_checksum(known)
 }
 
@@ -329,7 +329,7 @@ fn mended_header(header: [u8; ALIGNMENT as usize]) -> Option<[u8; ALIGNMENT as u
     })
 }
 
-fn checksum(number: u64, body: &[u8], key: &Key) -> [u8; 16] {
+fn checksum(number: u64, body: &[u8], key: &SegmentKey) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(&number.to_le_bytes()).update(body);
     let mut checksum = [0; 16];

@@ -1,4 +1,4 @@
-use super::super::batch::{Batch, Waiting};
+use super::super::batch::{Batch, WaitingInput};
 use super::*;
 use directory::{Input, ShareWork};
 use lease::Time;
@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 const SEGMENT: u64 = 64 << 10;
 
-impl Log {
-    pub(crate) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<Log, LogError> {
-        Log::on(Arc::new(crate::disk::Local), dir, segment_bytes, keep_bytes, None)
+impl RaftLog {
+    pub(crate) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<RaftLog, LogError> {
+        RaftLog::on(Arc::new(crate::disk::Local), dir, segment_bytes, keep_bytes, None)
     }
 }
 
@@ -22,23 +22,23 @@ fn vote() -> Vote {
 }
 
 /// An entry of about `bytes` bytes that contains its index.
-fn entry(index: u64, bytes: usize) -> Entry {
+fn entry(index: u64, bytes: usize) -> GroupEntry {
     let shares =
         (0..bytes / 16).map(|number| ShareWork::Drop(namespace::ShareId([number as u8; 16]))).collect();
-    let waiting = Waiting::new(Input::SharesSettled(shares));
-    Entry {
+    let waiting = WaitingInput::new(Input::SharesSettled(shares));
+    GroupEntry {
         log_id: log_id(index),
         payload: EntryPayload::Normal(Batch::new(Time(index), 0, wire::Version::NEWEST, vec![waiting])),
     }
 }
 
 /// Appends entries and makes them durable.
-fn append(log: &mut Log, entries: impl IntoIterator<Item = Entry>) {
+fn append(log: &mut RaftLog, entries: impl IntoIterator<Item = GroupEntry>) {
     log.append(entries).unwrap();
     log.sync().unwrap();
 }
 
-fn time_of(entry: Option<Entry>) -> Option<u64> {
+fn time_of(entry: Option<GroupEntry>) -> Option<u64> {
     match entry?.payload {
         EntryPayload::Normal(batch) => Some(batch.now.0),
         _ => None,
@@ -46,7 +46,7 @@ fn time_of(entry: Option<Entry>) -> Option<u64> {
 }
 
 /// Reads back all entries, which must be there.
-fn read_all(log: &mut Log) -> Vec<u64> {
+fn read_all(log: &mut RaftLog) -> Vec<u64> {
     let (recent, indices) = (log.recent(), log.indices());
     let mut read = |index| recent.lock().take(index).or_else(|| log.read(index).unwrap());
     indices.map(|index| time_of(read(index)).unwrap()).collect()
@@ -70,7 +70,7 @@ fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
 #[test]
 fn comes_back_with_what_was_written() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((log.vote(), log.last(), log.purged()), (None, None, None));
     log.save_vote(vote()).unwrap();
     append(&mut log, [entry(0, 10), entry(1, 5000)]);
@@ -79,14 +79,14 @@ fn comes_back_with_what_was_written() {
     // The second read is from the file.
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((log.vote(), log.last(), log.purged()), (Some(vote()), Some(log_id(2)), None));
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     log.truncate(Some(log_id(1))).unwrap();
     append(&mut log, [entry(2, 20)]);
     log.purge(log_id(0)).unwrap();
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((log.last(), log.purged()), (Some(log_id(2)), Some(log_id(0))));
     assert_eq!(read_all(&mut log), [1, 2]);
     log.purge(log_id(9)).unwrap();
@@ -98,13 +98,13 @@ fn comes_back_with_what_was_written() {
 #[test]
 fn what_nothing_rests_on_waits_for_what_something_does() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     append(&mut log, [entry(0, 10)]);
     let written = log.next_frame;
     (1..4).for_each(|index| log.append([entry(index, 10)]).unwrap());
     assert_eq!((log.last(), log.indices(), log.next_frame), (Some(log_id(3)), 0..4, written));
     // A crash would leave this.
-    assert_eq!(read_all(&mut Log::open(dir.path(), SEGMENT, 0).unwrap()), [0]);
+    assert_eq!(read_all(&mut RaftLog::open(dir.path(), SEGMENT, 0).unwrap()), [0]);
     assert_eq!(read_all(&mut log), [0, 1, 2, 3], "not written, and there");
     log.append([entry(4, 10), entry(5, 10)]).unwrap();
     log.sync().unwrap();
@@ -114,7 +114,7 @@ fn what_nothing_rests_on_waits_for_what_something_does() {
     log.append([entry(6, 2 * WAITING_BYTES_MAX)]).unwrap();
     drop(log);
     assert_eq!(
-        read_all(&mut Log::open(dir.path(), SEGMENT, 0).unwrap()).len(),
+        read_all(&mut RaftLog::open(dir.path(), SEGMENT, 0).unwrap()).len(),
         7,
         "what is too much is written"
     );
@@ -123,7 +123,7 @@ fn what_nothing_rests_on_waits_for_what_something_does() {
 #[test]
 fn changes_of_the_log_come_behind_what_waits() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     log.append([entry(0, 10), entry(1, 10)]).unwrap();
     log.truncate(Some(log_id(0))).unwrap();
     log.append([entry(1, 10), entry(2, 10)]).unwrap();
@@ -131,14 +131,14 @@ fn changes_of_the_log_come_behind_what_waits() {
     log.append([entry(3, 10)]).unwrap();
     log.save_vote(vote()).unwrap();
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((read_all(&mut log), log.purged(), log.vote()), (vec![2, 3], Some(log_id(1)), Some(vote())));
 }
 
 #[test]
 fn purged_segments_are_used_again() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     log.save_vote(vote()).unwrap();
     for index in 0..400 {
         append(&mut log, [entry(index, 8_000)]);
@@ -150,7 +150,7 @@ fn purged_segments_are_used_again() {
     let (used, spare) = (files(dir.path(), ".log").len(), files(dir.path(), ".spare").len());
     assert!(used <= 2 && spare <= SPARES_MAX && spare > 0, "{used} used, {spare} spare");
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!(read_all(&mut log), [399]);
     assert_eq!((log.vote(), log.purged()), (Some(vote()), Some(log_id(398))));
 }
@@ -158,12 +158,12 @@ fn purged_segments_are_used_again() {
 #[test]
 fn an_oversized_batch_gets_a_segment_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     append(&mut log, [entry(0, 10)]);
     append(&mut log, [entry(1, 1_000_000)]);
     append(&mut log, [entry(2, 10)]);
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     log.purge(log_id(2)).unwrap();
     assert!(files(dir.path(), ".spare").iter().all(|spare| spare.metadata().unwrap().len() == SEGMENT));
@@ -172,13 +172,13 @@ fn an_oversized_batch_gets_a_segment_of_its_own() {
 #[test]
 fn space_is_set_aside_and_used() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT, 5 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 5 * SEGMENT).unwrap();
     let count = |suffix| files(dir.path(), suffix).len();
     assert_eq!((count(".log"), count(".reserve")), (1, 4));
     (0..30).for_each(|index| append(&mut log, [entry(index, 8_000)]));
     assert_eq!((count(".log"), count(".reserve")), (5, 0));
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT, 6 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 6 * SEGMENT).unwrap();
     assert_eq!((count(".log"), count(".reserve")), (5, 1));
     assert_eq!(read_all(&mut log).len(), 30);
 }
@@ -188,7 +188,7 @@ fn space_is_set_aside_and_used() {
 fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
-    let mut log = Log::open(&live, SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(&live, SEGMENT, 3 * SEGMENT).unwrap();
     let mut torn = 0;
     for index in 0..30u64 {
         let before = dir.path().join("before");
@@ -200,7 +200,7 @@ fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
             for file in files(&live, ".log") {
                 mix_sectors(&file, &cut.join(file.file_name().unwrap()), pattern);
             }
-            let mut log = Log::open(&cut, SEGMENT, 3 * SEGMENT).unwrap();
+            let mut log = RaftLog::open(&cut, SEGMENT, 3 * SEGMENT).unwrap();
             let there = read_all(&mut log);
             let whole: Vec<u64> = (0..=index).collect();
             let acknowledged = &whole[..index as usize];
@@ -209,7 +209,10 @@ fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
             // The log goes on from there.
             append(&mut log, [entry(there.len() as u64, 700)]);
             drop(log);
-            assert_eq!(read_all(&mut Log::open(&cut, SEGMENT, 3 * SEGMENT).unwrap()).len(), there.len() + 1);
+            assert_eq!(
+                read_all(&mut RaftLog::open(&cut, SEGMENT, 3 * SEGMENT).unwrap()).len(),
+                there.len() + 1
+            );
             std::fs::remove_dir_all(cut).unwrap();
         }
     }
@@ -236,14 +239,14 @@ fn mix_sectors(from: &Path, to: &Path, pattern: u64) {
 #[test]
 fn a_bit_that_flips_anywhere_is_put_right() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT, 0).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 0).unwrap();
     log.save_vote(vote()).unwrap();
     // The log has three segments.
     (0..40).for_each(|index| append(&mut log, [entry(index, 100 + 4000 * (index as usize % 2))]));
     log.purge(log_id(2)).unwrap();
     drop(log);
     let read = || {
-        let mut log = Log::open(dir.path(), SEGMENT, 0).unwrap();
+        let mut log = RaftLog::open(dir.path(), SEGMENT, 0).unwrap();
         let about = (log.vote(), log.purged(), log.last());
         let entries: Vec<String> =
             log.indices().map(|index| format!("{:?}", log.read(index).unwrap().unwrap())).collect();
@@ -272,7 +275,7 @@ fn a_bit_that_flips_anywhere_is_put_right() {
 #[test]
 fn damage_is_not_taken_for_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     (0..5).for_each(|index| append(&mut log, [entry(index, 100)]));
     let place = log.spots[2].place;
     let file = log.path(log.spots[2].segment);
@@ -280,7 +283,7 @@ fn damage_is_not_taken_for_the_end() {
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[place.at as usize + 40] ^= 3;
     std::fs::write(&file, bytes).unwrap();
-    let Err(error) = Log::open(dir.path(), SEGMENT, 3 * SEGMENT) else { panic!("opened") };
+    let Err(error) = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT) else { panic!("opened") };
     assert!(matches!(error, LogError::Damaged { at, .. } if at == place.at), "{error}");
 }
 
@@ -288,7 +291,7 @@ fn damage_is_not_taken_for_the_end() {
 fn a_missing_segment_is_damage_unless_all_in_it_was_purged() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
-    let mut log = Log::open(&live, SEGMENT, 3 * SEGMENT).unwrap();
+    let mut log = RaftLog::open(&live, SEGMENT, 3 * SEGMENT).unwrap();
     (0..60).for_each(|index| append(&mut log, [entry(index, 40_000)]));
     let segments = files(&live, ".log");
     assert!(segments.len() > 3);
@@ -296,7 +299,10 @@ fn a_missing_segment_is_damage_unless_all_in_it_was_purged() {
         let cut = dir.path().join(format!("cut-{missing}"));
         copy_dir(&live, &cut);
         std::fs::remove_file(cut.join(file.file_name().unwrap())).unwrap();
-        assert!(matches!(Log::open(&cut, SEGMENT, 3 * SEGMENT), Err(LogError::Damaged { .. })), "{missing}");
+        assert!(
+            matches!(RaftLog::open(&cut, SEGMENT, 3 * SEGMENT), Err(LogError::Damaged { .. })),
+            "{missing}"
+        );
     }
     // A power cut came while segments were being retired: some are back, others not.
     let before = dir.path().join("before");
@@ -310,7 +316,7 @@ fn a_missing_segment_is_damage_unless_all_in_it_was_purged() {
             std::fs::copy(file, cut.join(file.file_name().unwrap())).unwrap();
         }
         std::fs::remove_file(cut.join(gone.file_name().unwrap())).unwrap();
-        assert_eq!(read_all(&mut Log::open(&cut, SEGMENT, 3 * SEGMENT).unwrap()), [59], "{missing}");
+        assert_eq!(read_all(&mut RaftLog::open(&cut, SEGMENT, 3 * SEGMENT).unwrap()), [59], "{missing}");
     }
 }
 
@@ -336,7 +342,7 @@ proptest! {
     #[test]
     fn behaves_as_a_list(steps in prop::collection::vec(step(), 1..40)) {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+        let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
         // Indices in `first..next` exist.
         let (mut first, mut next) = (0u64, 0u64);
         for step in steps {
@@ -358,14 +364,14 @@ proptest! {
                 }
                 Step::Reopen => {
                     drop(log);
-                    log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+                    log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
                 }
             }
             prop_assert_eq!(log.last().map(|last| last.index), next.checked_sub(1));
             prop_assert_eq!(log.purged().map(|purged| purged.index), first.checked_sub(1));
         }
         drop(log);
-        let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+        let mut log = RaftLog::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
         prop_assert_eq!(read_all(&mut log), (first..next).collect::<Vec<_>>());
     }
 }

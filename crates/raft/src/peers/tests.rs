@@ -22,17 +22,17 @@ fn open_learner(dir: &Path) -> Group {
     group
 }
 
-fn say(conversation: &mut Conversation, member: u64, call: &Call) -> Answer {
+fn say(conversation: &mut Conversation, member: u64, call: &PeerCall) -> PeerAnswer {
     let starts = started();
-    let mut said = |call: &Call| {
+    let mut said = |call: &PeerCall| {
         let call = postcard::to_allocvec(&(member, (FOUNDER, starts.own()), call)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        postcard::from_bytes::<(Start, Answer)>(&runtime.block_on(conversation.hear(&call))).unwrap().1
+        postcard::from_bytes::<(Start, PeerAnswer)>(&runtime.block_on(conversation.hear(&call))).unwrap().1
     };
     match said(call) {
-        Answer::Stranger => {
-            let introduced = said(&Call::Introduces(starts.introduce(FOUNDER, None, None)));
-            assert!(matches!(introduced, Answer::Judged(Ok(_))), "{introduced:?}");
+        PeerAnswer::Stranger => {
+            let introduced = said(&PeerCall::Introduces(starts.introduce(FOUNDER, None, None)));
+            assert!(matches!(introduced, PeerAnswer::Judged(Ok(_))), "{introduced:?}");
             said(call)
         }
         answer => answer,
@@ -59,14 +59,14 @@ fn snapshots_of_two_conversations_do_not_mix() {
 
     let learner = open_learner(dirs[1].path());
     let (mut first, mut second) = (learner.listen(), learner.listen());
-    let tell = |conversation: &mut Conversation, call: Call| say(conversation, FOUNDER + 1, &call);
-    assert!(matches!(tell(&mut first, Call::Begin(meta.clone())), Answer::Taken));
-    assert!(matches!(tell(&mut first, Call::Rows(all.clone())), Answer::Taken));
-    assert!(matches!(tell(&mut second, Call::Begin(meta)), Answer::Taken));
-    let installed = tell(&mut first, Call::Install(vote, position.clone()));
-    assert!(matches!(installed, Answer::Installed(_)), "{installed:?}");
+    let tell = |conversation: &mut Conversation, call: PeerCall| say(conversation, FOUNDER + 1, &call);
+    assert!(matches!(tell(&mut first, PeerCall::Begin(meta.clone())), PeerAnswer::Taken));
+    assert!(matches!(tell(&mut first, PeerCall::Rows(all.clone())), PeerAnswer::Taken));
+    assert!(matches!(tell(&mut second, PeerCall::Begin(meta)), PeerAnswer::Taken));
+    let installed = tell(&mut first, PeerCall::Install(vote, position.clone()));
+    assert!(matches!(installed, PeerAnswer::Installed(_)), "{installed:?}");
     assert_eq!(learner.rows().page(None, usize::MAX).unwrap(), all);
     // No row of the second one has come yet. That is no state, and no reason to stop.
-    let installed = tell(&mut second, Call::Install(vote, position));
-    assert!(matches!(installed, Answer::Failed(_)), "{installed:?}");
+    let installed = tell(&mut second, PeerCall::Install(vote, position));
+    assert!(matches!(installed, PeerAnswer::Failed(_)), "{installed:?}");
 }

@@ -33,7 +33,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Entry, LogId, Vote};
+    use crate::types::{GroupEntry, LogId, Vote};
     use openraft::entry::RaftEntry;
     use openraft::vote::RaftLeaderId;
 
@@ -43,7 +43,7 @@ mod tests {
         AppendEntriesRequest {
             vote,
             prev_log_id: Some(at(committed)),
-            entries: (0..entries).map(|n| Entry::new_blank(at(committed + 1 + n))).collect(),
+            entries: (0..entries).map(|n| GroupEntry::new_blank(at(committed + 1 + n))).collect(),
             leader_commit: Some(at(committed)),
         }
     }

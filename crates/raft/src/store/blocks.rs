@@ -184,7 +184,7 @@ impl Blocks {
 
     /// Splits the bytes from `offset` on into runs of blocks whose sums are together. Each has its
     /// place in the file, that of the sums, and its range of the bytes.
-    fn runs(offset: u64, length: usize) -> io::Result<impl Iterator<Item = Run>> {
+    fn runs(offset: u64, length: usize) -> io::Result<impl Iterator<Item = BlockRun>> {
         if !offset.is_multiple_of(BLOCK_BYTES) || !length.is_multiple_of(BLOCK) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "not whole blocks"));
         }
@@ -194,13 +194,13 @@ impl Blocks {
         Ok(std::iter::from_fn(move || {
             let block = next;
             next = ((block / GROUP + 1) * GROUP).min(end);
-            (block < end).then(|| Run::new(block, next, first))
+            (block < end).then(|| BlockRun::new(block, next, first))
         }))
     }
 }
 
 /// A run of [`Blocks::runs`].
-struct Run {
+struct BlockRun {
     first: u64,
     at: u64,
     sums_at: u64,
@@ -208,12 +208,12 @@ struct Run {
     bytes: Range<usize>,
 }
 
-impl Run {
-    fn new(block: u64, end: u64, first: u64) -> Run {
+impl BlockRun {
+    fn new(block: u64, end: u64, first: u64) -> BlockRun {
         let group = GROUPS_AT + block / GROUP * (GROUP + 1) * BLOCK_BYTES;
         let within = block % GROUP;
         let byte = |block: u64| (block - first) as usize * BLOCK;
-        Run {
+        BlockRun {
             first: block,
             at: group + (1 + within) * BLOCK_BYTES,
             sums_at: group + within * SUM as u64,
@@ -264,7 +264,7 @@ impl StorageBackend for Blocks {
         let left = (GROUP - blocks % GROUP) % GROUP;
         if len < before && left > 0 {
             // If the file gets longer again, these blocks are zeros.
-            let run = Run::new(blocks, blocks + left, blocks);
+            let run = BlockRun::new(blocks, blocks + left, blocks);
             self.0.file.write(run.sums_at, &vec![0; run.sums])?;
         }
         Ok(())

@@ -23,7 +23,7 @@ use crate::alarm::Alarm;
 use crate::disk::{self, DiskFile};
 use blocks::Blocks;
 pub(crate) use blocks::lacks_room;
-use overlay::{Key, Overlay};
+use overlay::{Overlay, RowKey};
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
@@ -53,13 +53,13 @@ pub struct StoreSettings {
 /// any other disk error stops the process ([`EXIT_DISK`]).
 pub struct RowStore {
     active: Overlay,
-    disk: Arc<Disk>,
+    disk: Arc<RowFile>,
     overlay_bytes: usize,
     alarm: Option<Alarm>,
 }
 
 /// The part of the store that a checkpoint under way shares.
-struct Disk {
+struct RowFile {
     path: PathBuf,
     blocks: Blocks,
     database: Database,
@@ -71,7 +71,7 @@ struct Below {
     frozen: Option<Arc<Overlay>>,
     /// Whether the frozen layer is being written.
     writing: bool,
-    rows: Arc<Table>,
+    rows: Arc<RowTable>,
     position: Option<Vec<u8>>,
 }
 
@@ -79,7 +79,7 @@ struct Below {
 pub type Row = (Vec<u8>, Vec<u8>);
 /// The file's format, and its position after the first checkpoint.
 type Meta = (u32, Option<Vec<u8>>);
-type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
+type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// The size of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl RowStore {
         };
         let rows = read_rows(&database).map_err(|e| StoreError::new("reading", path, e))?;
         let below = RwLock::new(Below { frozen: None, writing: false, rows, position });
-        let disk = Arc::new(Disk { path: path.to_owned(), blocks, database, below });
+        let disk = Arc::new(RowFile { path: path.to_owned(), blocks, database, below });
         Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes, alarm: None })
     }
 
@@ -301,7 +301,7 @@ impl directory::Store for RowStore {
         loop {
             let on_disk = disk.peek().map(|(key, _)| key.value());
             let keys = [active.peek().map(|row| row.0), frozen.peek().map(|row| row.0), on_disk];
-            let Some(key) = keys.into_iter().flatten().min().map(Key::from_slice) else { return };
+            let Some(key) = keys.into_iter().flatten().min().map(RowKey::from_slice) else { return };
             // Every layer that has the key moves on. The uppermost one decides.
             let on_disk = disk.next_if(|row| row.0.value() == &*key);
             let in_frozen = frozen.next_if(|row| row.0 == &*key);
@@ -348,7 +348,7 @@ impl StorageBackend for OnDisk {
 /// other can begin.
 #[must_use]
 pub struct Checkpoint {
-    disk: Arc<Disk>,
+    disk: Arc<RowFile>,
     frozen: Arc<Overlay>,
     position: Vec<u8>,
 }
@@ -379,7 +379,7 @@ impl Checkpoint {
     }
 }
 
-impl Disk {
+impl RowFile {
     /// Commits the changes of `change` to the rows, and `position`, durably and at once.
     fn write(
         &self,
@@ -387,7 +387,7 @@ impl Disk {
         position: Vec<u8>,
         change: impl FnOnce(&mut redb::Table<'_, &'static [u8], &'static [u8]>) -> Result<(), redb::StorageError>,
     ) -> Result<(), StoreError> {
-        let commit = || -> Result<Arc<Table>, redb::Error> {
+        let commit = || -> Result<Arc<RowTable>, redb::Error> {
             let mut transaction = self.database.begin_write()?;
             // This saves the allocator's state with the commit. Opening after a crash then takes
             // milliseconds instead of a walk through the file.
@@ -407,7 +407,7 @@ impl Disk {
 /// Rows as of one checkpoint.
 #[derive(Clone)]
 pub struct RowView {
-    rows: Arc<Table>,
+    rows: Arc<RowTable>,
     position: Option<Vec<u8>>,
     path: PathBuf,
     blocks: Blocks,
@@ -467,6 +467,6 @@ fn begin(database: &Database) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
-fn read_rows(database: &Database) -> Result<Arc<Table>, redb::Error> {
+fn read_rows(database: &Database) -> Result<Arc<RowTable>, redb::Error> {
     Ok(Arc::new(database.begin_read()?.open_table(ROWS)?))
 }

@@ -15,8 +15,8 @@ const SHORT_KEY: usize = 40;
 const ROW_BYTES: usize = 180;
 
 /// A row's key.
-pub(super) type Key = SmallVec<[u8; SHORT_KEY]>;
-type Rows = FxHashMap<Key, Option<Vec<u8>>>;
+pub(super) type RowKey = SmallVec<[u8; SHORT_KEY]>;
+type Rows = FxHashMap<RowKey, Option<Vec<u8>>>;
 
 /// Changed rows. `None` hides a row of the layer below.
 ///
@@ -26,22 +26,22 @@ type Rows = FxHashMap<Key, Option<Vec<u8>>>;
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     rows: Rows,
-    order: Mutex<Order>,
+    order: Mutex<RowOrder>,
     bytes: usize,
 }
 
 /// The keys of all rows.
 #[derive(Debug, Default)]
-struct Order {
-    sorted: BTreeSet<Key>,
+struct RowOrder {
+    sorted: BTreeSet<RowKey>,
     /// Keys that are not sorted in yet.
-    new: Vec<Key>,
+    new: Vec<RowKey>,
 }
 
 /// An overlay's rows in order.
 pub(super) struct Ordered<'a> {
     rows: &'a Rows,
-    order: MutexGuard<'a, Order>,
+    order: MutexGuard<'a, RowOrder>,
 }
 
 impl Overlay {
@@ -52,7 +52,7 @@ impl Overlay {
 
     pub(super) fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
         self.bytes += value.as_ref().map_or(0, Vec::len);
-        match self.rows.entry(Key::from_slice(key)) {
+        match self.rows.entry(RowKey::from_slice(key)) {
             Entry::Occupied(mut row) => {
                 self.bytes -= row.insert(value).map_or(0, |old| old.len());
             }
@@ -105,7 +105,7 @@ impl Ordered<'_> {
             .map(|key| self.row(key))
     }
 
-    fn row<'k>(&'k self, key: &'k Key) -> (&'k [u8], Option<&'k [u8]>) {
+    fn row<'k>(&'k self, key: &'k RowKey) -> (&'k [u8], Option<&'k [u8]>) {
         (key, self.rows.get(key).and_then(|value| value.as_deref()))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 const SMALL: StoreSettings = StoreSettings { cache_bytes: 1 << 20, overlay_bytes: 1 << 20 };
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type RowModel = BTreeMap<Vec<u8>, Vec<u8>>;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn all(store: &RowStore) -> Model {
+fn all(store: &RowStore) -> RowModel {
     store.scan(&[], &[0xff], usize::MAX).into_iter().collect()
 }
 
@@ -47,8 +47,8 @@ fn run(steps: Vec<Step>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows");
     let mut store = RowStore::open(&path, SMALL).unwrap();
-    let (mut now, mut saved) = (Model::new(), Model::new());
-    let mut pending: Option<(Checkpoint, Model)> = None;
+    let (mut now, mut saved) = (RowModel::new(), RowModel::new());
+    let mut pending: Option<(Checkpoint, RowModel)> = None;
     for (number, step) in steps.into_iter().enumerate() {
         match step {
             Step::Put(k, v) => {
@@ -94,7 +94,7 @@ fn run(steps: Vec<Step>) {
     }
     assert_eq!(all(&store), now);
     let view = store.view();
-    let (mut seen, mut after) = (Model::new(), None);
+    let (mut seen, mut after) = (RowModel::new(), None);
     loop {
         let page = view.page(after.as_deref(), 3).unwrap();
         let Some((last, _)) = page.last() else { break };
@@ -149,7 +149,7 @@ fn replacing_takes_over_another_stores_rows() {
     to.checkpoint(b"1".to_vec()).unwrap().write().unwrap();
     to.put(b"y", b"old".to_vec());
     to.replace(&from.view()).unwrap();
-    assert_eq!(all(&to), Model::from([(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]));
+    assert_eq!(all(&to), RowModel::from([(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]));
     assert_eq!(to.position(), Some(b"7".to_vec()));
 }
 

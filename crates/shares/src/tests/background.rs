@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     AccountId, AccountKey, Damage, Deletion, Expiry, Health, Holds, Inventory, Process, ReadError, Refusal,
-    Settings, ShareServer, StoreError, Suspended, Uploaders, Usage, header::HEADER_BYTES, server::Server,
-    share::file_name,
+    ShareServer, ShareServerSettings, StoreError, Suspended, Uploaders, Usage, header::HEADER_BYTES,
+    server::Server, share::file_name,
 };
 
 everywhere! {
@@ -483,8 +483,10 @@ fn the_scrub_finds_what_has_rotted_and_goes_on_where_it_was(on: On) {
 fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_damaged() {
     let world = World::new();
     let (tell, told) = std::sync::mpsc::channel();
-    let settings =
-        Settings { on_damage: Arc::new(move |share| tell.send(share).unwrap()), ..world.settings() };
+    let settings = ShareServerSettings {
+        on_damage: Arc::new(move |share| tell.send(share).unwrap()),
+        ..world.settings()
+    };
     let open = || Server::open(&world.dir(), settings.clone()).unwrap();
     let server = ShareServer::without_threads(open());
     server.finish_discovery().unwrap();

@@ -34,8 +34,8 @@ use tempfile::TempDir;
 use trouble::{Fault, Trouble};
 
 use crate::{
-    AccountId, Clock, Deletion, Expiry, Location, NewShare, OpenError, Seconds, Settings, ShareId,
-    ShareServer, State,
+    AccountId, Clock, Deletion, Expiry, Location, NewShare, OpenError, Seconds, ShareId, ShareServer,
+    ShareServerSettings, State,
     bridge::Bridge,
     content,
     disk::LocalDisk,
@@ -191,12 +191,12 @@ impl World {
         self.now.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> ShareServerSettings {
         let now = self.now.clone();
         let clock: Clock = Arc::new(move || now.load(Ordering::Relaxed));
         let World { grace, open_files_max, expiry, .. } = *self;
         let content = self.objects.as_ref().map(|outside| outside.location.clone());
-        Settings { grace, open_files_max, expiry, content, ..Settings::new(clock) }
+        ShareServerSettings { grace, open_files_max, expiry, content, ..ShareServerSettings::new(clock) }
     }
 
     /// Opens it and lets discovery finish.
@@ -229,13 +229,13 @@ impl World {
     }
 
     /// As it is for users: with threads that do what is due.
-    pub fn serve(&self, settings: Settings) -> ShareServer {
+    pub fn serve(&self, settings: ShareServerSettings) -> ShareServer {
         ShareServer::start(self.open_with(settings, &Arc::default(), &mut None).unwrap()).unwrap()
     }
 
     fn open_with(
         &self,
-        settings: Settings,
+        settings: ShareServerSettings,
         trouble: &Arc<Trouble>,
         cut: &mut Option<Arc<CutDisk>>,
     ) -> Result<Server, OpenError> {

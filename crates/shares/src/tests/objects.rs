@@ -7,7 +7,7 @@ use super::{
     ME, On, World, body, check_quiet, everywhere, id, let_go_now,
     trouble::{DELETE, Fault, PLACE},
 };
-use crate::{AccountId, Health, Location, OpenError, Settings, content, server::Server};
+use crate::{AccountId, Health, Location, OpenError, ShareServerSettings, content, server::Server};
 
 everywhere! {
     a_list_that_is_old_loses_nothing_and_revives_nothing,
@@ -135,7 +135,8 @@ fn objects_belong_to_one_directory(on: On) {
     drop(running);
     if on == On::Disk {
         let wanted = Some("s3://elsewhere".parse().unwrap());
-        let error = Server::open(&world.dir(), Settings { content: wanted, ..world.settings() }).unwrap_err();
+        let error = Server::open(&world.dir(), ShareServerSettings { content: wanted, ..world.settings() })
+            .unwrap_err();
         assert!(matches!(error, OpenError::Elsewhere { .. }), "{error}");
         return;
     }

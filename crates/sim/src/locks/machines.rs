@@ -16,7 +16,7 @@ use wire::{MachineId, Rights, Space, ToClient};
 /// Number of files that are locked.
 pub(super) const FILES: usize = 2;
 
-struct Machine {
+struct LockingMachine {
     incarnation: u64,
     client: Client,
     session: Option<SessionId>,
@@ -38,7 +38,7 @@ pub(crate) struct Machines {
     now: Time,
     directory: Directory,
     store: MemoryStore,
-    machines: Vec<Machine>,
+    machines: Vec<LockingMachine>,
     files: Vec<FileId>,
     again: bool,
     pub(super) oracle: Oracle,
@@ -82,7 +82,7 @@ impl Machines {
         for at in 0..count as usize {
             let client = all.new_client();
             let (session, begun, connection, connected, frozen, to_server, to_client) = Default::default();
-            let machine = Machine {
+            let machine = LockingMachine {
                 incarnation: 1,
                 client,
                 session,
@@ -137,7 +137,7 @@ impl Machines {
     }
 
     pub fn is_idle(&self) -> bool {
-        let idle = |machine: &Machine| {
+        let idle = |machine: &LockingMachine| {
             let quiet = machine.to_server.is_empty() && machine.to_client.is_empty();
             quiet && machine.connected && !machine.over
         };

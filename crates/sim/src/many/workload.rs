@@ -1,7 +1,7 @@
 //! The calls of programs, as the seed chooses them: few names and few files, so that machines meet.
 
 use super::oracle::record_key;
-use super::{Doing, Machine, ManyMachines, Work};
+use super::{Doing, ManyMachines, SimulatedMachine, Work};
 use crate::cluster::Violation;
 use client::Call;
 use directory::Store;
@@ -105,7 +105,7 @@ impl ManyMachines {
 
     /// Whether a program of that machine can know the file.
     pub(super) fn has_heard_of(&self, at: usize, file: &FileId) -> bool {
-        let Machine { id, incarnation, .. } = self.machines[at];
+        let SimulatedMachine { id, incarnation, .. } = self.machines[at];
         self.makers.get(file) == Some(&(id, incarnation)) || self.store.get(&record_key(file)).is_some()
     }
 

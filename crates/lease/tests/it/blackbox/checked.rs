@@ -13,7 +13,7 @@
 use crate::blackbox::definition::Enumerable;
 use crate::blackbox::model::{Fault, System};
 use crate::blackbox::model::{IS_BEING_SERVED, MAXIMAL, NEARER, SEES_WHAT_IS_SO, WRITES_WITH_LEASE};
-use lease::blackbox::{BoundedMax, Or, Policy, SaturatingCount, SelfWrites, Unshielded};
+use lease::blackbox::{BoundedMax, GrantPolicy, Or, SaturatingCount, SelfWrites, Unshielded};
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 use std::marker::PhantomData;
 
@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 fn system<A>(clients: usize) -> System<A> {
     System {
         clients,
-        policy: Policy::FARSITE,
+        policy: GrantPolicy::FARSITE,
         unasked: false,
         both: false,
         slow_returns: true,
@@ -83,7 +83,7 @@ fn every_policy_will_do() {
         (SelfWrites::Growing, Unshielded::CoerceShield),
         (SelfWrites::Growing, Unshielded::RecallReaders),
     ] {
-        let policy = Policy { self_writes, unshielded };
+        let policy = GrantPolicy { self_writes, unshielded };
         let name = format!("3 clients, OR, {self_writes:?}, {unshielded:?}");
         holds_in_every_state(&name, System { policy, ..system::<Or>(3) }, &[CROSSING]);
     }

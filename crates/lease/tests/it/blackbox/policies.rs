@@ -2,7 +2,7 @@
 //! clients that open, close and look.
 
 use lease::SessionId;
-use lease::blackbox::{Answer, BlackBox, Or, Policy, Recall, SelfWrites, SubLease, Unshielded};
+use lease::blackbox::{Answer, BlackBox, GrantPolicy, Or, Recall, SelfWrites, SubLease, Unshielded};
 
 const CLIENTS: usize = 12;
 const REQUESTS: u64 = 100_000;
@@ -47,7 +47,7 @@ impl Run {
 
 /// Returns recalls and rounds. One request in `looks` asks for the others' values; the rest open
 /// (`opens` of 100) or close.
-fn run(policy: Policy, looks: u64, opens: u64) -> (u64, u64) {
+fn run(policy: GrantPolicy, looks: u64, opens: u64) -> (u64, u64) {
     let (field, open) = (BlackBox::new(), [false; CLIENTS]);
     let mut run = Run { field, open, recalls: 0, rounds: 0 };
     let mut state = 1u64;
@@ -73,10 +73,10 @@ fn run(policy: Policy, looks: u64, opens: u64) -> (u64, u64) {
 fn what_each_policy_costs() {
     let policies = [SelfWrites::All, SelfWrites::Growing].into_iter().flat_map(|self_writes| {
         [Unshielded::RecallReaders, Unshielded::CoerceShield]
-            .map(|unshielded| Policy { self_writes, unshielded })
+            .map(|unshielded| GrantPolicy { self_writes, unshielded })
     });
-    let policies: Vec<Policy> = policies.collect();
-    assert_eq!(policies[0], Policy::FARSITE);
+    let policies: Vec<GrantPolicy> = policies.collect();
+    assert_eq!(policies[0], GrantPolicy::FARSITE);
     println!("recalls and rounds for each 1,000 requests of {CLIENTS} clients");
     for (looks, opens) in [(2, 90), (2, 50), (2, 10), (10, 90), (10, 50), (10, 10)] {
         let costs: Vec<(u64, u64)> = policies.iter().map(|policy| run(*policy, looks, opens)).collect();

@@ -3,8 +3,8 @@
 use crate::blackbox::definition::{Definition, Enumerable, Parity};
 use lease::SessionId;
 use lease::blackbox::{
-    Answer, BlackBox, BoundedMax, Departure, NotABlackBox, Or, Own, Policy, Recall, Row, SaturatingCount,
-    SelfWrites, StateC, SubLease, Unshielded,
+    Answer, BlackBox, BoundedMax, Departure, GrantPolicy, NotABlackBox, Or, Own, Recall, SaturatingCount,
+    SelfWrites, StateC, SubLease, TableRow, Unshielded,
 };
 use proptest::prelude::*;
 
@@ -20,11 +20,11 @@ enum Step {
     Reload,
 }
 
-const POLICIES: [Policy; 4] = [
-    Policy::FARSITE,
-    Policy { self_writes: SelfWrites::Growing, unshielded: Unshielded::RecallReaders },
-    Policy { self_writes: SelfWrites::All, unshielded: Unshielded::CoerceShield },
-    Policy { self_writes: SelfWrites::Growing, unshielded: Unshielded::CoerceShield },
+const POLICIES: [GrantPolicy; 4] = [
+    GrantPolicy::FARSITE,
+    GrantPolicy { self_writes: SelfWrites::Growing, unshielded: Unshielded::RecallReaders },
+    GrantPolicy { self_writes: SelfWrites::All, unshielded: Unshielded::CoerceShield },
+    GrantPolicy { self_writes: SelfWrites::Growing, unshielded: Unshielded::CoerceShield },
 ];
 
 /// So many clients that the index comes and goes, with few of them at a time.
@@ -43,11 +43,11 @@ fn step(clients: u64) -> impl Strategy<Value = Step> {
 struct Both<A: Enumerable> {
     shipped: BlackBox<A>,
     definition: Definition<A>,
-    policy: Policy,
+    policy: GrantPolicy,
 }
 
 impl<A: Enumerable> Both<A> {
-    fn run(policy: Policy, steps: &[Step]) {
+    fn run(policy: GrantPolicy, steps: &[Step]) {
         let mut both =
             Both::<A> { shipped: BlackBox::new(), definition: Definition::of(&BlackBox::new()), policy };
         for step in steps {
@@ -206,7 +206,7 @@ proptest! {
     fn the_same_aggregate_looks_the_same(one in prop::collection::vec(step(5), 0..60), two in prop::collection::vec(step(5), 0..60)) {
         let (mut one, mut two) = (field_after(&one), field_after(&two));
         let x = SessionId(9);
-        let ask = |field: &mut BlackBox<SaturatingCount<3>>| field.ask_other_read(x, Policy::FARSITE, 0);
+        let ask = |field: &mut BlackBox<SaturatingCount<3>>| field.ask_other_read(x, GrantPolicy::FARSITE, 0);
         if let (Answer::Granted(a), Answer::Granted(b)) = (ask(&mut one), ask(&mut two)) {
             prop_assert_eq!(a == b, one.everyone() == two.everyone());
             prop_assert_eq!(ask(&mut one) == ask(&mut two), a == b);
@@ -229,7 +229,7 @@ fn field_after(steps: &[Step]) -> BlackBox<SaturatingCount<3>> {
     let mut both = Both {
         shipped: BlackBox::new(),
         definition: Definition::of(&BlackBox::new()),
-        policy: Policy::FARSITE,
+        policy: GrantPolicy::FARSITE,
     };
     for step in steps {
         both.step(*step);
@@ -250,8 +250,8 @@ fn is_a_commutative_monoid<A: Enumerable>(picks: [usize; 3], count: u32) {
 
 #[test]
 fn rows_that_make_no_field_are_refused() {
-    let row = |session, own, reads| Row { session: SessionId(session), own, reads };
-    let refused = |rows: &[Row<u8>]| {
+    let row = |session, own, reads| TableRow { session: SessionId(session), own, reads };
+    let refused = |rows: &[TableRow<u8>]| {
         let bytes = postcard::to_stdvec(rows).expect("written");
         assert!(postcard::from_bytes::<BlackBox<BoundedMax<2>>>(&bytes).is_err());
         BlackBox::<BoundedMax<2>>::from_rows(rows).expect_err("refused")

@@ -5,12 +5,12 @@
 
 use lease::SessionId;
 use lease::blackbox::{
-    Answer, BadReturn, BlackBox, BoundedMax, Departure, Or, Own, Policy, Recall, Row, SaturatingCount,
-    SelfWrites, StateC, StateD, SubLease, Unshielded,
+    Answer, BadReturn, BlackBox, BoundedMax, Departure, GrantPolicy, Or, Own, Recall, SaturatingCount,
+    SelfWrites, StateC, StateD, SubLease, TableRow, Unshielded,
 };
 
-const GROWING: Policy = Policy { self_writes: SelfWrites::Growing, ..Policy::FARSITE };
-const COERCE: Policy = Policy { unshielded: Unshielded::CoerceShield, ..Policy::FARSITE };
+const GROWING: GrantPolicy = GrantPolicy { self_writes: SelfWrites::Growing, ..GrantPolicy::FARSITE };
+const COERCE: GrantPolicy = GrantPolicy { unshielded: Unshielded::CoerceShield, ..GrantPolicy::FARSITE };
 
 fn client(name: &str) -> SessionId {
     SessionId(u64::from(name.as_bytes()[0]))
@@ -25,7 +25,7 @@ fn field(clients: &str) -> BlackBox<Or> {
             "w" => Own::Writing,
             other => unreachable!("no state: {other}"),
         };
-        Row { session: client(name), own, reads: is.ends_with('r') }
+        TableRow { session: client(name), own, reads: is.ends_with('r') }
     };
     let rows = clients.split_whitespace().map(row).filter(|row| row.reads || row.own != Own::Stuck(false));
     BlackBox::from_rows(&rows.collect::<Vec<_>>()).expect("a field that can be")
@@ -40,11 +40,11 @@ fn state_d(clients: &str) -> StateD {
 }
 
 fn ask_other_read(clients: &str) -> Answer<bool> {
-    field(clients).ask_other_read(client("x"), Policy::FARSITE, 0)
+    field(clients).ask_other_read(client("x"), GrantPolicy::FARSITE, 0)
 }
 
 fn ask_self_write(clients: &str) -> Answer<()> {
-    field(clients).ask_self_write(client("x"), Policy::FARSITE, 0)
+    field(clients).ask_self_write(client("x"), GrantPolicy::FARSITE, 0)
 }
 
 fn recalls(names: &str, lease: SubLease) -> Vec<Recall> {
@@ -180,7 +180,7 @@ fn d_3_remains_when_false_is_returned_and_another_writes() {
 fn e_1_x_has_it_already() {
     for (clients, value) in [("x=Fr y=T", true), ("x=wr", false), ("x=Fr y=T z=w", true)] {
         let mut it = field(clients);
-        assert_eq!(it.ask_other_read(client("x"), Policy::FARSITE, 0), Answer::Held(value), "{clients}");
+        assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0), Answer::Held(value), "{clients}");
         assert_eq!(it, field(clients), "nothing has changed");
     }
 }
@@ -195,7 +195,7 @@ fn e_2_c_1_is_asked_for_first() {
 #[test]
 fn e_3_true_is_granted() {
     let mut it = field("y=T");
-    assert_eq!(it.ask_other_read(client("x"), Policy::FARSITE, 0), Answer::Granted(true));
+    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(true));
     assert_eq!(it, field("x=Fr y=T"));
 }
 
@@ -208,7 +208,7 @@ fn e_4_c_2_is_asked_for_next() {
 #[test]
 fn e_5_false_is_granted() {
     let mut it = field("x=w");
-    assert_eq!(it.ask_other_read(client("x"), Policy::FARSITE, 0), Answer::Granted(false));
+    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(false));
     assert_eq!(it, field("x=wr"));
 }
 
@@ -217,9 +217,13 @@ fn e_6_all_self_writes_are_recalled_but_that_of_x() {
     assert_eq!(ask_other_read("u=w v=F x=w y=w z=w"), self_writes("u y z"));
     let mut it = field("u=w x=w y=w");
     it.return_self_write(client("u"), false).expect("held");
-    assert_eq!(it.ask_other_read(client("x"), Policy::FARSITE, 0), self_writes("y"), "the same steps again");
+    assert_eq!(
+        it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0),
+        self_writes("y"),
+        "the same steps again"
+    );
     it.return_self_write(client("y"), true).expect("held");
-    assert_eq!(it.ask_other_read(client("x"), Policy::FARSITE, 1), Answer::Granted(true));
+    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 1), Answer::Granted(true));
 }
 
 #[test]
@@ -242,7 +246,7 @@ fn e_6_a_growing_subset_of_self_writes_is_recalled() {
 fn f_1_x_has_it_already() {
     for clients in ["x=w", "x=wr", "x=w y=T z=Fr"] {
         let mut it = field(clients);
-        assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 0), Answer::Held(()), "{clients}");
+        assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Held(()), "{clients}");
         assert_eq!(it, field(clients), "nothing has changed");
     }
 }
@@ -280,7 +284,7 @@ fn f_5_self_write_is_granted_behind_shields() {
         [("x=F y=Tr z=Tr", "x=w y=Tr z=Tr"), ("x=T y=T z=Fr", "x=w y=T z=Fr"), ("x=Tr y=T", "x=wr y=T")]
     {
         let mut it = field(clients);
-        assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 0), Answer::Granted(()), "{clients}");
+        assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(()), "{clients}");
         assert_eq!(it, field(afterwards));
     }
 }
@@ -291,10 +295,10 @@ fn f_6_without_shields_other_read_is_recalled_from_all_who_see_x() {
     assert_eq!(ask_self_write("u=wr x=T y=Fr z=w"), other_reads("u y"), "in D-3 as in D-2");
     let mut it = field("u=Fr y=Fr");
     for name in ["u", "y"] {
-        assert!(matches!(it.ask_self_write(client("x"), Policy::FARSITE, 0), Answer::Recall(_)));
+        assert!(matches!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Recall(_)));
         it.return_other_read(client(name)).expect("held");
     }
-    assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 1), Answer::Granted(()));
+    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 1), Answer::Granted(()));
 }
 
 #[test]
@@ -309,7 +313,7 @@ fn f_6_instead_of_it_a_shield_can_be_coerced() {
     assert_eq!(it.other_value(client("y")), Some(true), "y keeps what it has");
     let mut it = after_return("x=T y=Fr z=w", "z", false);
     assert_eq!(it.ask_self_write(client("x"), COERCE, 1), other_reads("y"));
-    let both = Policy { self_writes: SelfWrites::Growing, ..COERCE };
+    let both = GrantPolicy { self_writes: SelfWrites::Growing, ..COERCE };
     let mut it = field("u=w v=w w=w x=T y=Fr");
     assert_eq!(it.ask_self_write(client("x"), both, 0), self_writes("u"));
     assert_eq!(it.ask_self_write(client("x"), both, 1), self_writes("u v"));
@@ -318,9 +322,9 @@ fn f_6_instead_of_it_a_shield_can_be_coerced() {
 #[test]
 fn f_7_other_read_is_recalled_from_the_one_shield() {
     let mut it = field("w=Fr y=Tr");
-    assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 0), other_reads("y"));
+    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), other_reads("y"));
     it.return_other_read(client("y")).expect("held");
-    assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 1), Answer::Granted(()));
+    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 1), Answer::Granted(()));
     assert_eq!(it.other_value(client("w")), Some(true), "w keeps what it has");
 }
 
@@ -328,7 +332,7 @@ fn f_7_other_read_is_recalled_from_the_one_shield() {
 fn f_8_without_shields_self_write_is_granted_if_all_ignore_x() {
     for (clients, afterwards) in [("", "x=w"), ("y=w", "x=w y=w"), ("x=Tr y=F", "x=wr")] {
         let mut it = field(clients);
-        assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 0), Answer::Granted(()), "{clients}");
+        assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(()), "{clients}");
         assert_eq!(it, field(afterwards));
     }
 }
@@ -367,16 +371,16 @@ fn what_others_send_is_not_trusted() {
     assert_eq!(it.return_other_read(client("x")), Err(BadReturn::NotHeld));
     assert_eq!(it, field("x=w y=T z=Fr"));
     let mut bounded = BlackBox::<BoundedMax<2>>::new();
-    assert_eq!(bounded.ask_self_write(client("x"), Policy::FARSITE, 0), Answer::Granted(()));
+    assert_eq!(bounded.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(()));
     assert_eq!(bounded.return_self_write(client("x"), 3), Err(BadReturn::NoSuchValue));
     assert!(bounded.writes(client("x")));
 }
 
 #[test]
 fn the_server_can_ask_for_itself() {
-    assert_eq!(field("x=w y=T").ask_everyone(Policy::FARSITE, 0), Answer::Granted(true));
-    assert_eq!(field("x=w").ask_everyone(Policy::FARSITE, 0), self_writes("x"));
-    assert_eq!(field("").ask_everyone(Policy::FARSITE, 0), Answer::Granted(false));
+    assert_eq!(field("x=w y=T").ask_everyone(GrantPolicy::FARSITE, 0), Answer::Granted(true));
+    assert_eq!(field("x=w").ask_everyone(GrantPolicy::FARSITE, 0), self_writes("x"));
+    assert_eq!(field("").ask_everyone(GrantPolicy::FARSITE, 0), Answer::Granted(false));
     for (clients, everyone) in [("x=w y=T", Some(true)), ("x=w", None), ("x=Fr", Some(false))] {
         assert_eq!(field(clients).everyone(), everyone);
     }
@@ -386,16 +390,16 @@ fn the_server_can_ask_for_itself() {
 fn shields_of_a_count_are_several_clients_together() {
     let mut it = BlackBox::<SaturatingCount<3>>::new();
     for (name, value) in [("x", 1), ("y", 1), ("z", 2), ("w", 0)] {
-        assert_eq!(it.ask_self_write(client(name), Policy::FARSITE, 0), Answer::Granted(()));
+        assert_eq!(it.ask_self_write(client(name), GrantPolicy::FARSITE, 0), Answer::Granted(()));
         it.return_self_write(client(name), value).expect("held");
     }
     for (name, others) in [("x", 3), ("y", 3), ("z", 2), ("w", 3)] {
-        assert_eq!(it.ask_other_read(client(name), Policy::FARSITE, 0), Answer::Granted(others));
+        assert_eq!(it.ask_other_read(client(name), GrantPolicy::FARSITE, 0), Answer::Granted(others));
     }
     // Without x, y and z add up to 3, so w is shielded. Each of the two is needed for that, so
     // neither of them is shielded.
     let yz = recalls("y z", SubLease::OtherRead);
     it.return_other_read(client("x")).expect("held");
-    assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 0), Answer::Recall(yz));
+    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Recall(yz));
     assert_eq!(it.other_value(client("w")), Some(3));
 }

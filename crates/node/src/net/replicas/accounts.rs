@@ -7,7 +7,7 @@ use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 
 #[test]
 fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     let key = |name: &str| {
         let file = group.dirs[0].path().join(name);
         let public = KeyFile::generate(&file).unwrap();
@@ -16,7 +16,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
         (file, AccountKey(bytes.try_into().unwrap()))
     };
     let ((mine, my_key), (other, other_key)) = (key("mine"), key("other"));
-    let connect = |group: &Group, at: usize, key: &Path| {
+    let connect = |group: &TestGroup, at: usize, key: &Path| {
         AccountClient::connect(group.dirs[0].path(), &group.addresses[at].to_string(), key).unwrap()
     };
     let refusal = |result: Result<ShareId, AccountClientError>| match result {

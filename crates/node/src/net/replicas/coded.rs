@@ -18,7 +18,7 @@ fn read_coded(client: &Copies, number: u64) -> Result<Vec<u8>, Error> {
     read_all(client, coded(number), &large(number))
 }
 
-impl Group {
+impl TestGroup {
     fn all_read(&self, numbers: std::ops::Range<u64>) {
         for number in numbers {
             assert_eq!(read_coded(&self.client(), number).unwrap(), large(number), "{number}");
@@ -44,7 +44,7 @@ impl Group {
 
 #[test]
 fn fragments_are_apart_and_any_that_are_enough_are_read() {
-    let mut group = Group::new(5);
+    let mut group = TestGroup::new(5);
     let shares = store_coded(&group.client(), 0..10);
     group.publish(&shares);
     until("adopted", || group.is_settled(&shares));
@@ -70,7 +70,7 @@ fn fragments_are_apart_and_any_that_are_enough_are_read() {
 
 #[test]
 fn what_is_written_while_a_host_is_down_survives_the_next_and_moves_when_it_is_back() {
-    let mut group = Group::new(3);
+    let mut group = TestGroup::new(3);
     group.stop(1);
     let shares = store_coded(&group.client(), 0..4);
     group.publish(&shares);
@@ -91,7 +91,7 @@ fn what_is_written_while_a_host_is_down_survives_the_next_and_moves_when_it_is_b
 
 #[test]
 fn fragments_that_are_lost_or_damaged_are_made_anew() {
-    let mut group = Group::new(4);
+    let mut group = TestGroup::new(4);
     let shares = store_coded(&group.client(), 0..12);
     group.publish(&shares);
     until("adopted", || group.is_settled(&shares));
@@ -124,7 +124,7 @@ fn fragments_that_are_lost_or_damaged_are_made_anew() {
 
 #[test]
 fn a_host_that_is_drained_hands_its_fragments_on() {
-    let mut group = Group::new(4);
+    let mut group = TestGroup::new(4);
     let shares = store_coded(&group.client(), 0..12);
     group.publish(&shares);
     until("adopted", || group.is_settled(&shares));
@@ -138,11 +138,11 @@ fn a_host_that_is_drained_hands_its_fragments_on() {
 
 #[test]
 fn a_lone_host_keeps_all_fragments_and_a_second_one_takes_its_part() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.keeps[1] = false;
     group.tell();
     let shares = store_coded(&group.client_of(0), 0..4);
-    group.publish_by(Group::machine(0), &shares);
+    group.publish_by(TestGroup::machine(0), &shares);
     until("adopted", || group.is_settled(&shares));
     for number in 0..4 {
         assert_eq!(read_coded(&group.client_of(0), number).unwrap(), large(number));

@@ -7,7 +7,7 @@ const FORGER: MachineId = MachineId(98);
 
 #[test]
 fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_heard_of_it_is_not() {
-    let group = Group::new(2);
+    let group = TestGroup::new(2);
     let (old, new) = (SessionId(4), SessionId(9));
     for (session, number) in [(old, 0), (new, 1), (old, 2)] {
         assert!(
@@ -30,22 +30,22 @@ fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_
 }
 
 /// Stores something else by the name of a share, at one host: what that says to it.
-fn forge(group: &Group, at: usize, share: ShareId) -> Result<(), Error> {
+fn forge(group: &TestGroup, at: usize, share: ShareId) -> Result<(), Error> {
     forge_in(SESSION, group, at, share)
 }
 
-fn forge_in(session: SessionId, group: &Group, at: usize, share: ShareId) -> Result<(), Error> {
+fn forge_in(session: SessionId, group: &TestGroup, at: usize, share: ShareId) -> Result<(), Error> {
     let (peers, dir) = (Peers::new(FORGER), tempfile::tempdir().unwrap());
     peers.know(caller(&group.authority, dir.path(), FORGER));
     peers.hosts().set(group.list(), group.needed());
     let body = Bytes::from_static(b"something else");
     let store = ShareCall::Store { session, shares: vec![(share, body.len() as u32)] };
-    let pending = peers.call(&peers.hosts().now(), Group::machine(at), store, vec![body]).unwrap();
+    let pending = peers.call(&peers.hosts().now(), TestGroup::machine(at), store, vec![body]).unwrap();
     pending.wait(None).unwrap().0.remove(0)
 }
 
 /// Whether both hosts have the client's copy, leased by the group alone.
-fn both_have(group: &Group, share: &ShareId) -> bool {
+fn both_have(group: &TestGroup, share: &ShareId) -> bool {
     let copy = |at: usize| {
         let server = group.share_host(at).shares().server();
         (server.whole(share).ok(), server.leases_of(share).unwrap().len())
@@ -55,7 +55,7 @@ fn both_have(group: &Group, share: &ShareId) -> bool {
 
 #[test]
 fn nobody_stores_by_the_name_of_a_share_that_a_file_refers_to() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.stop(0);
     let shares = store(&group.client(), 0..3);
     group.publish(&shares);
@@ -74,7 +74,7 @@ fn nobody_stores_by_the_name_of_a_share_that_a_file_refers_to() {
 #[test]
 fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
     for from_the_log in [true, false] {
-        let mut group = Group::new(2);
+        let mut group = TestGroup::new(2);
         group.keeps[0] = false;
         group.tell();
         let shares = store(&group.client(), 0..3);
@@ -101,10 +101,10 @@ fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
 
 #[test]
 fn a_host_sweeps_the_uploads_of_sessions_whose_end_it_missed_and_keeps_what_they_published() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     let shares = store(&group.client(), 0..3);
     let leases =
-        |group: &Group, n: usize| group.share_host(1).shares().server().leases_of(&shares[n]).unwrap().len();
+        |group: &TestGroup, n: usize| group.share_host(1).shares().server().leases_of(&shares[n]).unwrap().len();
     group.stop(1);
     group.publish(&shares[..1]);
     group.start(1);
@@ -119,7 +119,7 @@ fn a_host_sweeps_the_uploads_of_sessions_whose_end_it_missed_and_keeps_what_they
 
 #[test]
 fn uploads_of_an_expelled_machine_go_and_what_it_has_published_stays() {
-    let group = Group::new(2);
+    let group = TestGroup::new(2);
     let shares = store(&group.client(), 0..3);
     group.publish(&shares[..1]);
     let leases = |at, n: usize| group.share_host(at).shares().server().leases_of(&shares[n]).unwrap().len();
@@ -131,7 +131,7 @@ fn uploads_of_an_expelled_machine_go_and_what_it_has_published_stays() {
 
 #[test]
 fn nothing_is_taken_of_a_machine_that_may_store_nothing() {
-    let group = Group::new(2);
+    let group = TestGroup::new(2);
     group.state.readers.lock().insert(FORGER);
     assert_eq!(forge(&group, 0, share(0)), Err(Error::NotPermitted));
     assert_eq!(group.share_host(0).shares().sessions(), []);
@@ -141,11 +141,11 @@ fn nothing_is_taken_of_a_machine_that_may_store_nothing() {
 /// Its last upload is under way while the others are swept.
 #[test]
 fn what_a_machine_stores_that_is_expelled_meanwhile_goes_too() {
-    let group = Group::new(2);
+    let group = TestGroup::new(2);
     // It may still when it is asked for first. The sweep of the expulsion has found nothing, and
     // comes no more.
-    *group.state.storing.lock() = Some(Box::new(|state: &State| {
-        *state.storing.lock() = Some(Box::new(|state: &State| {
+    *group.state.storing.lock() = Some(Box::new(|state: &ReplicaState| {
+        *state.storing.lock() = Some(Box::new(|state: &ReplicaState| {
             state.readers.lock().insert(FORGER);
         }));
     }));
@@ -156,7 +156,7 @@ fn what_a_machine_stores_that_is_expelled_meanwhile_goes_too() {
 /// It would be over when the number is another's, which may be never.
 #[test]
 fn nothing_is_taken_of_a_session_that_has_not_begun() {
-    let group = Group::new(2);
+    let group = TestGroup::new(2);
     let made_up = SessionId(u64::MAX);
     group.state.unknown.lock().insert(made_up);
     assert_eq!(forge_in(made_up, &group, 0, share(0)), Err(Error::CutOff));
@@ -166,7 +166,7 @@ fn nothing_is_taken_of_a_session_that_has_not_begun() {
 
 #[test]
 fn who_uploads_before_the_hosts_have_heard_of_his_session_waits_until_enough_have() {
-    let group = Group::new(3);
+    let group = TestGroup::new(3);
     group.state.unknown.lock().insert(SESSION);
     let stored = std::thread::scope(|scope| {
         let storing = scope.spawn(|| store(&group.client(), 0..3));

@@ -120,7 +120,7 @@ fn group_figures() {
         drop(group);
         println!("dropped in {:?}", at.elapsed());
         let at = Instant::now();
-        let log = Log::open(&dir.path().join("group/log"), SEGMENT_BYTES, 0).unwrap();
+        let log = RaftLog::open(&dir.path().join("group/log"), SEGMENT_BYTES, 0).unwrap();
         println!("log of {} bytes read in {:?}", log.bytes(), at.elapsed());
         drop(log);
         let at = Instant::now();

@@ -1,7 +1,7 @@
 //! Three members, over wires that a test can cut.
 
 use super::*;
-use crate::Asking;
+use crate::AnswerFuture;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -39,7 +39,7 @@ impl Wires for From {
 }
 
 impl Wire for Between {
-    fn ask<'a>(&'a mut self, _: &'a [String], call: bytes::Bytes) -> Asking<'a> {
+    fn ask<'a>(&'a mut self, _: &'a [String], call: bytes::Bytes) -> AnswerFuture<'a> {
         Box::pin(async move {
             let Between { from, to, net, heard_by } = self;
             let lost = || net.cut.read().contains(&(*from, *to));

@@ -6,7 +6,7 @@ use super::*;
 
 /// Returns rows of all kinds: in leaves, over several pages, deleted again so that there is free
 /// space, and enough for branches.
-fn written() -> (Vec<u8>, Model) {
+fn written() -> (Vec<u8>, RowModel) {
     let recorder = Recorder::default();
     let mut store = open(&recorder);
     for round in 1..=3u64 {
@@ -24,15 +24,15 @@ fn written() -> (Vec<u8>, Model) {
 }
 
 /// Opens the file and reads everything, as a server does, and once more from the disk.
-fn read(image: Vec<u8>) -> Result<Model, StoreError> {
+fn read(image: Vec<u8>) -> Result<RowModel, StoreError> {
     let recorder = Recorder::with(image);
     let blocks =
         Blocks::open(recorder, None).map_err(|cause| StoreError::new("opening", Path::new("rows"), cause))?;
     let store = RowStore::over(blocks, Path::new("rows"), SMALL)?;
     assert_eq!(store.position(), Some(3u64.to_le_bytes().to_vec()));
     let (view, reread) = (store.view(), store.view().reread()?);
-    let rows: Model = view.page(None, usize::MAX)?.into_iter().collect();
-    let again: Model = reread.page(None, usize::MAX)?.into_iter().collect();
+    let rows: RowModel = view.page(None, usize::MAX)?.into_iter().collect();
+    let again: RowModel = reread.page(None, usize::MAX)?.into_iter().collect();
     assert_eq!(rows, again);
     Ok(rows)
 }

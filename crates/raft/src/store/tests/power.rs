@@ -7,13 +7,13 @@ use redb::StorageBackend;
 
 /// An operation on a file.
 #[derive(Clone, Debug)]
-enum Done {
+enum Step {
     Length(u64),
     Wrote(u64, Vec<u8>),
     Synced,
 }
 
-type Recorded = (Vec<u8>, Vec<Done>);
+type Recorded = (Vec<u8>, Vec<Step>);
 
 /// A file in memory that records the operations on it.
 #[derive(Clone, Debug, Default)]
@@ -21,15 +21,15 @@ pub(super) struct Recorder {
     file: Arc<Mutex<Recorded>>,
 }
 
-fn redo(image: &mut Vec<u8>, done: &Done) {
+fn redo(image: &mut Vec<u8>, done: &Step) {
     match done {
-        Done::Length(length) => image.resize(*length as usize, 0),
-        Done::Wrote(at, data) => {
+        Step::Length(length) => image.resize(*length as usize, 0),
+        Step::Wrote(at, data) => {
             let at = *at as usize;
             image.resize(image.len().max(at + data.len()), 0);
             image[at..at + data.len()].copy_from_slice(data);
         }
-        Done::Synced => {}
+        Step::Synced => {}
     }
 }
 
@@ -42,7 +42,7 @@ impl Recorder {
         self.file.lock().0.clone()
     }
 
-    fn did(&self, done: Done) {
+    fn did(&self, done: Step) {
         let mut file = self.file.lock();
         redo(&mut file.0, &done);
         file.1.push(done);
@@ -61,15 +61,15 @@ impl StorageBackend for Recorder {
         Ok(())
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.did(Done::Length(len));
+        self.did(Step::Length(len));
         Ok(())
     }
     fn sync_data(&self) -> io::Result<()> {
-        self.did(Done::Synced);
+        self.did(Step::Synced);
         Ok(())
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.did(Done::Wrote(offset, data.to_vec()));
+        self.did(Step::Wrote(offset, data.to_vec()));
         Ok(())
     }
 }
@@ -108,16 +108,16 @@ fn a_power_cut_at_any_write_leaves_one_whole_checkpoint() {
 
 /// Loses some of the operations after the last sync before `cut`: all, none, every other write, or
 /// parts of writes.
-fn check_cut(done: &[Done], cut: usize, choice: u64, acknowledged: &[(usize, u64)]) {
-    let synced = done[..cut].iter().rposition(|done| matches!(done, Done::Synced)).map_or(0, |at| at + 1);
+fn check_cut(done: &[Step], cut: usize, choice: u64, acknowledged: &[(usize, u64)]) {
+    let synced = done[..cut].iter().rposition(|done| matches!(done, Step::Synced)).map_or(0, |at| at + 1);
     let mut image = Vec::new();
     done[..synced].iter().for_each(|done| redo(&mut image, done));
     for (number, done) in done[synced..cut].iter().enumerate() {
-        if let (Done::Wrote(at, data), 3) = (done, choice) {
+        if let (Step::Wrote(at, data), 3) = (done, choice) {
             // A disk writes sectors.
             for (sector, data) in data.chunks(512).enumerate() {
                 if (number + sector + cut).is_multiple_of(2) {
-                    redo(&mut image, &Done::Wrote(at + 512 * sector as u64, data.to_vec()));
+                    redo(&mut image, &Step::Wrote(at + 512 * sector as u64, data.to_vec()));
                 }
             }
             continue;
@@ -125,7 +125,7 @@ fn check_cut(done: &[Done], cut: usize, choice: u64, acknowledged: &[(usize, u64
         let kept = match choice {
             0 => false,
             1 => true,
-            _ => (number * 7 + cut).is_multiple_of(2) || matches!(done, Done::Length(_)),
+            _ => (number * 7 + cut).is_multiple_of(2) || matches!(done, Step::Length(_)),
         };
         if kept {
             redo(&mut image, done);

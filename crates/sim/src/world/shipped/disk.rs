@@ -55,7 +55,7 @@ enum Renamed {
 #[derive(Clone, Default)]
 struct Content {
     bytes: Vec<u8>,
-    unsynced: Vec<Change>,
+    unsynced: Vec<DiskChange>,
     /// Bytes of the file for which the disk has room.
     room: usize,
 }
@@ -63,7 +63,7 @@ struct Content {
 /// A write or a new length. `old` is the content before, which is shorter than `new` where the file
 /// ended.
 #[derive(Clone)]
-struct Change {
+struct DiskChange {
     at: usize,
     old: Vec<u8>,
     new: New,
@@ -84,7 +84,7 @@ impl Content {
         self.bytes[at..end].copy_from_slice(new);
     }
 
-    fn undo(&mut self, change: &Change) {
+    fn undo(&mut self, change: &DiskChange) {
         if let New::Written(new) = &change.new
             && change.old.len() == new.len()
         {
@@ -215,7 +215,7 @@ impl Disk {
     /// The disk as the process that begins now uses it.
     pub fn held(&self) -> Arc<dyn raft::Disk> {
         let process = self.0.lock().process;
-        Arc::new(Held { disk: self.clone(), process })
+        Arc::new(HeldFile { disk: self.clone(), process })
     }
 
     /// Ends the present process after so many writes and syncs.
@@ -341,7 +341,7 @@ impl DiskFile for File {
             if bytes < content.bytes.len() {
                 content.room = content.room.min(bytes);
             }
-            content.unsynced.push(Change { at, old, new: New::Length(bytes) });
+            content.unsynced.push(DiskChange { at, old, new: New::Length(bytes) });
             content.bytes.resize(bytes, 0);
         })
     }
@@ -366,7 +366,7 @@ impl DiskFile for File {
         self.changes(|content| {
             let end = (at + data.len()).min(content.bytes.len());
             let old = content.bytes.get(at..end).unwrap_or_default().to_vec();
-            content.unsynced.push(Change { at, old, new: New::Written(data.to_vec()) });
+            content.unsynced.push(DiskChange { at, old, new: New::Written(data.to_vec()) });
             content.redo(at, data);
         })
     }
@@ -395,12 +395,12 @@ impl DiskFile for File {
 }
 
 /// A disk as a process uses it.
-struct Held {
+struct HeldFile {
     disk: Disk,
     process: u64,
 }
 
-impl Held {
+impl HeldFile {
     fn state(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.disk.0.lock();
         if state.process == self.process { Ok(state) } else { Err(io::ErrorKind::BrokenPipe.into()) }
@@ -416,7 +416,7 @@ impl Held {
     }
 }
 
-impl raft::Disk for Held {
+impl raft::Disk for HeldFile {
     fn open(&self, path: &Path, make: bool) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state()?;
         let file = match state.names.get(path) {

@@ -26,7 +26,7 @@ pub(super) enum Changing {
 
 /// A change of members.
 #[derive(Debug)]
-enum Change {
+enum MembershipChange {
     Removes(u64),
     Tells(u64, Host),
     Settles,
@@ -100,11 +100,11 @@ impl World {
         if let Some(change) = self.wanted_change(&standing) {
             self.changes_members(leader, Changing::Wanted, change);
         }
-        self.changes_members(leader, Changing::Voters, Change::Settles);
+        self.changes_members(leader, Changing::Voters, MembershipChange::Settles);
     }
 
     /// The next wanted change, or a server's report of itself, if there is one.
-    fn wanted_change(&mut self, standing: &Standing) -> Option<Change> {
+    fn wanted_change(&mut self, standing: &Standing) -> Option<MembershipChange> {
         if !self.healed && !self.one_in(ASKED) {
             return None;
         }
@@ -117,13 +117,13 @@ impl World {
             server.group.is_some() && !is_member && (!server.was_member || replicas[*at].stays())
         };
         if let Some((at, new)) = servers.iter().enumerate().find(is_new) {
-            return Some(Change::Tells(new.member, new.host(at)));
+            return Some(MembershipChange::Tells(new.member, new.host(at)));
         }
         let moved = |(at, server): (usize, &Server)| {
             let member = standing.members.iter().find(|member| member.id == server.member)?;
             let addresses = server.host(at).addresses;
             (member.host.addresses != addresses)
-                .then(|| Change::Tells(member.id, Host { addresses, ..member.host.clone() }))
+                .then(|| MembershipChange::Tells(member.id, Host { addresses, ..member.host.clone() }))
         };
         if let Some(tells) = servers.iter().enumerate().find_map(moved) {
             return Some(tells);
@@ -132,16 +132,16 @@ impl World {
         let gone = standing.members.iter().find(|member| !replicas[of(&member.host)].stays());
         // The last member is not removed.
         if let Some(gone) = gone.filter(|_| !standing.alone) {
-            return Some(Change::Removes(gone.id));
+            return Some(MembershipChange::Removes(gone.id));
         }
         let some = self.below(standing.members.len() as u64) as usize;
         let member = standing.members.get(some).filter(|_| weighs)?;
         let keeping = Keeping::Weighs(1 + self.below(100) as u32);
-        Some(Change::Tells(member.id, Host { keeping, ..member.host.clone() }))
+        Some(MembershipChange::Tells(member.id, Host { keeping, ..member.host.clone() }))
     }
 
     /// Asks the leader for this change, unless one of its kind is under way.
-    fn changes_members(&mut self, leader: usize, which: Changing, change: Change) {
+    fn changes_members(&mut self, leader: usize, which: Changing, change: MembershipChange) {
         if self.shipped.changing[which as usize].as_ref().is_some_and(|life| !life.is_over()) {
             return;
         }
@@ -157,9 +157,9 @@ impl World {
         life.spawn(async move {
             // A change that fails is tried again.
             let _ = match change {
-                Change::Removes(member) => group.remove_member(member).await,
-                Change::Tells(member, host) => group.set_member(member, host).await,
-                Change::Settles => group.settle_voters().await,
+                MembershipChange::Removes(member) => group.remove_member(member).await,
+                MembershipChange::Tells(member, host) => group.set_member(member, host).await,
+                MembershipChange::Settles => group.settle_voters().await,
             };
             told.put(leader, start, Told::Changed(which));
         });

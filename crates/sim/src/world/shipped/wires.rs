@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft::{Asking, Conversation, Group, Life, Wire};
+use raft::{AnswerFuture, Conversation, Group, Life, Wire};
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl raft::Wires for Wires {
 }
 
 impl Wire for Way {
-    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a> {
+    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> AnswerFuture<'a> {
         let address = addresses.first();
         Box::pin(self.net.calls(self.from, self.member, address, &mut self.heard_by, call))
     }

@@ -19,7 +19,7 @@ mod state;
 pub use shown::{IS_BEING_SERVED, MAXIMAL, NEARER, SEES_WHAT_IS_SO, WRITES_WITH_LEASE};
 
 use crate::blackbox::definition::Enumerable;
-use lease::blackbox::{Aggregate, Policy, SelfWrites, SubLease};
+use lease::blackbox::{Aggregate, GrantPolicy, SelfWrites, SubLease};
 use server::Server;
 use smallvec::SmallVec;
 use state::{Client, Down, LEASES, Life, State, Up, Wrong};
@@ -57,7 +57,7 @@ pub enum Fault {
 /// A small system.
 pub struct System<A> {
     pub clients: usize,
-    pub policy: Policy,
+    pub policy: GrantPolicy,
     /// Whether clients return leases that were not recalled.
     pub unasked: bool,
     /// Whether a client may ask for one lease while it waits for the other.

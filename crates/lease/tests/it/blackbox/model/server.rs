@@ -4,7 +4,9 @@ use super::state::{Client, Down, Life, State, Up, Wrong};
 use super::{Fault, System, Value};
 use crate::blackbox::definition::{Definition, Enumerable};
 use lease::SessionId;
-use lease::blackbox::{Answer, BlackBox, Departure, Own, Policy, Recall, Row, SelfWrites, SubLease};
+use lease::blackbox::{
+    Answer, BlackBox, Departure, GrantPolicy, Own, Recall, SelfWrites, SubLease, TableRow,
+};
 use smallvec::SmallVec;
 
 /// The server during one step.
@@ -19,7 +21,8 @@ pub struct Server<'a, A: Enumerable> {
 impl<'a, A: Enumerable> Server<'a, A> {
     pub fn new(system: &'a System<A>, state: &'a mut State<Value<A>>) -> Server<'a, A> {
         let rows = state.clients.iter().enumerate();
-        let rows = rows.map(|(x, client)| Row { session: session(x), own: client.own, reads: client.reads });
+        let rows =
+            rows.map(|(x, client)| TableRow { session: session(x), own: client.own, reads: client.reads });
         let listed = rows.filter(|row| row.reads || row.own != Own::Stuck(A::IDENTITY));
         // A property of its own shows that a field and its rows are equivalent.
         let field = match BlackBox::from_rows(&listed.collect::<SmallVec<[_; 4]>>()) {
@@ -199,7 +202,7 @@ impl<'a, A: Enumerable> Server<'a, A> {
         }
     }
 
-    fn faulty_ask_other_read(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<Value<A>> {
+    fn faulty_ask_other_read(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> Answer<Value<A>> {
         let before = self.field.clone();
         let answer = self.field.ask_other_read(x, policy, round);
         match (self.system.fault, answer) {
@@ -224,7 +227,7 @@ impl<'a, A: Enumerable> Server<'a, A> {
         }
     }
 
-    fn faulty_ask_self_write(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<()> {
+    fn faulty_ask_self_write(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> Answer<()> {
         let before = self.field.clone();
         let answer = self.field.ask_self_write(x, policy, round);
         let readers = || {
