@@ -148,7 +148,7 @@ fn salvaged() -> Vec<Salvaged> {
         size: 1,
         ranges: vec![(0, 1)],
         missing: vec![(0, 1)],
-        hash: Some(String::new()),
+        hash: String::new(),
     };
     let mut items: Vec<_> = changes.map(|what| item(Some(change(what)), None)).into();
     items.push(item(None, Some(content)));
@@ -161,8 +161,8 @@ fn every_field_is_documented() {
     document.compare_with("salvage list", &salvaged());
     document.compare_with("bench local", &[bench::table::Row::default()]);
     let bars = vec![bench::shared::Bar { bar: String::new(), met: true }];
-    document.compare_with("bench shared", &[bench::shared::Row { bars, ..Default::default() }]);
-    document.compare_with("bench shares", &[bench::shares::Row::of("", 1.0, "")]);
+    document.compare_with("bench shared", &[bench::shared::SharedRow { bars, ..Default::default() }]);
+    document.compare_with("bench shares", &[bench::shares::SharesRow::of("", 1.0, "")]);
     if !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: this machine has no /dev/fuse");
         return;

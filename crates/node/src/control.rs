@@ -256,7 +256,11 @@ pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut d
     tell(&reply.map_or_else(ControlReply::Failed, ControlReply::Answer));
 }
 
-fn reply(membership: &Membership, request: ControlRequest, progress: &mut dyn FnMut(&str)) -> Result<Value, String> {
+fn reply(
+    membership: &Membership,
+    request: ControlRequest,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Value, String> {
     let server = membership.server();
     let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
     match request {
@@ -267,14 +271,18 @@ fn reply(membership: &Membership, request: ControlRequest, progress: &mut dyn Fn
             let server = server?;
             value(&server.scrub().run_now(server, progress)?)
         }
-        ControlRequest::Invite(invitation) => value(&server?.invite(invitation, &*membership.begin_to_listen()?)?),
+        ControlRequest::Invite(invitation) => {
+            value(&server?.invite(invitation, &*membership.begin_to_listen()?)?)
+        }
         ControlRequest::Invitations => value(&server?.invitations()),
         ControlRequest::Revoke(id) => value(&server?.revoke(&id)?),
         ControlRequest::Machines => value(&server?.machines()),
         ControlRequest::Expel(who) => value(&server?.expel(&who)?),
         ControlRequest::Leases(path) => value(&server?.leases(&path)?),
         ControlRequest::Servers => value(&server?.server_standings()),
-        ControlRequest::AddServer(who) => value(&server?.add_server(&who, membership.addresses(), progress)?),
+        ControlRequest::AddServer(who) => {
+            value(&server?.add_server(&who, membership.addresses(), progress)?)
+        }
         ControlRequest::RemoveServer(who) => value(&server?.remove_server(&who, progress)?),
         ControlRequest::Drain(who) => value(&server?.drain(&who, progress)?),
         ControlRequest::RenewAuthority => value(&server?.renew_authority(progress)?),

@@ -8,8 +8,8 @@ use crate::engine::Engine;
 use crate::hosts;
 use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
 use crate::net::{
-    Authority, CertificateError, CredentialStore, ServerLink, ServerLinkStatus, Listener, MemberNet, NetThread, Places,
-    ServeError, ask_to_serve, tell_ready,
+    Authority, CertificateError, CredentialStore, Listener, MemberNet, NetThread, Places, ServeError,
+    ServerLink, ServerLinkStatus, ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
 use crate::placed::Placed;

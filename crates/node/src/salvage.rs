@@ -191,7 +191,9 @@ impl SalvageStore {
     ) -> Result<(u64, bool), DataError> {
         let Keeping { number, unsent } = keeping;
         let unsent = unsent.and_then(|writing| match left {
-            Some(LeftBehind { whose, first, entries }) => writing.finish(*whose, *first, entries).map(|()| true),
+            Some(LeftBehind { whose, first, entries }) => {
+                writing.finish(*whose, *first, entries).map(|()| true)
+            }
             None => Ok(false),
         });
         let goes_on = unsent.unwrap_or_else(|error| {
@@ -350,8 +352,6 @@ fn hash(file: &Path) -> std::io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     std::io::copy(&mut File::open(file)?, &mut hasher)?;
     Ok(hasher.finalize().to_hex().to_string())
-}
-
 }
 
 /// What is kept whole: without its description it was being written when the machine ended.

@@ -16,7 +16,6 @@ pub struct Salvaged {
     /// Whether the machine was cut off and lost its leases; otherwise the server refused these.
     pub cut_off: bool,
     /// It is not lost yet: the machine's next start goes on with it, if its session stands by then.
-    #[serde(default)]
     pub goes_on: bool,
     /// What was lost, in the order in which it was done.
     pub items: Vec<SalvagedItem>,
@@ -28,7 +27,6 @@ pub struct SalvagedItem {
     /// Of which file, as far as that was known.
     pub path: String,
     /// Its identifier.
-    #[serde(default)]
     pub file: String,
     /// The change, if it is not content.
     pub change: Option<SalvagedChange>,
@@ -46,11 +44,9 @@ pub struct SalvagedContent {
     /// Offsets and lengths of what was written; the rest had been applied before.
     pub ranges: Vec<(u64, u64)>,
     /// Offsets and lengths of what was written, too, and could not be had any more.
-    #[serde(default)]
     pub missing: Vec<(u64, u64)>,
-    /// Its BLAKE3; earlier versions noted none.
-    #[serde(default)]
-    pub hash: Option<String>,
+    /// Its BLAKE3.
+    pub hash: String,
 }
 
 impl SalvagedContent {
@@ -118,7 +114,7 @@ mod tests {
             size: 3 << 20,
             ranges: vec![(0, 1024), (4096, 1024)],
             missing: vec![(8192, 512)],
-            hash: None,
+            hash: String::new(),
         };
         let (path, file) = ("/a".to_owned(), String::new());
         let item = SalvagedItem { path, file, change: None, content: Some(content) };

@@ -76,7 +76,10 @@ impl Scrub {
         // What cannot be read any more costs a pass more.
         let noted = read_file(dir, FILE).ok().flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let Noted { ended } = noted.unwrap_or_default();
-        Scrub { state: Mutex::new(ScrubState { ended, ..ScrubState::default() }), hurry: AtomicBool::new(false) }
+        Scrub {
+            state: Mutex::new(ScrubState { ended, ..ScrubState::default() }),
+            hurry: AtomicBool::new(false),
+        }
     }
 
     /// How it stands, here and in `shares`.

@@ -61,7 +61,12 @@ impl Shares {
         clock: Clock,
         on_damage: Tell,
     ) -> Result<Shares, SharesError> {
-        let settings = shares::ShareServerSettings { content, expiry, on_damage, ..shares::ShareServerSettings::new(clock) };
+        let settings = shares::ShareServerSettings {
+            content,
+            expiry,
+            on_damage,
+            ..shares::ShareServerSettings::new(clock)
+        };
         let server = ShareServer::open(dir, settings)?;
         let group = server.account(GROUP)?;
         let mut uploaders = BTreeMap::<_, BTreeMap<_, _>>::new();

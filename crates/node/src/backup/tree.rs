@@ -6,7 +6,7 @@
 
 use super::archive::Archive;
 use super::error::{BackupError, io};
-use super::extracting::{ExtractReport, PROGRESS_EVERY, ExtractState};
+use super::extracting::{ExtractReport, ExtractState, PROGRESS_EVERY};
 use super::made::{Made, Owning};
 use crate::figures::size;
 use directory::Found;

@@ -122,7 +122,8 @@ impl Listener {
         let knows = credentials.caller().knows;
         let announcement =
             Announcement::begin(&credentials.certified_by(), &credentials.public_key()?, address);
-        let host = Arc::new(ListeningHost { membership, server, credentials, knows, listening: token.clone() });
+        let host =
+            Arc::new(ListeningHost { membership, server, credentials, knows, listening: token.clone() });
         let thread = NetThread::spawn("listen", move || accept(host, socket)).map_err(listening)?;
         let _listening = token.drop_guard();
         Ok(Listener { address, _announcement: announcement, _thread: thread, _listening })

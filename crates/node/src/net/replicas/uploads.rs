@@ -103,8 +103,9 @@ fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
 fn a_host_sweeps_the_uploads_of_sessions_whose_end_it_missed_and_keeps_what_they_published() {
     let mut group = TestGroup::new(2);
     let shares = store(&group.client(), 0..3);
-    let leases =
-        |group: &TestGroup, n: usize| group.share_host(1).shares().server().leases_of(&shares[n]).unwrap().len();
+    let leases = |group: &TestGroup, n: usize| {
+        group.share_host(1).shares().server().leases_of(&shares[n]).unwrap().len()
+    };
     group.stop(1);
     group.publish(&shares[..1]);
     group.start(1);
