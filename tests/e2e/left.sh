@@ -39,7 +39,18 @@ for signal in TERM INT; do
     end_cut_off 2 "$signal"
     salvaged 2 | grep -q "its next start goes on with it" || fail "nothing is listed: $(salvaged 2)"
     number=$(salvaged 2 | sed -n 's/^\([0-9]*\) of .*/\1/p' | tail -n 1)
-    on 2 "$leasehold" salvage restore "$number" --data "$scratch/data2" --to "$scratch/restored-$dir" >/dev/null || fail "what is left cannot be restored"
+    # People are told in words what was done, and programs by the names of calls.
+    salvaged 2 | grep -q "/$dir/after/second: make it another name of /$dir/after/small (user 0, .*): cut off" || fail "the link is not told: $(salvaged 2)"
+    on 2 "$leasehold" salvage list --data "$scratch/data2" --json >"$scratch/salvage.json" || true
+    python3 - "$scratch/salvage.json" "/$dir/after" <<'CHECK' || fail "salvage list --json: $(cat "$scratch/salvage.json")"
+import json, sys
+items = [item for one in json.load(open(sys.argv[1])) for item in one["items"]]
+done = {(item["path"], item["change"]["call"]) for item in items if item["change"]}
+below = sys.argv[2]
+assert {(below, "create"), (below + "/second", "link"), (below + "/replaced", "rename")} <= done, done
+CHECK
+    on 2 "$leasehold" salvage restore "$number" --data "$scratch/data2" --to "$scratch/restored-$dir" --json >"$scratch/restored.json" || fail "what is left cannot be restored"
+    grep -q "\"$scratch/restored-$dir/$dir/after/large\"" "$scratch/restored.json" || fail "salvage restore --json: $(cat "$scratch/restored.json")"
     cmp "$scratch/restored-$dir/$dir/after/large" "$scratch/expected-$dir/after/large" || fail "what is restored is not what was written"
     mend 2
     if [ "$signal" = INT ]; then

@@ -4,11 +4,11 @@
 . "$(dirname "$0")/machines.sh"
 
 follower() { local at i; at=$(leader); for i in 3 2 1; do [ "$i" = "$at" ] || { echo "$i"; return; }; done; }
-put_aside() { find "$scratch/data$1" -maxdepth 1 -name "server.damaged-*" | wc -l; }
+quarantined() { find "$scratch/data$1" -maxdepth 1 -name "server.damaged-*" | wc -l; }
 added_anew() {
     local tries
     for tries in $(seq 300); do
-        [ "$(put_aside "$1")" = "$2" ] && lh "$1" scrub >/dev/null 2>&1 && { settled; return 0; }
+        [ "$(quarantined "$1")" = "$2" ] && lh "$1" scrub >/dev/null 2>&1 && { settled; return 0; }
         sleep 0.2
     done
     fail "machine $1 was not added anew: $(tail -n 4 "$(machine_log "$1")")"
@@ -43,16 +43,16 @@ start 1
 added_anew 1 1
 write 5
 all_there
-say "machine 1, whose state was missing, was added anew"
+say "the founder, whose state was missing, was added anew"
 
-at=$(follower) before=$(put_aside "$at")
+at=$(follower) before=$(quarantined "$at")
 kill_machine "$at"
 rm -rf "$scratch/data$at"/server/*
 start "$at"
 added_anew "$at" $((before + 1))
 say "machine $at, whose state was emptied, was added anew"
 
-at=$(follower) before=$(put_aside "$at")
+at=$(follower) before=$(quarantined "$at")
 kill_machine "$at"
 keep "$at"
 start "$at"
@@ -68,7 +68,7 @@ say "machine $at, whose disk was put back, was added anew"
 
 # Of what is written now one server has nothing, and another forgets it while the third is away: these two must not go on.
 first=$(leader) second=$(follower)
-third=$((6 - first - second)) before=$(put_aside "$second")
+third=$((6 - first - second)) before=$(quarantined "$second")
 kill_machine "$second"
 keep "$second"
 start "$second"

@@ -39,11 +39,11 @@ PY
 }
 
 follower() { local at; at=$(leader); for i in 3 2 1; do [ "$i" = "$at" ] || { echo "$i"; return; }; done; }
-put_aside() { find "$scratch/data$1" -maxdepth 1 -name "server.damaged-*" | wc -l; }
+quarantined() { find "$scratch/data$1" -maxdepth 1 -name "server.damaged-*" | wc -l; }
 added_anew() {
     local tries
     for tries in $(seq $((hang * 5))); do
-        [ "$(put_aside "$1")" = "$2" ] && lh "$1" scrub >/dev/null 2>&1 && { settled; return 0; }
+        [ "$(quarantined "$1")" = "$2" ] && lh "$1" scrub >/dev/null 2>&1 && { settled; return 0; }
         sleep 0.2
     done
     fail "hangs: machine $1 was not added anew for $hang s: $(tail -n 4 "$(machine_log "$1")")"
@@ -81,11 +81,11 @@ for small in machine.json machine.key machine.crt authority.crt; do rot bits 1 "
 start "$at"
 settled
 scrubbed "$at" || fail "scrub of machine $at: $(cat "$scratch/scrub.log")"
-[ "$(put_aside "$at")" = 0 ] || fail "single bits cost a server what it had: $(cat "$data"/server.damaged-*/why)"
+[ "$(quarantined "$at")" = 0 ] || fail "single bits cost a server what it had: $(cat "$data"/server.damaged-*/why)"
 still_works
 say "bits of machine $at were put right"
 
-# Sectors of the rows, while it is down; machine 1 has most to lose.
+# Sectors of the rows, while it is down; the founder has most to lose.
 kill_machine 1
 rot sectors 12 "$scratch/data1/server/rows"
 start 1
@@ -98,7 +98,7 @@ say "machine 1, whose rows were damaged when it started, was added anew"
 # Of the log, likewise. In the middle: what is damaged at the end passes for what was being written.
 at=$(follower)
 kill_machine "$at"
-before=$(put_aside "$at")
+before=$(quarantined "$at")
 for segment in "$scratch/data$at"/server/log/*.log; do
     dd if=/dev/urandom of="$segment" bs=64 count=16 seek=3 conv=notrunc status=none
 done
@@ -109,7 +109,7 @@ say "machine $at, whose log was damaged when it started, was added anew"
 
 # The leader's rows, while it is up.
 at=$(leader)
-before=$(put_aside "$at") pid=${pids[at]}
+before=$(quarantined "$at") pid=${pids[at]}
 rot sectors 12 "$scratch/data$at/server/rows"
 scrubbed "$at" || true
 added_anew "$at" $((before + 1))

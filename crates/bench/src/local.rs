@@ -127,7 +127,7 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
         for (w, work) in NameWork::ALL.into_iter().enumerate() {
             for (t, target) in targets.iter().enumerate() {
                 tell(&format!(
-                    "{} ({threads} threads, {dirs} dirs): {:?}, round {}",
+                    "{} ({threads} threads, {dirs} dirs): {}, round {}",
                     work.name(),
                     target.kind,
                     round + 1
@@ -167,7 +167,7 @@ fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Res
     let mut mount = Target::start(Kind::Mount, &base)?;
     let mut disk = Target::start(Kind::Disk, &base)?;
     for target in [&mount, &disk] {
-        tell(&format!("loading {} files: {:?}", layout.files, target.kind));
+        tell(&format!("loading {} files: {}", layout.files, target.kind));
         layout.prepare(target.dir())?;
         NameWork::Create.run(target.dir(), layout)?;
         target.sync()?;
@@ -176,7 +176,7 @@ fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Res
     for work in [NameWork::Stat, NameWork::List] {
         let mut costs = Vec::new();
         for target in [&mut mount, &mut disk] {
-            tell(&format!("cold {}: {:?}", work.name(), target.kind));
+            tell(&format!("cold {}: {}", work.name(), target.kind));
             target.make_cold()?;
             costs.push(Cost::of(target.process(), || work.run(target.dir(), layout))?);
         }
@@ -218,12 +218,12 @@ fn stream(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::R
     let mut costs = [[Cost::default(); 3]; 3];
     for (t, target) in targets.iter_mut().enumerate() {
         let file = target.dir().join("stream");
-        tell(&format!("sequential write: {:?}", target.kind));
+        tell(&format!("sequential write: {}", target.kind));
         costs[0][t] = Cost::of(target.process(), || bulk::write(&file, settings.stream_bytes))?;
         target.make_cold()?;
-        tell(&format!("sequential read: {:?}", target.kind));
+        tell(&format!("sequential read: {}", target.kind));
         costs[1][t] = Cost::of(target.process(), || bulk::read(&file))?;
-        tell(&format!("read again: {:?}", target.kind));
+        tell(&format!("read again: {}", target.kind));
         costs[2][t] = Cost::of(target.process(), || bulk::read(&file))?;
     }
     let [write, read, again] = costs;

@@ -3,6 +3,8 @@
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fmt;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -63,6 +65,16 @@ pub enum Kind {
     Disk,
 }
 
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Mount => "mount",
+            Kind::Floor => "floor",
+            Kind::Disk => "disk",
+        })
+    }
+}
+
 /// A file system under test, in a fresh directory.
 #[derive(Debug)]
 pub struct Target {
@@ -70,6 +82,8 @@ pub struct Target {
     pub kind: Kind,
     dir: PathBuf,
     data: PathBuf,
+    /// What the process tells beside its answer.
+    log: PathBuf,
     /// MiB of memory for the mount's server, if not the default.
     pub server_memory: Option<u32>,
     process: Option<Child>,
@@ -86,7 +100,8 @@ impl Target {
             Kind::Disk => (base.join("disk"), PathBuf::new()),
         };
         std::fs::create_dir_all(&dir)?;
-        let mut target = Target { kind, dir, data, server_memory: None, process: None, out: None };
+        let log = base.join(format!("{kind}.log"));
+        let mut target = Target { kind, dir, data, log, server_memory: None, process: None, out: None };
         target.up()?;
         Ok(target)
     }
@@ -121,7 +136,7 @@ impl Target {
             }
             Kind::Disk => return Ok(()),
         }
-        let mut child = spawn(command.stdout(Stdio::piped()))?;
+        let mut child = spawn(command.stdout(Stdio::piped()).stderr(File::create(&self.log)?))?;
         let out = self.out.insert(BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?));
         self.process = Some(child);
         let mut lines = out.lines().map_while(Result::ok);
@@ -129,7 +144,8 @@ impl Target {
             return Ok(());
         }
         self.stop()?;
-        Err(io::Error::other(format!("{:?} did not mount", self.kind)))
+        let why = std::fs::read_to_string(&self.log).unwrap_or_default();
+        Err(io::Error::other(format!("the {} did not mount: {}", self.kind, why.trim())))
     }
 
     /// Stops the file system in order.
@@ -143,7 +159,7 @@ impl Target {
             if Instant::now() > deadline {
                 child.kill()?;
                 child.wait()?;
-                return Err(io::Error::other(format!("{:?} does not stop", self.kind)));
+                return Err(io::Error::other(format!("the {} does not stop", self.kind)));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -167,7 +183,7 @@ impl Target {
 
     /// Waits until everything is durable.
     pub fn sync(&self) -> io::Result<()> {
-        let dir = std::fs::File::open(&self.dir)?;
+        let dir = File::open(&self.dir)?;
         // Linux forwards syncfs to no FUSE file system but virtiofs. An fsync of the root reaches
         // ours.
         dir.sync_all()?;

@@ -34,6 +34,9 @@ pub struct Lost {
     pub file: FileId,
     /// The path of the file, as far as this client knew.
     pub path: KnownPath,
+    /// The other path that an operation names: where the file was before a rename, or another name
+    /// of what was linked.
+    pub from: Option<KnownPath>,
     /// The change.
     pub what: LostWhat,
 }
@@ -177,7 +180,7 @@ impl Client {
             }
         }
         let (path, size) = (paths.of(&file), content.size());
-        Some(Lost { file, path, what: LostWhat::Content { size, ranges } })
+        Some(Lost { file, path, from: None, what: LostWhat::Content { size, ranges } })
     }
 
     /// Releases all leases on `file` but those for its handles and locks, and forgets its values.
@@ -231,6 +234,15 @@ impl Paths<'_> {
         link.or_else(|| self.linked.get(file).copied())
     }
 
+    /// Another name of `file` than this one.
+    fn other_name(&self, file: &FileId, dir: &FileId, label: &Label) -> Option<KnownPath> {
+        let links = self.client.files.get(file).and_then(|known| known.links.as_ref());
+        let of_links = links.into_iter().flatten().map(|link| (&link.dir, &link.label));
+        let mut known = of_links.chain(self.linked.get(file).copied());
+        let (dir, label) = known.find(|other| *other != (dir, label))?;
+        Some(self.below(dir, label))
+    }
+
     fn below(&self, dir: &FileId, label: &Label) -> KnownPath {
         let KnownPath { from, mut labels } = self.of(dir);
         labels.push(label.clone());
@@ -261,8 +273,13 @@ impl Paths<'_> {
             | Operation::GetLock { file, .. }
             | Operation::Dispose { file, .. } => (file, self.of(file)),
         };
+        let from = match operation {
+            Operation::Rename { from_dir, from, .. } => Some(self.below(from_dir, from)),
+            Operation::Link { file, dir, label, .. } => self.other_name(file, dir, label),
+            _ => None,
+        };
         let what = LostWhat::Operation { operation: Box::new(operation.clone()), error };
-        Lost { file: file.clone(), path, what }
+        Lost { file: file.clone(), path, from, what }
     }
 }
 

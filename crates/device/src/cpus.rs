@@ -28,7 +28,8 @@ impl Cpus {
 
     fn read(which: &str) -> io::Result<Cpus> {
         let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{which}"))?;
-        Cpus::parse(list.trim()).ok_or_else(|| io::Error::other(format!("no list of processors: {list:?}")))
+        let wrong = || io::Error::other(format!("no list of processors: {}", list.trim()));
+        Cpus::parse(list.trim()).ok_or_else(wrong)
     }
 
     /// Parses a list such as `0-3,8`.

@@ -97,7 +97,7 @@ pub enum Violation {
         offset: u64,
     },
     /// The references to a share are not those that are written down.
-    #[error("share {share:?}: {said} references are written down, there are {found}")]
+    #[error("share {share}: {said} references are written down, there are {found}")]
     ShareReferences {
         /// The share.
         share: ShareId,
@@ -121,7 +121,7 @@ pub enum Violation {
     /// The index of who is stuck at having files open or has locked them, the files' records and
     /// the sessions do not agree.
     #[error(
-        "{file}: that session {session:?} is stuck at having it open or has locked it stands not in both index and record, or the session is over and forgotten"
+        "{file}: that {session} is stuck at having it open or has locked it stands not in both index and record, or the session is over and forgotten"
     )]
     Shield {
         /// The file.
@@ -130,7 +130,7 @@ pub enum Violation {
         session: SessionId,
     },
     /// Who is said to write a file's content through may not write it.
-    #[error("{file} is written through by session {session:?}, which may not write it")]
+    #[error("{file} is written through by {session}, which may not write it")]
     WriteThrough {
         /// The file.
         file: FileId,

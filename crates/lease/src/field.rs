@@ -3,11 +3,18 @@
 use crate::{Label, Mode};
 use ident::FileId;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A client's session at one server. Its number is never reused; a machine that restarts gets a new
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session {}", self.0)
+    }
+}
 
 /// The rights that a lease gives its holder on the field.
 ///
@@ -69,6 +76,16 @@ impl Kind {
     /// if the two agree.
     pub(crate) fn beside(self, asked: Kind) -> Option<Kind> {
         self.within((asked != Kind::Write).then_some(asked))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Read => "read",
+            Kind::Touch => "touch",
+            Kind::Write => "write",
+        })
     }
 }
 
@@ -145,6 +162,27 @@ impl Field {
                     | (Field::Xattr(_), Field::Xattrs)
                     | (Field::Xattrs, Field::Xattr(_))
             )
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |label: &Label| String::from_utf8_lossy(label.as_bytes()).into_owned();
+        match self {
+            Field::Attributes => f.write_str("attributes"),
+            Field::Content => f.write_str("content"),
+            Field::Times => f.write_str("times"),
+            Field::Disposition => f.write_str("disposition"),
+            Field::Parent => f.write_str("parent"),
+            Field::Handles => f.write_str("handles"),
+            Field::Mode(mode) => write!(f, "mode {mode}"),
+            Field::Path => f.write_str("path"),
+            Field::Child(label) => write!(f, "child {}", named(label)),
+            Field::Children => f.write_str("children"),
+            Field::Xattr(name) => write!(f, "attribute {}", named(name)),
+            Field::Xattrs => f.write_str("xattrs"),
+            Field::Locks => f.write_str("locks"),
+        }
     }
 }
 

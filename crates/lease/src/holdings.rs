@@ -37,7 +37,7 @@ pub struct InTheWay {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// Two sessions hold leases that cannot be held at once.
-    #[error("{first:?} and {second:?} both on {field:?}")]
+    #[error("{} holds {} and {} holds {} on the same {field}", first.0, first.1, second.0, second.1)]
     Disagreement {
         /// The field.
         field: Field,
@@ -47,7 +47,7 @@ pub enum Violation {
         second: (SessionId, Kind),
     },
     /// Leases on a black box that conflict with the clients' values, or with each other.
-    #[error("{field:?}: {broken}")]
+    #[error("{field}: {broken}")]
     BlackBox {
         /// The black box.
         field: Field,
@@ -56,7 +56,7 @@ pub enum Violation {
     },
     /// A session is noted as stuck at a box of which it holds `SelfWrite`. Its value can be
     /// anything, so nothing is known of it.
-    #[error("{session:?} may change its own value of {field:?}, and is noted to be stuck at it")]
+    #[error("{session} may change its own value of {field}, and is noted to be stuck at it")]
     StuckWriter {
         /// The black box.
         field: Field,
@@ -64,7 +64,7 @@ pub enum Violation {
         session: SessionId,
     },
     /// A kind of lease that does not exist on this field.
-    #[error("{session:?} holds {kind:?} on {field:?}")]
+    #[error("{session} holds {kind} on {field}")]
     NoSuchLease {
         /// The holder.
         session: SessionId,

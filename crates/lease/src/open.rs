@@ -3,6 +3,7 @@
 
 use crate::Field;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A right that a handle gives its user, or denies to all others (BlackBox §4.4). Windows expresses
 /// the latter inversely, as sharing.
@@ -20,6 +21,19 @@ pub enum Mode {
     ExcludeWrite,
     /// No other handle sets the disposition.
     ExcludeDelete,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::AccessRead => "access read",
+            Mode::AccessWrite => "access write",
+            Mode::AccessDelete => "access delete",
+            Mode::ExcludeRead => "exclude read",
+            Mode::ExcludeWrite => "exclude write",
+            Mode::ExcludeDelete => "exclude delete",
+        })
+    }
 }
 
 impl Mode {
@@ -129,8 +143,8 @@ impl TryFrom<u8> for Open {
     }
 }
 
-impl std::fmt::Debug for Open {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.fields()).finish()
     }
 }

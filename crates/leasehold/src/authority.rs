@@ -1,16 +1,16 @@
 //! `leasehold authority`: what certifies the cluster's machines.
 
+use crate::answer::Answer;
 use crate::progress::step;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum AuthorityCommand {
-    /// Have another key certify machines from now on, which nobody has had but the servers that
-    /// there are.
+    /// Have another key certify machines from now on. Nobody has had it but the servers that there
+    /// are.
     ///
     /// For when a server's disk was stolen or copied. Removing a server does so by itself. Machines
     /// that are up have new certificates at once, others when they are up again; earlier ones are
@@ -29,9 +29,10 @@ pub struct Renew {
 
 impl AuthorityCommand {
     /// Does it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let AuthorityCommand::Renew(Renew { data }) = self;
-        node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
-        Ok(ExitCode::SUCCESS)
+        let renewed = node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
+        // The steps have said it.
+        Answer::told(&renewed, "")
     }
 }

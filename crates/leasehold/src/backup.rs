@@ -1,13 +1,12 @@
 //! `leasehold backup`, `restore`.
 
-use crate::answer::answer;
+use crate::answer::Answer;
 use crate::confirm::Confirm;
 use crate::progress::Progress;
 use crate::{Failure, places};
 use clap::Args;
 use node::{BackupOrder, Extracting, Restoring};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 
 /// See the command's help.
 #[derive(Debug, Args)]
@@ -21,14 +20,11 @@ pub struct Backup {
     /// The data directory of a server on this machine.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 impl Backup {
     /// Makes a backup. Exits with 1 if some content could not be had.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         // The machine that is up is somewhere else.
         let order =
@@ -36,8 +32,7 @@ impl Backup {
         let progress = Progress::new();
         let report = node::back_up(&data, &order, &mut |text| progress.say(text))?;
         drop(progress);
-        answer(self.json, &report, |report| report.to_string())?;
-        Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(Answer::of(&report)?.no_if(!report.faults.is_empty()))
     }
 }
 
@@ -70,33 +65,19 @@ pub struct Restore {
     /// Only say which backups there are.
     #[arg(long, conflicts_with_all = ["data", "file", "backup", "content", "incomplete"])]
     list: bool,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     confirm: Confirm,
 }
 
 impl Restore {
     /// Restores. Exits with 1 if some content is missing.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         if let (Some(file), Some(to)) = (&self.file, &self.to) {
             return self.extract(file.clone(), to.clone());
         }
         let data = match self.data {
             Some(data) if !self.list => data,
-            _ => {
-                let backups = node::backups(&self.dir)?;
-                if backups.is_empty() && !self.json {
-                    let text =
-                        format!("there is no backup in {}: leasehold backup makes one", self.dir.display());
-                    return Err(text.into());
-                }
-                answer(self.json, &backups, |backups| {
-                    backups.iter().map(|name| format!("{name}\n")).collect()
-                })?;
-                return Ok(ExitCode::SUCCESS);
-            }
+            _ => return list(&self.dir),
         };
         self.confirm.ask(
             "What was done since the backup will not be there, and the servers of now must not be up beside it.",
@@ -111,20 +92,26 @@ impl Restore {
         let progress = Progress::new();
         let report = node::restore(&order, &mut |text| progress.say(text))?;
         drop(progress);
-        answer(self.json, &report, |report| {
-            format!("{report}next: leasehold fsck --data {0}, leasehold up --data {0}\n", data.display())
-        })?;
-        Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let next = format!("next: leasehold fsck --data {0}, leasehold up --data {0}", data.display());
+        Ok(Answer::told(&report, format!("{report}{next}"))?.no_if(!report.lost.is_empty()))
     }
 
     /// Restores one file, or a directory.
-    fn extract(&self, file: PathBuf, to: PathBuf) -> Result<ExitCode, Failure> {
+    fn extract(&self, file: PathBuf, to: PathBuf) -> Result<Answer, Failure> {
         let (dir, name, incomplete) = (self.dir.clone(), self.backup.clone(), self.incomplete);
         let order = Extracting { dir, name, file, to, incomplete };
         let progress = Progress::new();
         let report = node::extract(&order, &mut |text| progress.say(text))?;
         drop(progress);
-        answer(self.json, &report, |report| report.to_string())?;
-        Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(Answer::of(&report)?.no_if(!report.lost.is_empty()))
     }
+}
+
+/// Which backups there are.
+fn list(dir: &Path) -> Result<Answer, Failure> {
+    let backups = node::backups(dir)?;
+    if backups.is_empty() {
+        return Err(format!("there is no backup in {}: leasehold backup makes one", dir.display()).into());
+    }
+    Answer::told(&backups, backups.join("\n"))
 }

@@ -1,7 +1,7 @@
 //! `leasehold bench`.
 
 use crate::Failure;
-use crate::answer::{answer, say};
+use crate::answer::{Answer, put};
 use bench::local::{self, Section, Settings};
 use bench::paper::{self, Experiment};
 use bench::{floor, shared, shares, table};
@@ -10,7 +10,6 @@ use clap::{Args, Subcommand};
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// See the command's help.
@@ -21,8 +20,8 @@ pub enum Bench {
     /// Needs root, to drop the kernel's caches. Figures are only comparable within one run. Exits
     /// with 1 if a bar is missed.
     Local(Local),
-    /// The Farsite paper's experiments on leases, in one thread: its figures, and what is measured
-    /// here.
+    /// The Farsite paper's experiments on leases, in one thread. Beside its figures stands what is
+    /// measured here.
     ///
     /// Real clients and a real server on a simulated network; leases are counted, with coarser
     /// leases beside as controls. Needs no root, no network and no disk. The same seed gives the
@@ -63,9 +62,6 @@ pub struct Local {
     /// A directory on the disk to compare with.
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
-    /// As JSON: a list of rows.
-    #[arg(long)]
-    json: bool,
     /// Only these parts: names and attributes; the same cold, with memory and store; long
     /// transfers; small random synced writes; many files without a mount.
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(Section::ALL, Section::name))]
@@ -96,9 +92,6 @@ pub struct Shared {
     /// A directory on the disk whose flushes are to count.
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
-    /// As JSON: a list of rows.
-    #[arg(long)]
-    json: bool,
     /// Only these parts: work on names in a directory of one's own; the same with 5 ms of delay to
     /// the server, either way; two machines that make files in one directory; a small file that
     /// goes from one to another; that save files as editors do; that open one file.
@@ -121,9 +114,6 @@ pub struct Shares {
     /// A directory on the disk that is to keep the shares.
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
-    /// As JSON: a list of rows.
-    #[arg(long)]
-    json: bool,
     /// Only these parts: storing small shares, and finding them again without a database; reading
     /// all against its digest; the database of a large store; memory with that of a very large one,
     /// which takes minutes and 5 GB.
@@ -143,9 +133,6 @@ pub struct Shares {
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Paper {
-    /// As JSON: a list of rows.
-    #[arg(long)]
-    json: bool,
     /// Only these experiments: two clients that edit two files in one directory (Farsite §8.3.3);
     /// twelve that open one file (§8.3.4).
     #[arg(long, value_name = "EXPERIMENTS", value_delimiter = ',', value_parser = named(Experiment::ALL, Experiment::name))]
@@ -169,14 +156,9 @@ where
     PossibleValuesParser::new(all.map(name)).try_map(move |given| find(given).ok_or("there is no such part"))
 }
 
-/// 1 if a bar is missed.
-fn verdict(missed: bool) -> Result<ExitCode, Failure> {
-    Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
 impl Bench {
     /// Measures and prints.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         match self {
             Bench::Local(local) => local.run(),
             Bench::Paper(paper) => paper.run(),
@@ -184,18 +166,18 @@ impl Bench {
             Bench::Shares(shares) => shares.run(),
             Bench::PaperMachine { data, listen } => {
                 paper::play(&data, listen, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
-                Ok(ExitCode::SUCCESS)
+                Ok(Answer::nothing())
             }
             Bench::Floor { dir } => {
-                floor::run(&dir, || drop(say(format_args!("mounted on {}", dir.display()))))?;
-                Ok(ExitCode::SUCCESS)
+                floor::run(&dir, || drop(put(format!("mounted on {}\n", dir.display()).as_bytes())))?;
+                Ok(Answer::nothing())
             }
         }
     }
 }
 
 impl Local {
-    fn run(self) -> Result<ExitCode, Failure> {
+    fn run(self) -> Result<Answer, Failure> {
         let parts = match self.only.is_empty() {
             true => Section::ALL.to_vec(),
             false => self.only,
@@ -210,13 +192,12 @@ impl Local {
             load_files: self.load_files,
         };
         let rows = telling_progress(|tell| local::run(&self.data, &settings, tell))?;
-        answer(self.json, &rows, |rows| table::text(rows))?;
-        verdict(rows.iter().any(|row| row.met == Some(false)))
+        Ok(Answer::told(&rows, table::text(&rows))?.no_if(rows.iter().any(|row| row.met == Some(false))))
     }
 }
 
 impl Shared {
-    fn run(self) -> Result<ExitCode, Failure> {
+    fn run(self) -> Result<Answer, Failure> {
         let parts = match self.only.is_empty() {
             true => shared::Section::ALL.to_vec(),
             false => self.only,
@@ -228,13 +209,12 @@ impl Shared {
             time: Duration::from_secs(self.secs),
         };
         let rows = telling_progress(|tell| shared::run(&self.data, &settings, tell))?;
-        answer(self.json, &rows, |rows| shared::text(rows))?;
-        verdict(rows.iter().any(|row| !row.met()))
+        Ok(Answer::told(&rows, shared::text(&rows))?.no_if(rows.iter().any(|row| !row.met())))
     }
 }
 
 impl Shares {
-    fn run(self) -> Result<ExitCode, Failure> {
+    fn run(self) -> Result<Answer, Failure> {
         let parts = match self.only.is_empty() {
             true => shares::Section::ALL.to_vec(),
             false => self.only,
@@ -246,13 +226,12 @@ impl Shares {
             time: Duration::from_secs(self.secs),
         };
         let rows = telling_progress(|tell| shares::run(&self.data, &settings, tell))?;
-        answer(self.json, &rows, |rows| shares::text(rows))?;
-        verdict(rows.iter().any(|row| row.met == Some(false)))
+        Ok(Answer::told(&rows, shares::text(&rows))?.no_if(rows.iter().any(|row| row.met == Some(false))))
     }
 }
 
 impl Paper {
-    fn run(self) -> Result<ExitCode, Failure> {
+    fn run(self) -> Result<Answer, Failure> {
         let mut rows = Vec::new();
         for experiment in Experiment::ALL {
             if self.only.is_empty() || self.only.contains(&experiment) {
@@ -262,8 +241,7 @@ impl Paper {
                 });
             }
         }
-        answer(self.json, &rows, |rows| paper::text(rows))?;
-        verdict(rows.iter().any(|row| !row.met))
+        Ok(Answer::told(&rows, paper::text(&rows))?.no_if(rows.iter().any(|row| !row.met)))
     }
 }
 

@@ -1,11 +1,10 @@
 //! `leasehold fsck`.
 
-use crate::answer::answer;
+use crate::answer::Answer;
 use crate::progress::Progress;
 use crate::{Failure, places};
 use clap::Args;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// See the command's help.
 #[derive(Debug, Args)]
@@ -13,19 +12,15 @@ pub struct Check {
     /// The machine's data directory.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 impl Check {
     /// Checks and prints what is wrong.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let progress = Progress::new();
         let report = node::fsck(&data, &mut |text| progress.say(text))?;
         drop(progress);
-        answer(self.json, &report, |report| report.to_string())?;
-        Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(Answer::of(&report)?.no_if(!report.faults.is_empty()))
     }
 }

@@ -1,14 +1,15 @@
 //! `leasehold invite`, `invitations`, `join`, `leave`, `machines`, `expel`.
 
-use crate::answer::{answer, say};
+use crate::answer::Answer;
 use crate::confirm::Confirm;
 use crate::table::table;
 use crate::{Failure, arguments, places, service};
 use clap::{Args, Subcommand};
 use node::figures::date;
 use node::{Invitation, InvitationReport, MachineReport, SalvageStore};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// See the command's help.
 #[derive(Debug, Args)]
@@ -36,7 +37,7 @@ pub struct Invite {
 
 impl Invite {
     /// Prints the token, and nothing else on standard output.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let invitation = Invitation {
             path: places::below_root(&data, self.path),
@@ -45,8 +46,8 @@ impl Invite {
             good_for_s: (self.hours * 3600.0) as u64,
             addresses: self.addresses,
         };
-        say(node::invite(&data, invitation)?)?;
-        Ok(ExitCode::SUCCESS)
+        let invited = node::invite(&data, invitation)?;
+        Answer::told(&invited, &invited.token)
     }
 }
 
@@ -65,21 +66,37 @@ pub struct Join {
 
 impl Join {
     /// Joins.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
-        join(&data, &self.token, self.name)?;
-        Ok(ExitCode::SUCCESS)
+        Answer::of(&join(&data, &self.token, self.name)?)
+    }
+}
+
+/// A machine that has joined.
+#[derive(Debug, Serialize)]
+pub struct Joined {
+    /// Its number.
+    machine: u64,
+    /// Its name.
+    name: String,
+    /// Its data directory.
+    data: String,
+}
+
+impl fmt::Display for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "joined as {}, machine {}; next: leasehold up", self.name, self.machine)
     }
 }
 
 /// Makes `data` a machine's of the cluster that `token` is of, called `name` or as its host.
-pub fn join(data: &std::path::Path, token: &str, name: Option<String>) -> Result<(), Failure> {
+pub fn join(data: &Path, token: &str, name: Option<String>) -> Result<Joined, Failure> {
     let token = crate::token::token(token)?;
     let name = name.unwrap_or_else(places::host_name);
-    let machine = node::join(data, &token, &name)?;
-    let joined = format!("joined as {name}, machine {}; next: leasehold up", machine.0);
-    service::has_come_to(&joined);
-    Ok(say(joined)?)
+    let machine = node::join(data, &token, &name)?.0;
+    let joined = Joined { machine, name, data: data.display().to_string() };
+    service::has_come_to(&joined.to_string());
+    Ok(joined)
 }
 
 /// See the command's help.
@@ -88,23 +105,17 @@ pub struct Machines {
     /// The machine's data directory.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 impl Machines {
     /// Lists them.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let machines = node::machines(&self.data.map_or_else(places::data, Ok)?)?;
-        answer(self.json, &machines, |machines| {
-            let row = |machine: &MachineReport| {
-                let MachineReport { machine, name, rights, standing, .. } = machine;
-                [machine.to_string(), name.clone(), rights.to_string(), standing.clone()]
-            };
-            table(["NUMBER", "NAME", "MAY", "STANDING"], machines.iter().map(row))
-        })?;
-        Ok(ExitCode::SUCCESS)
+        let row = |machine: &MachineReport| {
+            let MachineReport { machine, name, rights, standing, .. } = machine;
+            [machine.to_string(), name.clone(), rights.to_string(), standing.clone()]
+        };
+        Answer::told(&machines, table(["NUMBER", "NAME", "MAY", "STANDING"], machines.iter().map(row)))
     }
 }
 
@@ -122,14 +133,13 @@ pub struct Expel {
 
 impl Expel {
     /// Expels it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let who = &self.machine;
         self.confirm.ask(&format!(
             "{who} will be out at once, what it has not sent will not be applied, and it cannot come back as the same machine."
         ))?;
-        node::expel(&self.data.map_or_else(places::data, Ok)?, &self.machine)?;
-        say(format_args!("{} is no machine of this cluster any more", self.machine))?;
-        Ok(ExitCode::SUCCESS)
+        let expelled = node::expel(&self.data.map_or_else(places::data, Ok)?, &self.machine)?;
+        Answer::told(&expelled, format!("{} is no machine of this cluster any more", self.machine))
     }
 }
 
@@ -141,9 +151,6 @@ pub enum Invitations {
         /// The machine's data directory.
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
-        /// As JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Nobody is to join by an invitation any more.
     Revoke {
@@ -155,27 +162,32 @@ pub enum Invitations {
     },
 }
 
+/// An invitation that is void.
+#[derive(Serialize)]
+struct Revoked<'a> {
+    id: &'a str,
+}
+
 impl Invitations {
     /// Lists or revokes.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            Invitations::List { data, json } => {
+            Invitations::List { data } => {
                 let invitations = node::invitations(&data.map_or_else(places::data, Ok)?)?;
-                answer(json, &invitations, |invitations| {
-                    let row = |invitation: &InvitationReport| {
-                        let InvitationReport { id, rights, until, expired } = invitation;
-                        let over = if *expired { "expired" } else { "" };
-                        [id.clone(), rights.to_string(), date(*until), over.to_owned()]
-                    };
-                    table(["INVITATION", "MAY", "UNTIL", ""], invitations.iter().map(row))
-                })?;
+                let row = |invitation: &InvitationReport| {
+                    let InvitationReport { id, rights, until, expired } = invitation;
+                    let over = if *expired { "expired" } else { "" };
+                    [id.clone(), rights.to_string(), date(*until), over.to_owned()]
+                };
+                let rows = invitations.iter().map(row);
+                Answer::told(&invitations, table(["INVITATION", "MAY", "UNTIL", ""], rows))
             }
             Invitations::Revoke { id, data } => {
                 node::revoke(&data.map_or_else(places::data, Ok)?, &id)?;
-                say(format_args!("nobody joins by invitation {id} any more"))?;
+                let words = format!("nobody joins by invitation {id} any more");
+                Answer::told(&Revoked { id: &id }, words)
             }
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -189,9 +201,15 @@ pub struct Leave {
     confirm: Confirm,
 }
 
+/// A machine that is none of the cluster any more.
+#[derive(Serialize)]
+struct Left {
+    data: String,
+}
+
 impl Leave {
     /// Leaves.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let kept = SalvageStore::open(&data)?.count();
         if kept > 0 && !self.confirm.is_given() {
@@ -206,7 +224,7 @@ impl Leave {
             data.display()
         ))?;
         node::leave(&data)?;
-        say("this machine has left; what it had stored is at the servers")?;
-        Ok(ExitCode::SUCCESS)
+        let left = Left { data: data.display().to_string() };
+        Answer::told(&left, "this machine has left; what it had stored is at the servers")
     }
 }

@@ -5,13 +5,14 @@
 //! connection, which nobody serves any more: whoever uses the mount hangs, and the next `up` too.
 
 use crate::Failure;
+use crate::answer::Answer;
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// What the guard is told.
 #[derive(Debug, Args)]
@@ -47,7 +48,7 @@ impl Drop for Guard {
 
 impl Stand {
     /// Waits for the end of who started it, and ends the connection.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let mut signals = Signals::new([SIGTERM])?;
         set_parent_process_death_signal(Some(Signal::TERM))?;
         // It may have been killed before that.
@@ -57,7 +58,7 @@ impl Stand {
         if self.is_killed() {
             fuse::abort(self.connection, &self.dir)?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Answer::nothing())
     }
 
     /// Its main thread has ended; others may hang in the kernel, and then the process is still

@@ -269,6 +269,48 @@ mod tests {
         assert!(help.contains("Every day:\n  up           "), "{help}");
     }
 
+    /// All commands that people see, with their paths, such as `server add`.
+    fn visible(command: &Command, path: &str) -> Vec<(String, Command)> {
+        let below = command.get_subcommands().filter(|it| !it.is_hide_set() && it.get_name() != "help");
+        let all = below.flat_map(|it| visible(it, format!("{path} {}", it.get_name()).trim_start()));
+        std::iter::once((path.to_owned(), command.clone())).chain(all).collect()
+    }
+
+    #[test]
+    fn every_command_says_in_one_short_sentence_what_it_does() {
+        for (path, command) in visible(&crate::arguments(), "") {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let sentence = about.split(". ").next().unwrap_or_default();
+            let length = sentence.chars().count();
+            assert!((1..=85).contains(&length), "{path}: {length} characters: {sentence}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_in_the_help() {
+        for (path, mut command) in visible(&crate::arguments(), "") {
+            let help = command.render_long_help().to_string();
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let said = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!said.is_empty(), "{path}: nothing is said of {}", argument.get_id());
+                let long = argument.get_long().map(|long| format!("--{long}"));
+                assert!(long.is_none_or(|long| help.contains(&long)), "{path}: {}", argument.get_id());
+            }
+        }
+    }
+
+    /// What a command prints with `--json` is a section of `docs/json.md`; one prints a script.
+    #[test]
+    fn every_command_has_an_answer_for_programs() {
+        let document = include_str!("../../../docs/json.md");
+        for (path, command) in visible(&crate::arguments(), "") {
+            let asks = command.get_subcommands().next().is_none() || path == "gc";
+            if asks && path != "completions" {
+                assert!(document.contains(&format!("\n## leasehold {path}\n")), "{path}");
+            }
+        }
+    }
+
     #[test]
     fn defaults_are_said_where_they_hold() {
         let of = |name: &str| {

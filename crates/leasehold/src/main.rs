@@ -32,12 +32,13 @@ mod token;
 mod top;
 mod up;
 
+use answer::Answer;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// A serverless distributed file system: every machine together is one file system, and none of it
+/// A serverless distributed file system. Every machine together is one file system, and none of it
 /// is ever stale.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, max_term_width = 100, arg_required_else_help = true)]
@@ -46,6 +47,9 @@ struct Arguments {
     /// all.
     #[arg(long, global = true, value_enum, default_value_t = logs::Format::Text, value_name = "FORMAT")]
     log_format: logs::Format,
+    /// Answer in JSON: one value on standard output. Whatever else is told goes to standard error.
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -85,10 +89,10 @@ enum Command {
     Invitations(cluster::Invitations),
     /// The machines of the cluster: what they may do, how they stand.
     Machines(cluster::Machines),
-    /// Remove a machine from the cluster: its leases end and its certificate is refused from now
+    /// Remove a machine from the cluster. Its leases end, and its certificate is refused from now
     /// on.
     Expel(cluster::Expel),
-    /// Which machines hold the directory and the content: more than one, and the death of any is a
+    /// Which machines hold the directory and the content. With more than one, the death of any is a
     /// pause.
     #[command(subcommand)]
     Server(server::ServerCommand),
@@ -98,7 +102,7 @@ enum Command {
     /// What certifies the cluster's machines.
     #[command(subcommand)]
     Authority(authority::AuthorityCommand),
-    /// How content is spread over servers: in copies, or in fragments of which some may be lost.
+    /// How content is spread over servers: in copies, or in fragments.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
     /// Who holds which leases on a file, who waits for them, and who was asked to let go.
@@ -108,13 +112,11 @@ enum Command {
     Salvage(salvage::Salvage),
     /// What a running machine is doing.
     Status(status::Status),
-    /// Watch a running machine: operations and what they take, what waits for whom, busy
-    /// directories.
+    /// Watch a running machine: operations, what waits for whom, busy directories.
     ///
     /// q and Ctrl-C end it. Directories are counted only while somebody watches.
     Top(top::Top),
-    /// Check everything: the whole tree, every piece of content against its hash, every share's
-    /// lease.
+    /// Check everything: the tree, all content against its hashes, the leases of shares.
     ///
     /// Asks the running machine if there is one, and reads the data directory itself otherwise.
     /// Exits with 0 when nothing is wrong, with 1 when something is.
@@ -140,8 +142,8 @@ enum Command {
     /// has the keys of the cluster, and those of all files. Exits with 1 if some content could not
     /// be had.
     Backup(backup::Backup),
-    /// Make a data directory out of a backup: that of a cluster's only server, with all that was
-    /// there. Or, with --file, one file or directory.
+    /// Make the data directory of a cluster's only server out of a backup. Or, with --file, one
+    /// file or directory.
     ///
     /// Machines that were in the cluster then go on with it, if it is where their server was.
     /// Servers that were beside it are to be removed and added again, with data directories of
@@ -187,9 +189,9 @@ fn arguments() -> clap::Command {
 
 fn main() -> ExitCode {
     let parsed = Arguments::from_arg_matches(&arguments().get_matches());
-    let Arguments { log_format, command } = parsed.unwrap_or_else(|error| error.exit());
+    let Arguments { log_format, json, command } = parsed.unwrap_or_else(|error| error.exit());
     logs::begin(log_format, matches!(command, Command::Simulate(_)));
-    match run(command) {
+    match run(command).and_then(|answer| answer.tell(json)) {
         Ok(code) => code,
         Err(error) => {
             let mut text = format!("leasehold: {error}");
@@ -211,7 +213,7 @@ fn main() -> ExitCode {
 /// What ends a command before it has an answer.
 type Failure = Box<dyn std::error::Error>;
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+fn run(command: Command) -> Result<Answer, Failure> {
     match command {
         Command::Up(up) => up.run(),
         Command::Mount(mount) => mount.run(),
@@ -242,13 +244,12 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Guard(stand) => stand.run(),
         Command::RaiseEvents { dir } => {
             fuse::raise_events(&dir)?;
-            Ok(ExitCode::SUCCESS)
+            Ok(Answer::nothing())
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut arguments(), "leasehold", &mut script);
-            answer::put(&script)?;
-            Ok(ExitCode::SUCCESS)
+            Ok(Answer::only(script))
         }
         Command::Man(pages) => pages.run(arguments()),
     }

@@ -1,11 +1,12 @@
 //! `leasehold man`: a page for each command, and what is common to all of them.
 
+use crate::answer::Answer;
 use crate::{Failure, help};
 use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// See the command's help.
 #[derive(Debug, Args)]
@@ -55,24 +56,43 @@ const EXIT_STATUS: &[(&str, &str)] = &[
 
 impl Pages {
     /// Writes them.
-    pub fn run(self, command: Command) -> Result<ExitCode, Failure> {
+    pub fn run(self, command: Command) -> Result<Answer, Failure> {
         let dir = &self.dir;
         let wrong = |error| format!("cannot write man pages into {}: {error}", dir.display());
         std::fs::create_dir_all(dir).map_err(wrong)?;
         let mut command = command.disable_help_subcommand(true);
         command.build();
-        write(&command, "", None, dir).map_err(wrong)?;
-        Ok(ExitCode::SUCCESS)
+        let mut pages = Vec::new();
+        write(&command, "", None, dir, &mut pages).map_err(wrong)?;
+        let written = Written { dir: dir.display().to_string(), pages };
+        Answer::told(&written, "")
     }
 }
 
-fn write(command: &Command, path: &str, above: Option<&str>, dir: &Path) -> std::io::Result<()> {
+/// Pages that are written.
+#[derive(Serialize)]
+struct Written {
+    dir: String,
+    /// Names of files.
+    pages: Vec<String>,
+}
+
+fn write(
+    command: &Command,
+    path: &str,
+    above: Option<&str>,
+    dir: &Path,
+    pages: &mut Vec<String>,
+) -> std::io::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         let path = format!("{path} {}", below.get_name());
-        write(below, path.trim_start(), Some(&name), dir)?;
+        write(below, path.trim_start(), Some(&name), dir, pages)?;
     }
-    std::fs::write(dir.join(format!("{name}.1")), page(command, &name, path, above)?)
+    let file = format!("{name}.1");
+    std::fs::write(dir.join(&file), page(command, &name, path, above)?)?;
+    pages.push(file);
+    Ok(())
 }
 
 fn page(command: &Command, name: &str, path: &str, above: Option<&str>) -> std::io::Result<Vec<u8>> {
@@ -138,7 +158,7 @@ mod tests {
     #[test]
     fn pages_have_what_a_reader_looks_for() {
         let dir = tempfile::tempdir().expect("a directory");
-        Pages { dir: dir.path().to_owned() }.run(crate::arguments()).expect("pages");
+        let _pages = Pages { dir: dir.path().to_owned() }.run(crate::arguments()).expect("pages");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
         let up = read("leasehold-up.1");
         for part in ["ENVIRONMENT", "LEASEHOLD_DATA", "AWS_REGION", "FILES", "EXAMPLES", "leasehold(1)"] {
@@ -151,7 +171,8 @@ mod tests {
 
     #[test]
     fn the_directory_is_named_where_it_cannot_be_written() {
-        let error = Pages { dir: "/dev/null/x".into() }.run(crate::arguments()).expect_err("no directory");
+        let pages = Pages { dir: "/dev/null/x".into() };
+        let error = pages.run(crate::arguments()).err().expect("no directory");
         assert!(error.to_string().contains("/dev/null/x"), "{error}");
     }
 }

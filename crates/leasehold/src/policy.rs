@@ -1,22 +1,22 @@
 //! `leasehold policy`: how content is spread over machines.
 
-use crate::answer::say;
+use crate::answer::Answer;
+use crate::progress::step;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use namespace::{NoPolicy, POLICY, Spread};
 use rustix::fs::{XattrFlags, lgetxattr, lremovexattr, lsetxattr};
 use rustix::io::Errno;
+use serde::Serialize;
 use std::ffi::CString;
-use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Set how many copies or fragments of a file's content are kept; for a directory, of the files
-    /// made in it from now on.
+    /// Set how many copies or fragments of a file's content are kept. For a directory, this is
+    /// about files that are made in it from now on.
     ///
     /// Content that is stored already stays as it is until it is written again. Only the owner may
     /// set a policy.
@@ -71,40 +71,64 @@ impl PolicyError {
     }
 }
 
+/// A policy.
+#[derive(Serialize)]
+struct Told {
+    path: String,
+    policy: String,
+}
+
+/// A policy that was set.
+#[derive(Serialize)]
+struct Done {
+    #[serde(flatten)]
+    told: Told,
+    /// Files and directories that have it now.
+    files: u64,
+    /// Servers that it takes.
+    needs: usize,
+    /// Servers that there are; how many is known on servers only.
+    servers: Option<usize>,
+}
+
 impl PolicyCommand {
     /// Does it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            PolicyCommand::Get { path } => say(get(&path)?)?,
-            PolicyCommand::Set(set) => set.run()?,
+            PolicyCommand::Get { path } => {
+                let told = Told { policy: get(&path)?.to_string(), path: path.display().to_string() };
+                Answer::told(&told, &told.policy)
+            }
+            PolicyCommand::Set(set) => set.run(),
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Set {
-    fn run(self) -> Result<(), Failure> {
+    fn run(self) -> Result<Answer, Failure> {
         set(&self.path, self.policy)?;
+        let mut files = 1;
         if self.recursive && self.path.symlink_metadata()?.is_dir() {
-            set_below(&self.path, self.policy)?;
+            files += set_below(&self.path, self.policy)?;
         }
-        let machines = match self.policy {
+        let needs = match self.policy {
             Spread::Usual => 1,
             Spread::Copies(copies) => copies.into(),
             Spread::Code { data, parity } => usize::from(data + parity),
         };
-        let note = match node::servers(&self.data.map_or_else(places::data, Ok)?) {
-            Ok(servers) if servers.len() < machines => format!(
-                "note: that is for {machines} servers and there are {}; what is written is spread further once there are more: leasehold server add",
-                servers.len()
-            ),
-            Err(_) if machines > 1 => format!(
-                "note: that is for {machines} servers; how many there are is known on a server: leasehold server list"
-            ),
-            _ => return Ok(()),
-        };
-        writeln!(std::io::stderr(), "{note}")?;
-        Ok(())
+        let servers = node::servers(&self.data.map_or_else(places::data, Ok)?).ok();
+        let servers = servers.map(|servers| servers.len());
+        match servers {
+            Some(servers) if servers < needs => step(&format!(
+                "note: that is for {needs} servers and there are {servers}; what is written is spread further once there are more: leasehold server add"
+            )),
+            None if needs > 1 => step(&format!(
+                "note: that is for {needs} servers; how many there are is known on a server: leasehold server list"
+            )),
+            _ => {}
+        }
+        let told = Told { path: self.path.display().to_string(), policy: self.policy.to_string() };
+        Answer::told(&Done { told, files, needs, servers }, "")
     }
 }
 
@@ -126,8 +150,9 @@ fn set(path: &Path, policy: Spread) -> Result<(), PolicyError> {
     done.map_err(|error| PolicyError::at(path, error))
 }
 
-/// All files and directories below. What goes meanwhile is left out.
-fn set_below(dir: &Path, policy: Spread) -> Result<(), PolicyError> {
+/// All files and directories below. What goes meanwhile is left out. Returns how many there are.
+fn set_below(dir: &Path, policy: Spread) -> Result<u64, PolicyError> {
+    let mut files = 0;
     let error = |source| PolicyError::Path { path: dir.to_owned(), source };
     for entry in dir.read_dir().map_err(error)? {
         let entry = entry.map_err(error)?;
@@ -146,11 +171,12 @@ fn set_below(dir: &Path, policy: Spread) -> Result<(), PolicyError> {
             }
             done => done?,
         }
+        files += 1;
         if kind.is_dir() {
-            set_below(&path, policy)?;
+            files += set_below(&path, policy)?;
         }
     }
-    Ok(())
+    Ok(files)
 }
 
 fn name() -> CString {

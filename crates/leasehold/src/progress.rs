@@ -1,6 +1,7 @@
 //! How far a command is, for people who look on.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::Write;
 use std::time::Duration;
 
 /// How often the line moves, so that people see that something goes on.
@@ -32,7 +33,8 @@ impl Drop for Progress {
     }
 }
 
-/// A step that people may want to read later: a line that stays, on a terminal or not.
+/// A step that people may want to read later: a line that stays, on a terminal or not. That nobody
+/// reads it is no reason to stop.
 pub fn step(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

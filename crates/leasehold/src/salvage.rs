@@ -1,18 +1,17 @@
 //! `leasehold salvage`.
 
-use crate::answer::{answer, lines};
+use crate::answer::Answer;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use node::SalvageStore;
-use node::figures::date;
+use serde::Serialize;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Salvage {
     /// List the salvaged changes. Exits with 1 if there are any.
-    List(List),
+    List(Of),
     /// Write the content of one salvage below a directory, each file by its path.
     ///
     /// Where only parts of a file's content are known, these are written as NAME.partial.
@@ -23,20 +22,10 @@ pub enum Salvage {
 
 /// Which machine.
 #[derive(Debug, Args)]
-struct Of {
+pub struct Of {
     /// The machine's data directory.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-}
-
-/// See the command's help.
-#[derive(Debug, Args)]
-pub struct List {
-    #[command(flatten)]
-    of: Of,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// See the command's help.
@@ -66,41 +55,38 @@ impl Of {
     }
 }
 
+/// Content that was written below a directory.
+#[derive(Serialize)]
+struct Restored {
+    number: u64,
+    files: Vec<String>,
+}
+
+/// A salvage that is gone.
+#[derive(Serialize)]
+struct Dropped {
+    number: u64,
+}
+
 impl Salvage {
     /// Does it. Needs no machine that is up.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            Salvage::List(list) => list.run(),
+            Salvage::List(of) => {
+                let salvaged = of.store()?.list()?;
+                let words: String = salvaged.iter().map(ToString::to_string).collect();
+                Ok(Answer::told(&salvaged, words)?.no_if(!salvaged.is_empty()))
+            }
             Salvage::Restore(Restore { number, to, of }) => {
-                lines(of.store()?.restore(number, &to)?.iter().map(|file| file.display()))?;
-                Ok(ExitCode::SUCCESS)
+                let files = of.store()?.restore(number, &to)?;
+                let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+                let words = files.join("\n");
+                Answer::told(&Restored { number, files }, words)
             }
             Salvage::Drop(Drop { number, of }) => {
                 of.store()?.drop_one(number)?;
-                Ok(ExitCode::SUCCESS)
+                Answer::told(&Dropped { number }, "")
             }
         }
-    }
-}
-
-impl List {
-    fn run(self) -> Result<ExitCode, Failure> {
-        let salvaged = self.of.store()?.list()?;
-        answer(self.json, &salvaged, |salvaged| {
-            let mut text = String::new();
-            for one in salvaged {
-                let why = match (one.goes_on, one.cut_off) {
-                    (true, _) => "left when the machine ended: its next start goes on with it",
-                    (false, true) => "cut off",
-                    (false, false) => "refused by the server",
-                };
-                text.push_str(&format!("{} of {} ({why})\n", one.number, date(one.when)));
-                for item in &one.items {
-                    text.push_str(&format!("    {}: {}\n", item.path, item.what));
-                }
-            }
-            text
-        })?;
-        Ok(if salvaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

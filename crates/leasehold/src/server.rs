@@ -1,15 +1,14 @@
 //! `leasehold server`: which machines hold the directory and the content.
 
-use crate::answer::answer;
+use crate::answer::Answer;
 use crate::confirm::Confirm;
 use crate::progress::step;
 use crate::table::table;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
-use node::ServerStanding;
 use node::figures::span;
+use node::{MachineName, ServerStanding};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// A server that was heard of since is there, ms.
 const SILENT_MS: u64 = 2_000;
@@ -26,7 +25,11 @@ pub enum ServerCommand {
     /// Make a server an ordinary machine again. Drain it first, if it lives: leasehold drain.
     Remove(Departing),
     /// The servers, and how they stand.
-    List(List),
+    List {
+        /// The data directory of a server on this machine.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
 }
 
 /// Which machine.
@@ -48,41 +51,33 @@ pub struct Departing {
     confirm: Confirm,
 }
 
-/// See the command's help.
-#[derive(Debug, Args)]
-pub struct List {
-    /// The data directory of a server on this machine.
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
-}
-
 impl ServerCommand {
     /// Does it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
-        let mut progress = step;
+    pub fn run(self) -> Result<Answer, Failure> {
         match self {
             ServerCommand::Add(Named { machine, data }) => {
-                node::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut progress)?;
+                let added = node::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?;
+                said(&added)
             }
             ServerCommand::Remove(Departing { named: Named { machine, data }, confirm }) => {
                 confirm.ask(&format!(
                     "{machine} will be no server any more, and what its disk has will be worth nothing."
                 ))?;
-                node::remove_server(&data.map_or_else(places::data, Ok)?, &machine, &mut progress)?;
+                let data = data.map_or_else(places::data, Ok)?;
+                said(&node::remove_server(&data, &machine, &mut step)?)
             }
-            ServerCommand::List(List { data, json }) => {
+            ServerCommand::List { data } => {
                 let servers = node::servers(&data.map_or_else(places::data, Ok)?)?;
-                answer(json, &servers, |servers| {
-                    let headings = ["NAME", "ROLE", "CONTENT", "VERSION", "ADDRESS", ""];
-                    table(headings, servers.iter().map(row))
-                })?;
+                let headings = ["NAME", "ROLE", "CONTENT", "VERSION", "ADDRESS", ""];
+                Answer::told(&servers, table(headings, servers.iter().map(row)))
             }
         }
-        Ok(ExitCode::SUCCESS)
     }
+}
+
+/// With which machine it was done. The steps have said the rest.
+fn said(machine: &MachineName) -> Result<Answer, Failure> {
+    Answer::told(machine, "")
 }
 
 fn row(server: &ServerStanding) -> [String; 6] {
@@ -113,10 +108,9 @@ pub struct Drain {
 
 impl Drain {
     /// Does it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let Departing { named: Named { machine, data }, confirm } = self.departing;
         confirm.ask(&format!("Other servers will keep the content that {machine} keeps."))?;
-        node::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?;
-        Ok(ExitCode::SUCCESS)
+        said(&node::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?)
     }
 }

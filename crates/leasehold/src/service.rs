@@ -4,17 +4,19 @@
 //! Whoever started a machine hears when it is mounted the way systemd does (sd_notify): a datagram
 //! to the socket that `NOTIFY_SOCKET` names.
 
-use crate::answer::say;
+use crate::answer::Answer;
+use crate::progress::step;
 use crate::{Failure, places};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process, setsid};
 use sd_notify::NotifyState;
+use serde::Serialize;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How often is looked whether a machine that was told to end has.
@@ -62,13 +64,14 @@ pub fn detach() {
 
 /// Starts this very command once more, in the background, and waits until that is mounted or has
 /// ended.
-pub fn begin(data: &Path) -> Result<ExitCode, Failure> {
+pub fn begin(data: &Path) -> Result<Answer, Failure> {
     let ear = Ear::open()?;
     let log = open_log(data)?;
     let began = log.metadata()?.len();
-    let arguments = std::env::args_os()
-        .skip(1)
-        .map(|argument| if argument == "--background" { "--detached".into() } else { argument });
+    // The answer is this process's to give.
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--json");
+    let arguments =
+        arguments.map(|argument| if argument == "--background" { "--detached".into() } else { argument });
     let mut child = Command::new(std::env::current_exe()?)
         .args(arguments)
         .env("NOTIFY_SOCKET", ear.address())
@@ -84,17 +87,18 @@ pub fn begin(data: &Path) -> Result<ExitCode, Failure> {
         }
         let Ok(length) = ear.socket.recv(&mut buffer) else { continue };
         let told = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned();
-        for line in told.lines() {
-            if let Some(status) = line.strip_prefix("STATUS=") {
-                say(status)?;
-            }
-        }
+        let come_to = told.lines().find_map(|line| line.strip_prefix("STATUS="));
         if told.lines().any(|line| line == "READY=1") {
-            let log = log_of(data);
-            say(format_args!("in the background: process {}, log {}", child.id(), log.display()))?;
-            say("it ends with: leasehold down")?;
-            return Ok(ExitCode::SUCCESS);
+            let words = format!(
+                "{}\nin the background: process {}, log {}\nit ends with: leasehold down",
+                come_to.unwrap_or_default(),
+                child.id(),
+                log_of(data).display()
+            );
+            let status = node::ask_status(data)?.ok_or("it has ended since it was mounted")?;
+            return Answer::told(&status, words);
         }
+        come_to.into_iter().for_each(step);
     }
 }
 
@@ -155,27 +159,36 @@ pub struct Down {
     data: Option<PathBuf>,
 }
 
+/// A machine that has ended.
+#[derive(Serialize)]
+struct Ended {
+    data: String,
+    /// Its process; absent if none was up.
+    process: Option<u32>,
+}
+
 impl Down {
     /// Ends it, and waits until all is durable. Exits with 1 if none is up.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
-        let Some(process) = node::holder(&data)? else {
-            say(format_args!("no machine is up on {}", data.display()))?;
-            return Ok(ExitCode::FAILURE);
+        let ended = Ended { data: data.display().to_string(), process: node::holder(&data)? };
+        let Some(process) = ended.process else {
+            return Ok(Answer::told(&ended, format!("no machine is up on {}", ended.data))?.no_if(true));
         };
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or("its lock names no process")?;
         kill_process(pid, Signal::TERM)
-            .map_err(|errno| format!("process {process}, which has {}, cannot be told to end: {errno}; run this as who started it, or as root", data.display()))?;
+            .map_err(|errno| format!("process {process}, which has {}, cannot be told to end: {errno}; run this as who started it, or as root", ended.data))?;
         let mut said = Instant::now();
         while node::holder(&data)? == Some(process) {
             std::thread::sleep(LOOK);
             if said.elapsed() > SAY_EVERY {
                 said = Instant::now();
-                eprintln!("process {process} is still at it: what it has is stored at the servers first");
+                step(&format!(
+                    "process {process} is still at it: what it has is stored at the servers first"
+                ));
             }
         }
-        say("down; everything is durable, or kept for the next start")?;
-        Ok(ExitCode::SUCCESS)
+        Answer::told(&ended, "down; everything is durable, or kept for the next start")
     }
 }
 
@@ -186,11 +199,17 @@ pub struct Umount {
     dir: PathBuf,
 }
 
+/// A mount that is gone.
+#[derive(Serialize)]
+struct Unmounted {
+    dir: String,
+}
+
 impl Umount {
     /// Unmounts; the machine behind it ends by itself.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         fuse::unmount(&self.dir)?;
-        say(format_args!("unmounted {}; the machine behind it ends in order", self.dir.display()))?;
-        Ok(ExitCode::SUCCESS)
+        let gone = Unmounted { dir: self.dir.display().to_string() };
+        Answer::told(&gone, format!("unmounted {}; the machine behind it ends in order", gone.dir))
     }
 }

@@ -1,19 +1,25 @@
 //! `leasehold shares`, `leasehold gc`.
 
-use crate::answer::{self, lines, put};
+use crate::answer::Answer;
 use crate::progress::Progress;
 use crate::{Failure, arguments, places};
 use clap::{Args, Subcommand};
-use node::{AccountClient, KeyFile, SharesRequest};
+use data_encoding::BASE64;
+use node::{
+    AccountClient, Allowance, AskError, DeletionReport, EndedLeases, GarbageReport, KeyFile, LeasesReport,
+    ParcelReport, SharesRequest, StoresReport, Sum, UsageReport,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
 use std::io::Read;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Shares {
-    /// How the stores of all servers stand: what is stored, damaged, or waits to be deleted, and
-    /// what goes on in the background.
+    /// How the stores of all servers stand. That is what is stored, damaged, or waits to be
+    /// deleted, and what goes on in the background.
     Status(Asking),
     /// What each account has leased at this server, and what it may.
     Usage(Asking),
@@ -25,7 +31,7 @@ pub enum Shares {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Write shares with their leases into a file, from which another server can take them in.
+    /// Write shares with their leases into a file, for another server to take in.
     ///
     /// What is in it is as encrypted as it is here. The machine need not be up: then only what its
     /// own store has is exported, all of it or by the names of shares. Exits with 1 if some shares
@@ -48,8 +54,8 @@ pub enum Shares {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Look through the store of this server for shares that it does not know, and for known ones
-    /// that are not there: after files were put there, or restored.
+    /// Look for shares that this server does not know, and for known ones that are gone. That is
+    /// for after files were put into its store, or restored.
     Discover(Asking),
     /// Accounts of keys: programs that may store shares of their own at this server.
     #[command(subcommand)]
@@ -108,7 +114,7 @@ pub enum Account {
     },
     /// All accounts at this server.
     List(Asking),
-    /// End the leases of an account that it has not renewed for some time: a program that renews
+    /// End the leases of an account that it has not renewed for some time. A program that renews
     /// what it wants to keep has the rest go so.
     Sweep {
         /// Its name, or its key.
@@ -147,15 +153,12 @@ enum Collecting {
     Status(Asking),
 }
 
-/// Which machine is asked, and how it answers.
+/// Which machine is asked.
 #[derive(Debug, Args)]
 pub struct Asking {
     /// The data directory of a server on this machine.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Whose request it is, and who carries it to which server.
@@ -172,51 +175,83 @@ pub struct Of {
     data: Option<PathBuf>,
 }
 
+/// A share that was stored, and its bytes.
+#[derive(Serialize)]
+struct Stored {
+    share: String,
+    bytes: usize,
+}
+
+/// A share that was read.
+#[derive(Serialize)]
+struct Body {
+    #[serde(flatten)]
+    stored: Stored,
+    /// What is in it, base64.
+    body: String,
+}
+
+/// A share that the account has leased.
+#[derive(Serialize)]
+struct Leased {
+    share: String,
+}
+
+/// Shares that the account has let go of.
+#[derive(Serialize)]
+struct LetGo {
+    shares: Vec<String>,
+}
+
+/// A key that was made.
+#[derive(Serialize)]
+struct Key {
+    file: String,
+    /// Its public half.
+    key: String,
+}
+
 impl Shares {
     /// Does what is asked.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            Shares::Status(asking) => asking.ask(SharesRequest::Status),
-            Shares::Usage(asking) | Shares::Account(Account::List(asking)) => {
-                asking.ask(SharesRequest::Usage)
-            }
+            Shares::Status(asking) => asking.answer::<StoresReport>(SharesRequest::Status),
+            Shares::Usage(asking) => asking.answer::<UsageReport>(SharesRequest::Usage),
             Shares::Leases { which, asking } => {
                 let which = asking.below_root(which)?;
-                asking.ask(SharesRequest::Leases(which))
+                asking.answer::<LeasesReport>(SharesRequest::Leases(which))
             }
             Shares::Export { file, which, asking } => {
                 let which = which.into_iter().map(|which| asking.below_root(which));
-                let which = which.collect::<Result<_, _>>()?;
+                let which = which.collect::<Result<Vec<_>, _>>()?;
                 // The machine that is up is somewhere else.
-                asking.ask(SharesRequest::Export { file: std::path::absolute(file)?, which })
+                let file = std::path::absolute(file)?;
+                parcel(asking.ask(|data, tell| node::export_shares(data, &file, &which, tell))?)
             }
             Shares::Import { file, asking } => {
-                asking.ask(SharesRequest::Import { file: std::path::absolute(file)? })
+                let request = SharesRequest::Import { file: std::path::absolute(file)? };
+                parcel(asking.ask(|data, tell| node::shares(data, request, tell))?)
             }
-            Shares::Account(Account::Key { file }) => done(KeyFile::generate(&file)?),
-            Shares::Account(Account::Add { name, key, quota, asking }) => {
-                asking.ask(SharesRequest::AddAccount { name, key, quota })
+            Shares::Discover(asking) => {
+                let stored: Sum =
+                    asking.ask(|data, tell| node::shares(data, SharesRequest::Discover, tell))?;
+                Answer::told(&stored, format!("every share in the store here is known: {stored}"))
             }
-            Shares::Account(Account::Sweep { account, unrenewed, asking }) => {
-                asking.ask(SharesRequest::SweepAccount { account, unrenewed })
-            }
-            Shares::Discover(asking) => asking.ask(SharesRequest::Discover),
-            Shares::Account(Account::Remove { account, asking }) => {
-                asking.ask(SharesRequest::RemoveAccount(account))
-            }
+            Shares::Account(account) => account.run(),
             Shares::Put { file, of } => {
                 let mut body = Vec::new();
                 match file {
                     Some(file) => body = std::fs::read(file)?,
                     None => drop(std::io::stdin().read_to_end(&mut body)?),
                 }
-                let share = of.connect()?.store(&body)?;
-                done(node::share_name(&share))
+                let share = of.connect()?.store(&body)?.to_string();
+                let stored = Stored { share, bytes: body.len() };
+                Answer::told(&stored, &stored.share)
             }
             Shares::Get { share, of } => {
                 let body = of.connect()?.read(node::share_of(&share).ok_or_else(|| no_share(&share))?)?;
-                put(&body)?;
-                Ok(ExitCode::SUCCESS)
+                let stored = Stored { share, bytes: body.len() };
+                Answer::bytes(&Body { stored, body: BASE64.encode(&body) }, body.into())
             }
             Shares::List { renew, of } => {
                 let mut account = of.connect()?;
@@ -224,13 +259,36 @@ impl Shares {
                 if renew {
                     shares = account.renew(&shares)?;
                 }
-                lines(shares.iter().map(node::share_name))?;
-                Ok(ExitCode::SUCCESS)
+                let shares: Vec<Leased> =
+                    shares.iter().map(|share| Leased { share: share.to_string() }).collect();
+                let words: String = shares.iter().map(|leased| format!("{}\n", leased.share)).collect();
+                Answer::told(&shares, words)
             }
             Shares::Drop { shares, of } => {
-                let shares = shares.iter().map(|name| node::share_of(name).ok_or_else(|| no_share(name)));
-                of.connect()?.let_go(shares.collect::<Result<_, _>>()?)?;
-                Ok(ExitCode::SUCCESS)
+                let named = shares.iter().map(|name| node::share_of(name).ok_or_else(|| no_share(name)));
+                of.connect()?.let_go(named.collect::<Result<_, _>>()?)?;
+                Answer::told(&LetGo { shares }, "")
+            }
+        }
+    }
+}
+
+impl Account {
+    fn run(self) -> Result<Answer, Failure> {
+        match self {
+            Account::Key { file } => {
+                let key = Key { key: KeyFile::generate(&file)?, file: file.display().to_string() };
+                Answer::told(&key, &key.key)
+            }
+            Account::Add { name, key, quota, asking } => {
+                asking.answer::<Allowance>(SharesRequest::AddAccount { name, key, quota })
+            }
+            Account::List(asking) => asking.answer::<UsageReport>(SharesRequest::Usage),
+            Account::Sweep { account, unrenewed, asking } => {
+                asking.answer::<EndedLeases>(SharesRequest::SweepAccount { account, unrenewed })
+            }
+            Account::Remove { account, asking } => {
+                asking.answer::<EndedLeases>(SharesRequest::RemoveAccount(account))
             }
         }
     }
@@ -238,10 +296,10 @@ impl Shares {
 
 impl Collect {
     /// Has what may go deleted, and says what stays.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         match self.what {
-            Some(Collecting::Status(asking)) => asking.ask(SharesRequest::Deletion),
-            None => self.asking.ask(SharesRequest::Collect { dry_run: self.dry_run }),
+            Some(Collecting::Status(asking)) => asking.answer::<DeletionReport>(SharesRequest::Deletion),
+            None => self.asking.answer::<GarbageReport>(SharesRequest::Collect { dry_run: self.dry_run }),
         }
     }
 }
@@ -256,18 +314,29 @@ impl Asking {
         Ok(places::below_root(&self.data.clone().map_or_else(places::data, Ok)?, which))
     }
 
-    fn ask(self, request: SharesRequest) -> Result<ExitCode, Failure> {
+    /// What comes of asking the machine, with its progress shown.
+    fn ask<T>(
+        self,
+        ask: impl FnOnce(&Path, &mut dyn FnMut(&str)) -> Result<T, AskError>,
+    ) -> Result<T, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let progress = Progress::new();
-        let reply = node::shares(&data, request, &mut |text| progress.say(text))?;
-        drop(progress);
-        if self.json {
-            answer::say(reply.json()?)?
-        } else {
-            answer::say(&reply)?
-        }
-        Ok(if reply.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(ask(&data, &mut |text| progress.say(text))?)
     }
+
+    /// The answer to a request, which is a `T`.
+    fn answer<T: Serialize + DeserializeOwned + Display>(
+        self,
+        request: SharesRequest,
+    ) -> Result<Answer, Failure> {
+        let told: T = self.ask(|data, tell| node::shares(data, request, tell))?;
+        Answer::of(&told)
+    }
+}
+
+/// Exits with 1 if not everything could be taken along.
+fn parcel(report: ParcelReport) -> Result<Answer, Failure> {
+    Ok(Answer::of(&report)?.no_if(!report.faults.is_empty()))
 }
 
 impl Of {
@@ -289,9 +358,4 @@ impl Of {
 
 fn no_share(name: &str) -> Failure {
     format!("{name} is no share: one has 32 hexadecimal digits").into()
-}
-
-fn done(word: String) -> Result<ExitCode, Failure> {
-    answer::say(word)?;
-    Ok(ExitCode::SUCCESS)
 }

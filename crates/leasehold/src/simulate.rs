@@ -1,10 +1,11 @@
 //! `leasehold simulate`.
 
 use crate::Failure;
-use crate::answer::say;
+use crate::answer::Answer;
 use clap::Args;
+use serde::Serialize;
+use std::fmt;
 use std::ops::Range;
-use std::process::ExitCode;
 use std::str::FromStr;
 
 /// See the command's help.
@@ -37,7 +38,7 @@ struct Seeds(Range<u64>);
 impl FromStr for Seeds {
     type Err = String;
     fn from_str(text: &str) -> Result<Seeds, String> {
-        let number = |text: &str| text.trim().parse::<u64>().map_err(|e| format!("{text:?}: {e}"));
+        let number = |text: &str| text.trim().parse::<u64>().map_err(|e| format!("{text}: {e}"));
         match text.split_once("..") {
             Some((from, to)) => match (number(from)?, number(to)?) {
                 (from, to) if from < to => Ok(Seeds(from..to)),
@@ -51,59 +52,109 @@ impl FromStr for Seeds {
     }
 }
 
+/// What runs have come to.
+#[derive(Default, Serialize)]
+struct Simulated {
+    /// Seeds whose runs are over.
+    seeds: u64,
+    /// Machines of each run.
+    machines: u64,
+    /// What happened to a machine alone.
+    alone: Option<Alone>,
+    /// What happened in a building of machines.
+    building: Option<sim::Stats>,
+    /// What happened in an office of machines.
+    office: Option<sim::Tally>,
+    /// What was found wrong, and what shows it again.
+    violation: Option<String>,
+}
+
+/// What happened to a machine that nobody shares anything with.
+#[derive(Default, Serialize)]
+struct Alone {
+    /// Calls answered.
+    calls: u64,
+    /// Crashes survived.
+    crashes: u64,
+    /// Calls that found no space.
+    full: u64,
+    /// Digest of all that was said in the last run, hexadecimal: equal for equal runs.
+    trace: String,
+}
+
+impl fmt::Display for Simulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Simulated { seeds, machines, alone, building, office, violation } = self;
+        if let Some(violation) = violation {
+            return write!(f, "VIOLATION {violation}");
+        }
+        if let Some(Alone { calls, crashes, full, trace }) = alone {
+            return write!(
+                f,
+                "{seeds} runs, {calls} calls, {crashes} crashes, {full} times no space: nothing wrong (last trace {trace})"
+            );
+        }
+        write!(f, "{seeds} seeds of {machines} machines: nothing wrong")?;
+        building.iter().try_for_each(|happened| write!(f, "\nbuilding: {}", counts(happened)))?;
+        office.iter().try_for_each(|tally| write!(f, "\noffice: {}", counts(tally)))
+    }
+}
+
+/// What happened at all, by the names of fields.
+fn counts(figures: &impl Serialize) -> String {
+    let fields = serde_json::to_value(figures).unwrap_or_default();
+    let fields = fields.as_object().into_iter().flatten();
+    let happened = fields.filter(|(_, count)| **count != 0);
+    let counts: Vec<String> =
+        happened.map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
+    counts.join(", ")
+}
+
 impl Simulate {
     /// Runs every seed; stops at the first violation and says how to see it again.
-    pub fn run(self) -> Result<ExitCode, Failure> {
-        let outcome = if self.machines > 1 { self.run_many() } else { self.run_one() };
-        Ok(match outcome {
-            Ok(summary) => {
-                say(summary)?;
-                ExitCode::SUCCESS
-            }
-            Err(violation) => {
-                say(format_args!("VIOLATION {violation}"))?;
-                ExitCode::FAILURE
-            }
-        })
-    }
-
-    fn run_one(&self) -> Result<String, String> {
-        let (mut runs, mut calls, mut crashes, mut full) = (0, 0, 0, 0);
-        let mut trace = 0;
+    pub fn run(self) -> Result<Answer, Failure> {
+        let mut done = Simulated { machines: self.machines, ..Simulated::default() };
         for seed in self.seed.0.clone() {
-            let summary = sim::run(seed, self.steps).map_err(|failure| failure.to_string())?;
-            runs += 1;
-            calls += summary.calls;
-            crashes += summary.crashes;
-            full += summary.full;
-            trace = summary.trace;
+            let ran = if self.machines > 1 {
+                self.run_many(seed, &mut done)
+            } else {
+                self.run_one(seed, &mut done)
+            };
+            done.violation = ran.err();
+            if done.violation.is_some() {
+                break;
+            }
+            done.seeds += 1;
         }
-        Ok(format!(
-            "{runs} runs, {calls} calls, {crashes} crashes, {full} times no space: nothing wrong (last trace {trace:016x})"
-        ))
+        Ok(Answer::of(&done)?.no_if(done.violation.is_some()))
     }
 
-    fn run_many(&self) -> Result<String, String> {
-        let (mut building, mut office) = (sim::Stats::default(), sim::Tally::default());
+    fn run_one(&self, seed: u64, done: &mut Simulated) -> Result<(), String> {
+        let summary = sim::run(seed, self.steps).map_err(|failure| failure.to_string())?;
+        let alone = done.alone.get_or_insert_default();
+        alone.calls += summary.calls;
+        alone.crashes += summary.crashes;
+        alone.full += summary.full;
+        alone.trace = format!("{:016x}", summary.trace);
+        Ok(())
+    }
+
+    fn run_many(&self, seed: u64, done: &mut Simulated) -> Result<(), String> {
         let (machines, steps) = (self.machines, self.steps);
-        let servers = self.servers.map(|servers| format!("--servers {servers} ")).unwrap_or_default();
-        let raft = if self.raft { "--raft " } else { "" };
         let again = |what| {
+            let servers = self.servers.map(|servers| format!("--servers {servers} ")).unwrap_or_default();
+            let raft = if self.raft { "--raft " } else { "" };
             format!(
-                "{what}\nagain: leasehold simulate {raft}--machines {machines} {servers}--steps {steps} --seed "
+                "{what}\nagain: leasehold simulate {raft}--machines {machines} {servers}--steps {steps} --seed {seed}"
             )
         };
-        for seed in self.seed.0.clone() {
-            let weather = if self.raft { sim::Weather::shipped(seed) } else { sim::Weather::of(seed) };
-            let weather = sim::Weather { servers: self.servers.unwrap_or(weather.servers), ..weather };
-            building += sim::run_world_in(weather, seed, machines, steps)
-                .map_err(|what| again(what) + &seed.to_string())?;
-            if self.raft {
-                continue;
-            }
-            office += sim::run_many(seed, machines, steps).map_err(|what| again(what) + &seed.to_string())?;
+        let weather = if self.raft { sim::Weather::shipped(seed) } else { sim::Weather::of(seed) };
+        let weather = sim::Weather { servers: self.servers.unwrap_or(weather.servers), ..weather };
+        let happened = sim::run_world_in(weather, seed, machines, steps).map_err(again)?;
+        *done.building.get_or_insert_default() += happened;
+        if !self.raft {
+            *done.office.get_or_insert_default() += sim::run_many(seed, machines, steps).map_err(again)?;
         }
-        let runs = self.seed.0.end.saturating_sub(self.seed.0.start);
-        Ok(format!("{runs} seeds of {machines} machines: nothing wrong\n{building:?}\n{office:?}"))
+        Ok(())
     }
 }

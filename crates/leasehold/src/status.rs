@@ -1,13 +1,13 @@
 //! `leasehold status`.
 
-use crate::answer::{answer, say};
+use crate::answer::Answer;
 use crate::{Failure, places};
 use clap::Args;
 use node::figures::{size, span};
 use node::{HostReport, LinkReport, Role, ServerReport, ShareStanding, StatusReport};
+use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Calls that wait and are shown.
 const CALLS_SHOWN: usize = 10;
@@ -20,26 +20,26 @@ pub struct Status {
     /// The machine's data directory.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
+}
+
+/// A machine that is not up.
+#[derive(Serialize)]
+struct NotUp {
+    up: bool,
+    data: String,
 }
 
 impl Status {
-    /// Asks and prints. Exits with 1 if no machine is up.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    /// Asks. Exits with 1 if no machine is up.
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let Some(status) = node::ask_status(&data)? else {
-            if self.json {
-                say("{\"up\": false}")?;
-            } else {
-                say(format_args!("no machine is up on {}; start it with: leasehold up", data.display()))?;
-                places::elsewhere().map_or(Ok(()), |elsewhere| say(format_args!("({elsewhere})")))?;
-            }
-            return Ok(ExitCode::FAILURE);
+            let not_up = NotUp { up: false, data: data.display().to_string() };
+            let mut words = format!("no machine is up on {}; start it with: leasehold up", not_up.data);
+            places::elsewhere().iter().for_each(|elsewhere| words.push_str(&format!("\n({elsewhere})")));
+            return Ok(Answer::told(&not_up, words)?.no_if(true));
         };
-        answer(self.json, &status, text)?;
-        Ok(ExitCode::SUCCESS)
+        Answer::told(&status, text(&status))
     }
 }
 

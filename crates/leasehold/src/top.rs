@@ -3,7 +3,7 @@
 mod frame;
 mod view;
 
-use crate::answer::answer;
+use crate::answer::Answer;
 use crate::{Failure, places};
 use clap::Args;
 use node::{AskError, LiveReport, MachineReport};
@@ -11,7 +11,6 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -31,9 +30,6 @@ pub struct Top {
     /// Watch for a second, print one frame, and end. Needs no terminal.
     #[arg(long)]
     once: bool,
-    /// With --once, as JSON.
-    #[arg(long, requires = "once")]
-    json: bool,
 }
 
 /// All that is known at one time.
@@ -57,30 +53,32 @@ impl Sample {
 
 impl Top {
     /// Shows it until somebody has seen enough.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let first = Sample::take(&data)?;
         if self.once {
             std::thread::sleep(EVERY);
             let view = View::between(&first, &Sample::take(&data)?);
-            answer(self.json, &view, frame::text)?;
-            return Ok(ExitCode::SUCCESS);
+            return Answer::told(&view, frame::text(&view));
         }
         if !std::io::stdout().is_terminal() {
             return Err("leasehold top needs a terminal; leasehold top --once does without".into());
         }
-        let ended = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, ended.clone())?;
-        }
-        // A panic puts the terminal back, too.
-        let mut terminal = ratatui::try_init()?;
-        let shown = watch(&mut terminal, &data, first, &ended);
-        // First, so that an error is said on the terminal as it was.
-        ratatui::try_restore()?;
-        shown?;
-        Ok(ExitCode::SUCCESS)
+        Ok(Answer::nothing().then(move || live(&data, first)))
     }
+}
+
+fn live(data: &Path, first: Sample) -> Result<(), Failure> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, ended.clone())?;
+    }
+    // A panic puts the terminal back, too.
+    let mut terminal = ratatui::try_init()?;
+    let shown = watch(&mut terminal, data, first, &ended);
+    // First, so that an error is said on the terminal as it was.
+    ratatui::try_restore()?;
+    shown
 }
 
 fn watch(

@@ -1,8 +1,10 @@
 //! `leasehold up`, and `leasehold mount`, which is the same for a machine that has joined.
 
+use crate::answer::Answer;
 use crate::cluster::join;
 use crate::guard::Guard;
 use crate::metrics::Endpoint;
+use crate::progress::step;
 use crate::{Failure, arguments, places, service};
 use clap::Args;
 use fuse::Options;
@@ -12,10 +14,9 @@ use node::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -175,8 +176,8 @@ pub struct Mount {
 }
 
 impl Up {
-    /// Brings the machine up and waits for a signal.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    /// Brings the machine up, and then waits for a signal.
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let dir = self.mount.map_or_else(places::mount, Ok)?;
         if self.place.background {
@@ -206,8 +207,8 @@ impl Up {
 }
 
 impl Mount {
-    /// Joins if need be, mounts, and waits for a signal.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    /// Joins if need be, mounts, and then waits for a signal.
+    pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         if self.place.background {
             return service::begin(&data);
@@ -221,7 +222,7 @@ impl Mount {
                 );
                 return Err(text.into());
             }
-            Some(token) => join(&data, &token, self.place.name.clone())?,
+            Some(token) => step(&join(&data, &token, self.place.name.clone())?.to_string()),
             None if !joined => {
                 let text = format!(
                     "{} is no machine's data directory: leasehold mount --join TOKEN, or leasehold up for a new file system",
@@ -258,7 +259,7 @@ fn run(
     schedule: Option<BackupSchedule>,
     Sight { nosuid, allow_other }: Sight,
     place: &MountPlace,
-) -> Result<ExitCode, Failure> {
+) -> Result<Answer, Failure> {
     if place.detached {
         service::detach();
     }
@@ -266,8 +267,8 @@ fn run(
         fuse::may_mount_for_others()?;
     }
     // Before anything is made.
-    let dir = &fuse::prepare(dir)?;
-    are_apart(data, dir)?;
+    let dir = fuse::prepare(dir)?;
+    are_apart(data, &dir)?;
     if let (Listen::At(address), false) = (&settings.listen, data.join("format").exists()) {
         // So that nothing is made for a machine that could not start.
         let failed = |error| format!("cannot listen on {address} (choose another with --listen): {error}");
@@ -275,7 +276,7 @@ fn run(
     }
     let endpoint = place.metrics.map(Endpoint::bind).transpose()?;
     // A terminal that is closed ends nothing: whoever started this has `leasehold down`.
-    let _ignored = Signals::new([SIGHUP])?;
+    let ignored = Signals::new([SIGHUP])?;
     let starting = Starting::begin()?;
     let began = Instant::now();
     let purpose = format!("leasehold, mounted on {}", dir.display());
@@ -286,17 +287,17 @@ fn run(
         machine.stop()?;
         return Err(format!("this machine is called {name}, and not {wanted}: a name is given once").into());
     }
-    match machine.served_by() {
-        Some(server) => say(format_args!("connected to {server} ({ms} ms)")),
-        None if machine.data().is_new() => say(format_args!("made a new file system in {}", data.display())),
-        None => say(format_args!("opened the file system in {} ({ms} ms)", data.display())),
-    }
+    let mut words = match machine.served_by() {
+        Some(server) => format!("connected to {server} ({ms} ms)\n"),
+        None if machine.data().is_new() => format!("made a new file system in {}\n", data.display()),
+        None => format!("opened the file system in {} ({ms} ms)\n", data.display()),
+    };
     if let Some(address) = machine.listens() {
-        say(format_args!("other machines can join at {address}: leasehold invite"));
+        words.push_str(&format!("other machines can join at {address}: leasehold invite\n"));
     }
     if let Some(endpoint) = endpoint {
         let address = endpoint.serve(data, machine.door().activity())?;
-        say(format_args!("metrics are at http://{address}/metrics"));
+        words.push_str(&format!("metrics are at http://{address}/metrics\n"));
     }
     let usual = Options::default();
     let raiser = vec![std::env::current_exe()?.into_os_string(), "raise-events".into()];
@@ -306,8 +307,8 @@ fn run(
         raiser,
         ..usual
     };
-    let mut signals = starting.end()?;
-    let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &options)?);
+    let signals = starting.end()?;
+    let mount = Arc::new(fuse::Mount::start(machine.door(), &dir, &options)?);
     machine.is_mounted_on(mount.dir());
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
     if let Err(error) = &guard {
@@ -316,27 +317,40 @@ fn run(
     if let Some(schedule) = schedule {
         machine.back_up(schedule)?;
     }
-    say(format_args!("mounted on {}", dir.display()));
-    say(format_args!(
-        "try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck",
+    words.push_str(&format!(
+        "mounted on {0}\ntry: git clone SOME-REPOSITORY {0}/work   leasehold status   leasehold fsck\nCtrl-C unmounts and makes everything durable",
         dir.display()
     ));
-    say(format_args!("Ctrl-C unmounts and makes everything durable"));
-    service::is_ready(dir);
+    let answer = Answer::told(&machine.status(), words)?;
+    Ok(answer.then(move || {
+        let _ignored = ignored;
+        service::is_ready(&dir);
+        serve(machine, &mount, guard.ok().flatten(), signals)
+    }))
+}
+
+/// Goes on until a signal comes, or somebody unmounts; then ends in order.
+fn serve(
+    machine: Machine,
+    mount: &Arc<fuse::Mount>,
+    guard: Option<Guard>,
+    mut signals: Signals,
+) -> Result<(), Failure> {
     // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to
     // do either.
-    let (mounted, handle) = (Arc::clone(&mount), signals.handle());
+    let (mounted, handle) = (Arc::clone(mount), signals.handle());
     std::thread::spawn(move || {
         if let Err(error) = mounted.wait() {
             tracing::error!(%error, "the mount failed");
         }
         handle.close();
     });
-    let signal = signals.forever().next();
-    if let Some(signal) = signal {
-        say(format_args!("unmounting ({})", signal_hook::low_level::signal_name(signal).unwrap_or("signal")));
-    } else {
-        say(format_args!("unmounted by somebody else"));
+    match signals.forever().next() {
+        Some(signal) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
+            step(&format!("unmounting ({name})"));
+        }
+        None => step("unmounted by somebody else"),
     }
     let began = Instant::now();
     service::is_stopping();
@@ -345,8 +359,8 @@ fn run(
     drop(guard);
     machine.stop()?;
     unmounted?;
-    say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
-    Ok(ExitCode::SUCCESS)
+    step(&format!("everything is durable ({} ms)", began.elapsed().as_millis()));
+    Ok(())
 }
 
 /// Why there is no machine, and what can be done about it where the data directory is what is
@@ -378,7 +392,7 @@ impl Starting {
         std::thread::Builder::new().name("starting".to_owned()).spawn(move || {
             let signal = signals.forever().next();
             if let Some(signal) = signal.filter(|_| !is_over.load(SeqCst)) {
-                say(format_args!("ended before it was mounted"));
+                step("ended before it was mounted");
                 std::process::exit(128 + signal);
             }
         })?;
@@ -415,9 +429,4 @@ fn are_apart(data: &Path, dir: &Path) -> Result<(), Failure> {
         return Err(text.into());
     }
     Ok(())
-}
-
-/// Tells whoever started this. That nobody reads it any more is no reason to stop.
-fn say(what: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stdout(), "{what}");
 }

@@ -100,6 +100,8 @@ fn before_a_machine_is_up() {
             (&["salvage", "drop", "99", "--data", &data], 2, &["99", "salvage list"]),
             (&["simulate", "--seed", "5..1"], 2, &["no seed"]),
             (&["completions", "tcsh"], 2, &["bash", "fish", "zsh"]),
+            (&["completions", "bash", "--json"], 2, &["no JSON", "--json"]),
+            (&["status", "--json=yes"], 2, &["unexpected value", "--json"]),
             (&["man", &below_file], 2, &["Not a directory"]),
         ],
     );

@@ -23,6 +23,13 @@ const FRAGMENT: usize = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShareId(pub [u8; 16]);
 
+/// 32 hexadecimal digits.
+impl fmt::Display for ShareId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
 impl ShareId {
     /// A name with the same random bits for this spread. The name must be new, without a stored
     /// share. A name without a mark is spread as usual.

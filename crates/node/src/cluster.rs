@@ -60,6 +60,31 @@ pub struct InvitationReport {
     pub expired: bool,
 }
 
+/// What somebody can join with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invited {
+    /// Who has it can join, once.
+    pub token: String,
+    /// The invitation, as `leasehold invitations list` has it.
+    #[serde(flatten)]
+    pub invitation: InvitationReport,
+}
+
+/// Which machine of the cluster something was done with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineName {
+    /// Its number.
+    pub machine: u64,
+    /// Its name.
+    pub name: String,
+}
+
+impl MachineName {
+    pub(crate) fn id(&self) -> MachineId {
+        MachineId(self.machine)
+    }
+}
+
 /// A machine of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineReport {
@@ -105,32 +130,29 @@ pub struct LeaseLine {
 
 impl Server {
     /// Makes a token.
-    pub(crate) fn invite(&self, invitation: Invitation, listener: &Listener) -> Result<Token, String> {
-        let root = self
-            .group()
-            .query(|directory, store| directory.resolve(store, invitation.path.as_bytes()))
-            .ok_or_else(|| {
-                format!(
-                    "there is no directory {} (paths begin at the root of the file system)",
-                    invitation.path
-                )
-            })?;
-        let rights = Rights { root, read_only: invitation.read_only, squash: invitation.squash };
+    pub(crate) fn invite(&self, invitation: Invitation, listener: &Listener) -> Result<Invited, String> {
+        let Invitation { path, read_only, squash, good_for_s, addresses } = invitation;
+        let root =
+            self.group().query(|directory, store| directory.resolve(store, path.as_bytes())).ok_or_else(
+                || format!("there is no directory {path} (paths begin at the root of the file system)"),
+            )?;
+        let may = Rights { root, read_only, squash };
         let mut secret = [0; 16];
         fill_random(&mut secret).map_err(|error| error.to_string())?;
-        let addresses = match invitation.addresses {
-            none if none.is_empty() => reachable_at(listener.address()),
-            some => some,
-        };
+        let addresses = if addresses.is_empty() { reachable_at(listener.address()) } else { addresses };
         let authority = fingerprint(self.authority()?.certificate());
         let token = Token::hash(&secret);
         let (tell, told) = sync_channel(1);
         self.waiting().lock().invited.insert(token, tell);
         let at = utc_secs();
-        let until = at.saturating_add(invitation.good_for_s);
-        self.group().propose(Input::Invite { token, rights, at, until });
+        let until = at.saturating_add(good_for_s);
+        let root = self.group().query(|directory, store| directory.path(store, &may.root));
+        let report = rights(root, &may);
+        self.group().propose(Input::Invite { token, rights: may, at, until });
         answered(&told)?.map_err(|error| error.to_string())?;
-        Ok(Token { addresses, authority, secret })
+        let (id, token) = (invitation_id(&token), Token { addresses, authority, secret }.to_string());
+        let invitation = InvitationReport { id, rights: report, until, expired: false };
+        Ok(Invited { token, invitation })
     }
 
     /// The invitations that nobody has joined by.
@@ -167,8 +189,10 @@ impl Server {
     }
 
     /// Expels a machine, by its name or its number, and hangs up on it.
-    pub(crate) fn expel(&self, who: &str) -> Result<(), String> {
-        self.leave(self.machine(who)?, who)
+    pub(crate) fn expel(&self, who: &str) -> Result<MachineName, String> {
+        let machine = self.machine(who)?;
+        self.leave(machine.id(), who)?;
+        Ok(machine)
     }
 
     /// The machine, called `who`, belongs to the cluster no more.
@@ -204,7 +228,7 @@ impl Server {
                 format!("there is no file {path} (paths begin at the root of the file system)")
             })?;
             let leases = directory.leases(now, store, &file).into_iter().map(|report| LeaseLine {
-                field: field(&report.field),
+                field: report.field.to_string(),
                 machine: report.name,
                 standing: standing(&report.field, &report.standing),
                 last_recall_ms: report.last_recall_ms,
@@ -309,22 +333,12 @@ impl fmt::Display for RightsReport {
     }
 }
 
-fn field(field: &Field) -> String {
-    match field {
-        Field::Child(label) => format!("child {}", String::from_utf8_lossy(label.as_bytes())),
-        Field::Xattr(name) => format!("attribute {}", String::from_utf8_lossy(name.as_bytes())),
-        other => format!("{other:?}").to_lowercase(),
-    }
-}
-
 fn standing(field: &Field, standing: &Standing) -> String {
     let kind = |kind: &Kind| match (field.is_black_box(), kind) {
-        (true, Kind::Read) => "OtherRead",
-        (true, Kind::Touch) => "SelfWrite",
-        (true, Kind::Write) => "SelfWrite and OtherRead",
-        (false, Kind::Read) => "read",
-        (false, Kind::Touch) => "touch",
-        (false, Kind::Write) => "write",
+        (true, Kind::Read) => "OtherRead".to_owned(),
+        (true, Kind::Touch) => "SelfWrite".to_owned(),
+        (true, Kind::Write) => "SelfWrite and OtherRead".to_owned(),
+        (false, kind) => kind.to_string(),
     };
     let seconds = |ms: &u64| *ms as f64 / 1e3;
     match standing {
@@ -332,7 +346,7 @@ fn standing(field: &Field, standing: &Standing) -> String {
             format!("holds {} for {:.1} s more unless renewed", kind(held), seconds(left_ms))
         }
         Standing::Recalled { keep, for_ms } => {
-            let keep = keep.as_ref().map_or("nothing", kind);
+            let keep = keep.as_ref().map_or("nothing".to_owned(), kind);
             format!("was asked {:.1} s ago to keep {keep}, and has not answered", seconds(for_ms))
         }
         Standing::Waits { kind: wanted, for_ms } => {

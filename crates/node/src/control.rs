@@ -4,20 +4,23 @@
 //! connect: see `control_socket`.
 
 use crate::backup::{self, BackupOrder, BackupReport};
-use crate::cluster::{FileLeases, Invitation, InvitationReport, MachineReport};
+use crate::cluster::{FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport};
 use crate::control_socket::{accept, bind, connect};
 use crate::data::{Cluster, DataDir};
 use crate::fsck::{self, FsckReport};
 use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
 use crate::membership::Membership;
 use crate::net::ask_control;
+use crate::renewal::AuthorityReport;
 use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
 use crate::shares_server::{ShareSettings, Shares, wall_clock};
 use crate::status::{LiveReport, StatusReport};
-use crate::stored::{self, SharesReply, SharesRequest};
+use crate::stored::{self, ParcelReport, SharesRequest};
 use raft::FOUNDER;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -64,18 +67,8 @@ enum ControlReply {
     Progress(String),
     /// Something that people are to know, whatever the answer is.
     Note(String),
-    Status(Box<StatusReport>),
-    Live(Box<LiveReport>),
-    Fsck(FsckReport),
-    Scrubbed(ScrubReport),
-    Invited(String),
-    Invitations(Vec<InvitationReport>),
-    Machines(Vec<MachineReport>),
-    Leases(FileLeases),
-    Servers(Vec<ServerStanding>),
-    Done,
-    BackedUp(Box<BackupReport>),
-    Shares(Box<SharesReply>),
+    /// The answer, as the one who asks for it reads it: each request has a type of its own.
+    Answer(Value),
     Failed(String),
 }
 
@@ -193,7 +186,7 @@ fn answer_stream(membership: &Membership, mut stream: UnixStream) {
             let reply = reply(membership, request, &mut |progress| {
                 let _ = send(&mut stream, &ControlReply::Progress(progress.to_owned()));
             });
-            let _ = send(&mut stream, &reply.unwrap_or_else(ControlReply::Failed));
+            let _ = send(&mut stream, &reply.map_or_else(ControlReply::Failed, ControlReply::Answer));
         }
         (Err(error), _) => drop(send(&mut stream, &failed(&error))),
         (Ok(_), Err(error)) => drop(send(&mut stream, &failed(&error))),
@@ -260,63 +253,49 @@ pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut d
         }
         Err(error) => Err(error.to_string()),
     };
-    tell(&reply.unwrap_or_else(ControlReply::Failed));
+    tell(&reply.map_or_else(ControlReply::Failed, ControlReply::Answer));
 }
 
 fn reply(
     membership: &Membership,
     request: ControlRequest,
     progress: &mut dyn FnMut(&str),
-) -> Result<ControlReply, String> {
+) -> Result<Value, String> {
     let server = membership.server();
     let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
-    Ok(match request {
-        ControlRequest::Status => ControlReply::Status(Box::new(StatusReport::of(membership))),
-        ControlRequest::Live(watches) => ControlReply::Live(Box::new(LiveReport::of(membership, watches))),
-        ControlRequest::Fsck => ControlReply::Fsck(fsck::run(server?, progress)),
+    match request {
+        ControlRequest::Status => value(&StatusReport::of(membership)),
+        ControlRequest::Live(watches) => value(&LiveReport::of(membership, watches)),
+        ControlRequest::Fsck => value(&fsck::run(server?, progress)),
         ControlRequest::Scrub => {
             let server = server?;
-            ControlReply::Scrubbed(server.scrub().run_now(server, progress)?)
+            value(&server.scrub().run_now(server, progress)?)
         }
         ControlRequest::Invite(invitation) => {
-            ControlReply::Invited(server?.invite(invitation, &*membership.begin_to_listen()?)?.to_string())
+            value(&server?.invite(invitation, &*membership.begin_to_listen()?)?)
         }
-        ControlRequest::Invitations => ControlReply::Invitations(server?.invitations()),
-        ControlRequest::Revoke(id) => {
-            server?.revoke(&id)?;
-            ControlReply::Done
-        }
-        ControlRequest::Machines => ControlReply::Machines(server?.machines()),
-        ControlRequest::Expel(who) => {
-            server?.expel(&who)?;
-            ControlReply::Done
-        }
-        ControlRequest::Leases(path) => ControlReply::Leases(server?.leases(&path)?),
-        ControlRequest::Servers => ControlReply::Servers(server?.server_standings()),
+        ControlRequest::Invitations => value(&server?.invitations()),
+        ControlRequest::Revoke(id) => value(&server?.revoke(&id)?),
+        ControlRequest::Machines => value(&server?.machines()),
+        ControlRequest::Expel(who) => value(&server?.expel(&who)?),
+        ControlRequest::Leases(path) => value(&server?.leases(&path)?),
+        ControlRequest::Servers => value(&server?.server_standings()),
         ControlRequest::AddServer(who) => {
-            server?.add_server(&who, membership.addresses(), progress)?;
-            ControlReply::Done
+            value(&server?.add_server(&who, membership.addresses(), progress)?)
         }
-        ControlRequest::RemoveServer(who) => {
-            server?.remove_server(&who, progress)?;
-            ControlReply::Done
-        }
-        ControlRequest::Drain(who) => {
-            server?.drain(&who, progress)?;
-            ControlReply::Done
-        }
-        ControlRequest::RenewAuthority => {
-            server?.renew_authority(progress)?;
-            ControlReply::Done
-        }
+        ControlRequest::RemoveServer(who) => value(&server?.remove_server(&who, progress)?),
+        ControlRequest::Drain(who) => value(&server?.drain(&who, progress)?),
+        ControlRequest::RenewAuthority => value(&server?.renew_authority(progress)?),
         ControlRequest::Backup(order) => {
-            let made = backup::run(membership, &order, progress);
-            ControlReply::BackedUp(Box::new(made.map_err(|error| in_words(&error))?))
+            value(&backup::run(membership, &order, progress).map_err(|error| in_words(&error))?)
         }
-        ControlRequest::Shares(request) => {
-            ControlReply::Shares(Box::new(stored::reply(server?, request, progress)?))
-        }
-    })
+        ControlRequest::Shares(request) => stored::reply(server?, request, progress),
+    }
+}
+
+/// An answer on its way to the one who has asked.
+pub(crate) fn value(answer: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(answer).map_err(|error| error.to_string())
 }
 
 /// With all its causes.
@@ -332,11 +311,11 @@ fn send(stream: &mut UnixStream, reply: &ControlReply) -> std::io::Result<()> {
 }
 
 /// Asks; `None` if no machine is up on `data`.
-fn ask(
+fn ask<T: DeserializeOwned>(
     data: &Path,
     request: &ControlRequest,
     progress: &mut dyn FnMut(&str),
-) -> Result<Option<ControlReply>, AskError> {
+) -> Result<Option<T>, AskError> {
     let socket = DataDir::control_socket(data);
     let failed = |source| AskError::Socket { socket: socket.clone(), source };
     let mut stream = match connect(&socket) {
@@ -356,52 +335,63 @@ fn ask(
         match serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))? {
             ControlReply::Progress(text) => progress(&text),
             ControlReply::Note(text) => tracing::warn!("{text}"),
-            reply => return Ok(Some(reply)),
+            ControlReply::Failed(why) => return Err(AskError::Failed(why)),
+            ControlReply::Answer(answer) => {
+                return serde_json::from_value(answer).map(Some).map_err(|e| failed(e.into()));
+            }
         }
     }
     Err(failed(ErrorKind::UnexpectedEof.into()))
 }
 
+/// Asks a machine that is to be up.
+fn ask_running<T: DeserializeOwned>(
+    data: &Path,
+    request: &ControlRequest,
+    progress: &mut dyn FnMut(&str),
+) -> Result<T, AskError> {
+    ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
+}
+
 /// What the machine on `data` is doing; `None` if none is up.
 pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
-    match ask(data, &ControlRequest::Status, &mut |_| {})? {
-        None => Ok(None),
-        Some(ControlReply::Status(status)) => Ok(Some(*status)),
-        Some(other) => Err(other.into()),
-    }
+    ask(data, &ControlRequest::Status, &mut |_| {})
 }
 
 /// What the machine on `data` is asked for, and what it has counted. With `watches` it counts
 /// directories for a while.
 pub fn ask_live(data: &Path, watches: bool) -> Result<LiveReport, AskError> {
-    match ask_running(data, &ControlRequest::Live(watches))? {
-        ControlReply::Live(live) => Ok(*live),
-        other => Err(other.into()),
-    }
+    ask_running(data, &ControlRequest::Live(watches), &mut |_| {})
 }
 
 /// Has the running server on `data` read all that it has from its disk.
 pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport, AskError> {
-    match ask(data, &ControlRequest::Scrub, progress)?
-        .ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })?
-    {
-        ControlReply::Scrubbed(report) => Ok(report),
-        other => Err(other.into()),
-    }
+    ask_running(data, &ControlRequest::Scrub, progress)
 }
 
-/// What is to be known of, or done with, the shares of the server on `data`. They are exported as
-/// well while none is up.
-pub fn shares(
+/// What is to be known of, or done with, the shares of the server on `data`. [`SharesRequest`] says
+/// which `T` the answer to each request is.
+pub fn shares<T: DeserializeOwned>(
     data: &Path,
     request: SharesRequest,
     progress: &mut dyn FnMut(&str),
-) -> Result<SharesReply, AskError> {
-    match (ask(data, &ControlRequest::Shares(request.clone()), progress)?, request) {
-        (Some(ControlReply::Shares(reply)), _) => Ok(*reply),
-        (Some(other), _) => Err(other.into()),
-        (None, SharesRequest::Export { file, which }) => export_stopped(data, &file, &which, progress),
-        (None, _) => Err(AskError::NotUp { data: data.to_path_buf() }),
+) -> Result<T, AskError> {
+    ask_running(data, &ControlRequest::Shares(request), progress)
+}
+
+/// Writes shares and paths (`which`; all shares if there are none) of the server on `data` with
+/// their leases into `file`: through the running machine, or out of the store of one that is not
+/// up.
+pub fn export_shares(
+    data: &Path,
+    file: &Path,
+    which: &[String],
+    progress: &mut dyn FnMut(&str),
+) -> Result<ParcelReport, AskError> {
+    let request = SharesRequest::Export { file: file.to_path_buf(), which: which.to_vec() };
+    match ask(data, &ControlRequest::Shares(request), progress)? {
+        Some(report) => Ok(report),
+        None => export_stopped(data, file, which, progress),
     }
 }
 
@@ -412,7 +402,7 @@ fn export_stopped(
     file: &Path,
     which: &[String],
     progress: &mut dyn FnMut(&str),
-) -> Result<SharesReply, AskError> {
+) -> Result<ParcelReport, AskError> {
     let failed = |error: &dyn std::error::Error| AskError::Failed(in_words(error));
     let _held = DataDir::hold(data, "leasehold shares export").map_err(MachineError::from)?;
     let dir = data.join("shares");
@@ -423,100 +413,67 @@ fn export_stopped(
         .map_err(MachineError::from)?;
     // If the database was lost, this is how it is known what there is.
     store.server().finish_discovery().map_err(|error| failed(&error))?;
-    let exported = stored::export_alone(&store, file, which, progress);
-    Ok(SharesReply::Parcel(exported.map_err(AskError::Failed)?))
+    stored::export_alone(&store, file, which, progress).map_err(AskError::Failed)
 }
 
 /// A token for a machine to join with, from the machine on `data`.
-pub fn invite(data: &Path, invitation: Invitation) -> Result<String, AskError> {
-    match ask_running(data, &ControlRequest::Invite(invitation))? {
-        ControlReply::Invited(token) => Ok(token),
-        other => Err(other.into()),
-    }
+pub fn invite(data: &Path, invitation: Invitation) -> Result<Invited, AskError> {
+    ask_running(data, &ControlRequest::Invite(invitation), &mut |_| {})
 }
 
 /// The machines of the cluster, from the machine on `data`.
 pub fn machines(data: &Path) -> Result<Vec<MachineReport>, AskError> {
-    match ask_running(data, &ControlRequest::Machines)? {
-        ControlReply::Machines(machines) => Ok(machines),
-        other => Err(other.into()),
-    }
+    ask_running(data, &ControlRequest::Machines, &mut |_| {})
 }
 
 /// The invitations that nobody has joined by, from the machine on `data`.
 pub fn invitations(data: &Path) -> Result<Vec<InvitationReport>, AskError> {
-    match ask_running(data, &ControlRequest::Invitations)? {
-        ControlReply::Invitations(invitations) => Ok(invitations),
-        other => Err(other.into()),
-    }
+    ask_running(data, &ControlRequest::Invitations, &mut |_| {})
 }
 
 /// Nobody joins any more by the invitation of this name.
 pub fn revoke(data: &Path, id: &str) -> Result<(), AskError> {
-    done(data, &ControlRequest::Revoke(id.to_owned()), &mut |_| {})
+    ask_running(data, &ControlRequest::Revoke(id.to_owned()), &mut |_| {})
 }
 
-/// Expels a machine, by name or number.
-pub fn expel(data: &Path, who: &str) -> Result<(), AskError> {
-    done(data, &ControlRequest::Expel(who.to_owned()), &mut |_| {})
+/// Expels a machine, by name or number. Returns which that was.
+pub fn expel(data: &Path, who: &str) -> Result<MachineName, AskError> {
+    ask_running(data, &ControlRequest::Expel(who.to_owned()), &mut |_| {})
 }
 
 /// Who has to do with the fields of the file at `path`, from the root of the file system.
 pub fn leases(data: &Path, path: &str) -> Result<FileLeases, AskError> {
-    match ask_running(data, &ControlRequest::Leases(path.to_owned()))? {
-        ControlReply::Leases(leases) => Ok(leases),
-        other => Err(other.into()),
-    }
+    ask_running(data, &ControlRequest::Leases(path.to_owned()), &mut |_| {})
 }
 
 /// The servers of the cluster, from the machine on `data`.
 pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
-    match ask_running(data, &ControlRequest::Servers)? {
-        ControlReply::Servers(servers) => Ok(servers),
-        other => Err(other.into()),
-    }
+    ask_running(data, &ControlRequest::Servers, &mut |_| {})
 }
 
 /// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there
 /// was when it was asked.
-pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &ControlRequest::AddServer(who.to_owned()), progress)
+pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
+    ask_running(data, &ControlRequest::AddServer(who.to_owned()), progress)
 }
 
 /// Makes the server `who` an ordinary machine again.
-pub fn remove_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &ControlRequest::RemoveServer(who.to_owned()), progress)
+pub fn remove_server(
+    data: &Path,
+    who: &str,
+    progress: &mut dyn FnMut(&str),
+) -> Result<MachineName, AskError> {
+    ask_running(data, &ControlRequest::RemoveServer(who.to_owned()), progress)
 }
 
 /// Empties the server `who` of shares.
-pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &ControlRequest::Drain(who.to_owned()), progress)
+pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
+    ask_running(data, &ControlRequest::Drain(who.to_owned()), progress)
 }
 
 /// Has another authority certify machines from now on, with a key that nobody had before.
-pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &ControlRequest::RenewAuthority, progress)
-}
-
-fn done(data: &Path, request: &ControlRequest, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    match ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
-        ControlReply::Done => Ok(()),
-        other => Err(other.into()),
-    }
-}
-
-fn ask_running(data: &Path, request: &ControlRequest) -> Result<ControlReply, AskError> {
-    ask(data, request, &mut |_| {})?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
-}
-
-/// An answer that is none to what was asked.
-impl From<ControlReply> for AskError {
-    fn from(reply: ControlReply) -> AskError {
-        match reply {
-            ControlReply::Failed(why) => AskError::Failed(why),
-            other => AskError::Failed(format!("{other:?}")),
-        }
-    }
+pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, AskError> {
+    ask_running(data, &ControlRequest::RenewAuthority, progress)
 }
 
 /// Makes a backup of what the server on `data` has: through the running machine, or by bringing one
@@ -526,10 +483,8 @@ pub fn back_up(
     order: &BackupOrder,
     progress: &mut dyn FnMut(&str),
 ) -> Result<BackupReport, AskError> {
-    match ask(data, &ControlRequest::Backup(order.clone()), progress)? {
-        Some(ControlReply::BackedUp(report)) => return Ok(*report),
-        Some(other) => return Err(other.into()),
-        None => {}
+    if let Some(report) = ask(data, &ControlRequest::Backup(order.clone()), progress)? {
+        return Ok(report);
     }
     let machine = start_stopped(data, "leasehold backup")?;
     let report = backup::run(machine.membership(), order, progress);
@@ -540,10 +495,8 @@ pub fn back_up(
 /// Checks everything on `data`: through the running machine, or by bringing one up without a mount
 /// for as long as it takes.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
-    match ask(data, &ControlRequest::Fsck, progress)? {
-        Some(ControlReply::Fsck(report)) => return Ok(report),
-        Some(other) => return Err(other.into()),
-        None => {}
+    if let Some(report) = ask(data, &ControlRequest::Fsck, progress)? {
+        return Ok(report);
     }
     let machine = start_stopped(data, STOPPED)?;
     let report = machine.server().map(|server| fsck::run(&server, progress));

@@ -555,7 +555,7 @@ fn check_format(path: &Path) -> Result<(), DataError> {
         let bytes = fs::read(file).map_err(io("read", file))?;
         let text = String::from_utf8_lossy(&bytes);
         let found = text.trim().parse().ok().filter(|found| *found >= FORMAT);
-        let why = || format!("{:?} is not a version", text.trim());
+        let why = || format!("'{}' is not a version", text.trim().escape_debug());
         found.ok_or_else(|| DataError::Damaged { file: file.to_owned(), why: why() })
     };
     match (read(&path.join("format")), read(&path.join(COPIES).join("format"))) {

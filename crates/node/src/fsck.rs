@@ -172,7 +172,7 @@ impl Content<'_> {
         }
         let damaged = |fragment: &ShareId| {
             let error = shares.verify(fragment).err()?;
-            Some(format!("fragment {} is damaged: {error}", name(fragment)))
+            Some(format!("fragment {fragment} is damaged: {error}"))
         };
         here.iter().find_map(damaged).or_else(|| {
             here.iter().find(|fragment| fragment.number() == Some(0))?;
@@ -194,7 +194,6 @@ impl Content<'_> {
         pieces: &BTreeMap<u32, (u32, [u8; 32])>,
         read: impl Fn(u32, u32) -> Result<Vec<u8>, String>,
     ) -> Option<String> {
-        let share = name(share);
         for (at, (length, hash)) in pieces {
             self.report.pieces += 1;
             self.report.bytes += u64::from(*length);
@@ -219,10 +218,8 @@ impl Content<'_> {
 fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
     match server.shares().server().leases_of(&share) {
         Ok(leases) if leases.iter().any(|lease| lease.account == server.shares().group) => None,
-        Ok(_) => {
-            Some(format!("share {}: referenced, and the server's account has no lease on it", name(&share)))
-        }
-        Err(error) => Some(format!("share {}: its leases cannot be read: {error}", name(&share))),
+        Ok(_) => Some(format!("share {share}: referenced, and the server's account has no lease on it")),
+        Err(error) => Some(format!("share {share}: its leases cannot be read: {error}")),
     }
 }
 
@@ -244,15 +241,11 @@ fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, fault
     let listed = server.shares().server().for_each_share(|share| {
         let stable = share.state == shares::State::Stable;
         if stable && share.leases > 0 && !pieces.contains_key(&share.id.whole()) && is_wanted(&share.id) {
-            suspects.insert(share.id, format!("share {}: leased, and nothing refers to it", name(&share.id)));
+            suspects.insert(share.id, format!("share {}: leased, and nothing refers to it", share.id));
         }
         ControlFlow::Continue(())
     });
     if let Err(error) = listed {
         faults.push(format!("the shares cannot be listed: {error}"));
     }
-}
-
-fn name(share: &ShareId) -> String {
-    share.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -4,6 +4,7 @@ mod acted;
 mod backup;
 mod ballast;
 mod chain;
+mod change;
 mod clock;
 mod cluster;
 mod control;
@@ -29,6 +30,7 @@ mod repair;
 mod round_trips;
 mod routes;
 mod salvage;
+mod salvaged;
 mod scrub;
 mod server;
 mod servers;
@@ -50,10 +52,13 @@ pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
     Restoring, extract, list as backups, restore,
 };
-pub use cluster::{FileLeases, Invitation, InvitationReport, LeaseLine, MachineReport, RightsReport};
+pub use change::{Change, Existing, SalvagedChange};
+pub use cluster::{
+    FileLeases, Invitation, InvitationReport, Invited, LeaseLine, MachineName, MachineReport, RightsReport,
+};
 pub use control::{
-    AskError, add_server, ask_live, ask_status, back_up, drain, expel, fsck, invitations, invite, leases,
-    machines, remove_server, renew_authority, revoke, scrub, servers, shares,
+    AskError, add_server, ask_live, ask_status, back_up, drain, expel, export_shares, fsck, invitations,
+    invite, leases, machines, remove_server, renew_authority, revoke, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
 pub use fsck::FsckReport;
@@ -61,8 +66,10 @@ pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join, leave};
 pub use placed::Placed;
 pub use raft::{GroupSettings, Host, Keeping};
+pub use renewal::AuthorityReport;
 pub use round_trips::RoundTripReport;
-pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
+pub use salvage::SalvageStore;
+pub use salvaged::{Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;
 pub use shares::{Expiry, Location};
@@ -72,8 +79,8 @@ pub use status::{
     CallReport, ClientReport, HostReport, LinkReport, LiveReport, Role, ServerReport, StatusReport,
 };
 pub use stored::{
-    AccountClient, AccountClientError, DeletionReport, GarbageReport, KeyFile, LeasesReport, ParcelReport,
-    SharesReply, SharesRequest, StoresReport, UsageReport, name_of as share_name, share_of,
+    AccountClient, AccountClientError, Allowance, DeletionReport, EndedLeases, GarbageReport, KeyFile,
+    LeasesReport, ParcelReport, SharesRequest, StoresReport, Sum, UsageReport, share_of,
 };
 pub use traffic::TrafficReport;
 pub use upgrade::VersionReport;

@@ -12,6 +12,7 @@ use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::{ShareSettings, SharesError};
+use crate::status::StatusReport;
 use crate::upstream::Upstream;
 use file_service::FileService;
 use parking_lot::Mutex;
@@ -286,6 +287,11 @@ impl Machine {
         let membership = self.membership.clone();
         self.threads.push(thread("backup", move || schedule.run(&membership))?);
         Ok(())
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> StatusReport {
+        StatusReport::of(&self.membership)
     }
 
     pub(crate) fn membership(&self) -> &Membership {

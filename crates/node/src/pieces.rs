@@ -64,7 +64,7 @@ impl Pieces {
             return Err(Error::Damaged);
         };
         let plain = content::open(key, nonce, hash, ciphertext).map_err(|_| {
-            tracing::error!(share = ?share, at, "a piece of content does not match its hash");
+            tracing::error!(%share, at, "a piece of content does not match its hash");
             Error::Damaged
         })?;
         let plain = Bytes::from(plain);

@@ -7,6 +7,7 @@
 use crate::net::{Authority, CertificateError, ShownCertificate};
 use crate::server::Server;
 use directory::{CertificateAuthority, Input, Known};
+use serde::{Deserialize, Serialize};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use wire::{Certificates, MachineId, Welcome};
@@ -19,6 +20,13 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A machine has shown a certificate that somebody made who had an authority's key.
 const FORGED: &str = "this certificate is for another key than the machine's own: whoever made it had the authority's key (leasehold authority renew)";
 const OUTDATED: &str = "this certificate is of an authority that was renewed, and the machine has been given a later one: the data directory is an older copy, so have the machine join anew with another";
+
+/// Which authority certifies machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuthorityReport {
+    /// Its number: each that is renewed has the next.
+    pub authority: u64,
+}
 
 impl Server {
     /// The authority that certifies machines now.
@@ -92,7 +100,7 @@ impl Server {
     }
 
     /// Has another authority certify machines from now on.
-    pub(crate) fn renew_authority(&self, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
+    pub(crate) fn renew_authority(&self, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, String> {
         let (latest, row) = self.latest_authority()?;
         let number = latest + 1;
         let (tell, told) = sync_channel(1);
@@ -106,7 +114,7 @@ impl Server {
             "another authority certifies machines; those that are up have its certificates in a moment, the others when they are",
         );
         progress("invitations from before are void; backups from before have the earlier authority's key");
-        Ok(())
+        Ok(AuthorityReport { authority: number })
     }
 
     fn propose_authority(&self, number: u64, cluster: [u8; 32]) -> Result<(), CertificateError> {

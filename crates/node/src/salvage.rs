@@ -9,15 +9,17 @@
 //! What a machine had left when it ended in order is kept so, too, and beside it what its next
 //! start needs to go on with it ([`crate::unsent`]).
 
+use crate::change::{SalvagedChange, digest};
 use crate::data::DataError;
+use crate::salvaged::{Salvaged, SalvagedContent, SalvagedItem, path};
 use crate::small::{read_file, replace_file};
 use crate::unsent::{self, Unsent, Whose, Writing};
 use bytes::Bytes;
-use client::{KnownPath, Lost, LostWhat, Salvage};
+use client::{Lost, LostWhat, Salvage};
 use content::ReadPart;
 use namespace::{Error, Operation, ShareId};
 use os::private;
-use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -26,68 +28,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use os::utc_secs;
 use wire::LogEntry;
-
-/// Characters of an operation that are shown: what was written in it is kept beside.
-const TEXT_MAX: usize = 400;
-
-/// One time that something could not be applied.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Salvaged {
-    /// Names it.
-    pub number: u64,
-    /// When, UTC seconds.
-    pub when: u64,
-    /// Whether the machine was cut off and lost its leases; otherwise the server refused these.
-    pub cut_off: bool,
-    /// It is not lost yet: the machine's next start goes on with it, if its session stands by then.
-    pub goes_on: bool,
-    /// What was lost, in the order in which it was done.
-    pub items: Vec<SalvagedItem>,
-}
-
-/// One thing that was lost.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SalvagedItem {
-    /// Of which file, as far as that was known.
-    pub path: String,
-    /// Its identifier.
-    pub file: String,
-    /// What was done.
-    pub what: String,
-    /// Its content, if that is what was lost.
-    pub content: Option<SalvagedContent>,
-}
-
-/// Content that was lost.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SalvagedContent {
-    /// The name of the file that has it.
-    pub name: String,
-    /// The size of the file as it was.
-    pub size: u64,
-    /// Offsets and lengths of what was written; the rest had been applied before.
-    pub ranges: Vec<(u64, u64)>,
-    /// Offsets and lengths of what was written, too, and could not be had any more.
-    pub missing: Vec<(u64, u64)>,
-    /// Its BLAKE3.
-    pub hash: String,
-}
-
-impl SalvagedContent {
-    /// Whether all of the file is here.
-    pub fn is_whole(&self) -> bool {
-        let mut ranges = self.ranges.clone();
-        ranges.sort_unstable();
-        let covered =
-            ranges.iter().fold(
-                0,
-                |end: u64, (at, length)| {
-                    if *at <= end { end.max(at.saturating_add(*length)) } else { end }
-                },
-            );
-        covered >= self.size
-    }
-}
 
 /// Where a machine keeps what it salvages.
 #[derive(Debug)]
@@ -300,27 +240,17 @@ impl SalvageStore {
             return self.drop_one(number);
         }
         let mut about = self.get(number)?;
-        let refused: Vec<(String, String, Option<String>)> = refused
-            .iter()
-            .map(|(operation, error)| {
-                let file = match operation {
-                    Operation::Publish { file, .. } => Some(file.to_string()),
-                    _ => None,
-                };
-                (short(operation), error.to_string(), file)
-            })
-            .collect();
+        let why: BTreeMap<String, String> =
+            refused.iter().map(|(operation, why)| (digest(operation), why.to_string())).collect();
+        let published = refused.iter().filter_map(|(operation, _)| match operation {
+            Operation::Publish { file, .. } => Some(file.to_string()),
+            _ => None,
+        });
+        let published: BTreeSet<String> = published.collect();
         about.items.retain_mut(|item| {
-            let of_content =
-                |file: &Option<String>| item.content.is_some() && *file == Some(item.file.clone());
-            let is_it = |(text, _, file): &&(String, String, Option<String>)| {
-                of_content(file) || item.what.starts_with(text.as_str())
-            };
-            match refused.iter().find(is_it) {
-                Some((text, why, _)) if item.content.is_none() => item.what = format!("{text}: {why}"),
-                Some(_) => {}
-                None => return false,
-            }
+            let Some(change) = &mut item.change else { return published.contains(&item.file) };
+            let Some(why) = why.get(&change.operation) else { return false };
+            change.why.clone_from(why);
             true
         });
         self.describe(&Salvaged { cut_off: false, goes_on: false, ..about })?;
@@ -342,25 +272,17 @@ impl SalvageStore {
         let dir = self.of(number);
         private::make_dir(&dir).map_err(io("make", &dir))?;
         let mut items = Vec::with_capacity(salvage.items.len());
-        for (index, Lost { file, path, what }) in salvage.items.into_iter().enumerate() {
-            let (what, content) = match what {
+        for (index, lost) in salvage.items.into_iter().enumerate() {
+            let (change, content) = match lost.what {
                 LostWhat::Operation { operation, error } => {
-                    (format!("{}: {}", short(&operation), error), None)
+                    (Some(SalvagedChange::of(&operation, lost.from.as_ref(), error)), None)
                 }
                 LostWhat::Content { size, ranges } => {
                     let name = format!("content-{index}");
-                    let content = write_content(&dir.join(&name), name, size, ranges, &gather)?;
-                    let words = match content.missing.as_slice() {
-                        [] => "content that was written".to_owned(),
-                        missing => format!(
-                            "content that was written, but for {} ranges that cannot be had any more",
-                            missing.len()
-                        ),
-                    };
-                    (words, Some(content))
+                    (None, Some(write_content(&dir.join(&name), name, size, ranges, &gather)?))
                 }
             };
-            items.push(SalvagedItem { path: text(&path), file: file.to_string(), what, content });
+            items.push(SalvagedItem { path: path(&lost.path), file: lost.file.to_string(), change, content });
         }
         Ok(Salvaged { number, when: utc_secs(), cut_off: salvage.cut_off, goes_on: false, items })
     }
@@ -417,15 +339,6 @@ fn write_content(
     Ok(SalvagedContent { name, size, ranges: kept, missing, hash })
 }
 
-/// An operation in words: what was written in it is kept beside.
-fn short(operation: &Operation) -> String {
-    let mut text = format!("{operation:?}");
-    if let Some((end, _)) = text.char_indices().nth(TEXT_MAX) {
-        text.truncate(end);
-    }
-    text
-}
-
 /// An empty directory.
 fn fresh(dir: &Path) -> Result<(), DataError> {
     match fs::remove_dir_all(dir) {
@@ -439,13 +352,6 @@ fn hash(file: &Path) -> std::io::Result<String> {
     let mut hasher = crypto::Hasher::new();
     std::io::copy(&mut File::open(file)?, &mut hasher)?;
     Ok(hasher.finalize().to_hex().to_string())
-}
-
-/// A path as people write it; one that is not known from the root on begins with the file's
-/// identifier.
-fn text(path: &KnownPath) -> String {
-    let from = if path.from == ident::FileId::root() { String::new() } else { format!("[{}]", path.from) };
-    path.labels.iter().fold(from, |text, label| text + "/" + &String::from_utf8_lossy(label.as_bytes()))
 }
 
 /// What is kept whole: without its description it was being written when the machine ended.
@@ -468,6 +374,7 @@ fn io<'a>(verb: &'static str, file: &'a Path) -> impl FnOnce(std::io::Error) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::KnownPath;
     use ident::FileId;
     use lease::Label;
 
@@ -478,6 +385,7 @@ mod tests {
         Lost {
             file: FileId::root().child(9),
             path: KnownPath { from: FileId::root(), labels },
+            from: None,
             what: LostWhat::Content { size, ranges },
         }
     }
@@ -566,6 +474,9 @@ mod tests {
             store.applied(number, &[(refused, Error::NoSpace)]).unwrap();
             let kept = store.get(number).unwrap();
             assert!(!kept.goes_on && store.unsent().unwrap().is_none());
+            assert!(
+                kept.items.iter().all(|item| item.change.as_ref().is_none_or(|it| it.why == "no space left"))
+            );
             let paths: Vec<_> = kept.items.iter().map(|item| item.path.as_str()).collect();
             assert_eq!(paths, [["/a"], ["/b"]][which]);
         }
@@ -597,7 +508,7 @@ mod tests {
         let kept = store.list().unwrap();
         let item = &kept[0].items[0];
         assert_eq!(item.content.as_ref().unwrap().missing, [(4, 4)]);
-        assert!(item.what.contains("cannot be had") && !item.content.as_ref().unwrap().is_whole());
+        assert!(item.to_string().contains("cannot be had") && !item.content.as_ref().unwrap().is_whole());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Servers as people see them: adding, emptying and removing them, and how they stand. On the
 //! leader.
 
+use crate::cluster::MachineName;
 use crate::server::Server;
 use raft::{Host, Keeping, Member, wait};
 use serde::{Deserialize, Serialize};
@@ -50,12 +51,7 @@ impl Server {
                 addresses: member.host.addresses.clone(),
                 leads,
                 votes: member.votes,
-                keeping: match member.host.keeping {
-                    Keeping::Keeps => "keeps content".to_owned(),
-                    Keeping::Weighs(gib) => format!("keeps content ({gib} GiB)"),
-                    Keeping::Away => "away: others keep its content".to_owned(),
-                    Keeping::Drains => "is being drained".to_owned(),
-                },
+                keeping: member.host.keeping.to_string(),
                 behind: if leads { Some(0) } else { member.reached.map(|at| applied.saturating_sub(at)) },
                 heard_ms: member.heard.map(|at| at.elapsed().as_millis() as u64),
                 speaks: self.speaks(member.id).map(|version| version.0),
@@ -71,9 +67,10 @@ impl Server {
         who: &str,
         here: Option<Vec<String>>,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<(), String> {
+    ) -> Result<MachineName, String> {
         let here = here.ok_or("this machine does not listen: start it with --listen ADDRESS:PORT")?;
-        let machine = self.machine(who)?;
+        let named = self.machine(who)?;
+        let machine = named.id();
         if let Some(Member { id, host, .. }) = self.member_on(machine) {
             if host.keeping != Keeping::Drains {
                 return Err(format!("{who} is a server already: leasehold server list says how it stands"));
@@ -81,7 +78,7 @@ impl Server {
             let host = Host { keeping: Keeping::Keeps, ..host };
             wait(self.group().set_member(id, host)).map_err(|error| error.to_string())?;
             progress(&format!("{who} keeps content again"));
-            return Ok(());
+            return Ok(named);
         }
         let own =
             self.group().standing().members.into_iter().find(|member| member.id == self.group().member());
@@ -113,7 +110,7 @@ impl Server {
             // Until it votes, the others can do no better without the leader than before.
             if behind == Some(0) && (self.group().is_settled() || began.elapsed() > TIMEOUT) {
                 progress(&format!("{who} serves"));
-                return Ok(());
+                return Ok(named);
             }
             if behind != said {
                 progress(&format!(
@@ -151,10 +148,14 @@ impl Server {
 
     /// Makes the machine `who` an ordinary one again. Its shares are expected to be elsewhere: see
     /// [`Server::drain`].
-    pub(crate) fn remove_server(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
-        let machine = self.machine(who)?;
+    pub(crate) fn remove_server(
+        &self,
+        who: &str,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<MachineName, String> {
+        let named = self.machine(who)?;
         let mut members = self.group().standing().members;
-        members.retain(|member| member.host.machine == machine.0);
+        members.retain(|member| member.host.machine == named.machine);
         if members.is_empty() {
             return Err(format!("{who} is no server"));
         }
@@ -165,12 +166,13 @@ impl Server {
             wait(self.group().remove_member(member.id)).map_err(|error| error.to_string())?;
         }
         progress(&format!("{who} is no server any more"));
-        Ok(())
+        Ok(named)
     }
 
     /// Has others keep what the server `who` keeps. Blocks until they do.
-    pub(crate) fn drain(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
-        let machine = self.machine(who)?;
+    pub(crate) fn drain(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, String> {
+        let named = self.machine(who)?;
+        let machine = named.id();
         let Member { id, host, .. } = self.member_on(machine).ok_or_else(|| format!("{who} is no server"))?;
         let others = self.group().standing().members.into_iter().filter(|other| other.id != id);
         if !others.into_iter().any(|other| other.host.keeping.keeps()) {
@@ -206,7 +208,7 @@ impl Server {
             });
             if is_empty && complete {
                 progress(&format!("{who} keeps nothing that others do not"));
-                return Ok(());
+                return Ok(named);
             }
             let now = format!(
                 "{} shares left at {who}, {missing} still to be fetched by others",
@@ -257,7 +259,7 @@ impl Server {
                 Keeping::Away if !silent && heard.is_some() => Keeping::Keeps,
                 _ => continue,
             };
-            tracing::warn!(server = host.name, ?keeping, "what a server keeps changes");
+            tracing::warn!(server = host.name, %keeping, "what a server keeps changes");
             if let Err(error) = wait(self.group().set_member(id, Host { keeping, ..host })) {
                 tracing::warn!(%error, "the servers could not be changed; it is tried again");
             }
@@ -275,13 +277,13 @@ impl Server {
     }
 
     /// The machine of this name or number.
-    pub(crate) fn machine(&self, who: &str) -> Result<MachineId, String> {
+    pub(crate) fn machine(&self, who: &str) -> Result<MachineName, String> {
         let named = self.machines().into_iter().find(|report| {
             !report.expelled
                 && (report.name == who || who.parse().is_ok_and(|number: u64| number == report.machine))
         });
         let named =
             named.ok_or_else(|| format!("there is no machine {who}: leasehold machines lists them"))?;
-        Ok(MachineId(named.machine))
+        Ok(MachineName { machine: named.machine, name: named.name })
     }
 }

@@ -311,7 +311,7 @@ fn another(first_dir: &Path, first: &Machine, name: &str, listens: SocketAddr) -
         good_for_s: 60,
         addresses: vec![first.listens().unwrap().to_string()],
     };
-    let token = crate::control::invite(first_dir, invitation).unwrap().parse().unwrap();
+    let token = crate::control::invite(first_dir, invitation).unwrap().token.parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &token, name).unwrap();
     let machine = Machine::start(dir.path(), "a test", listening(listens)).unwrap();

@@ -6,6 +6,7 @@ use super::runtime::Runtime;
 use crate::store::RowView;
 use openraft::type_config::alias;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 openraft::declare_raft_types!(
     /// The types of the group's log.
@@ -28,8 +29,8 @@ pub(super) type Raft = openraft::Raft<Types, StateMachine>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied;
 
-impl std::fmt::Display for Applied {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("applied")
     }
 }
@@ -61,6 +62,17 @@ pub enum Keeping {
     Drains,
     /// It does, and how much: its weight among others.
     Weighs(u32),
+}
+
+impl fmt::Display for Keeping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Keeping::Keeps => f.write_str("keeps content"),
+            Keeping::Weighs(gib) => write!(f, "keeps content ({gib} GiB)"),
+            Keeping::Away => f.write_str("away: others keep its content"),
+            Keeping::Drains => f.write_str("is being drained"),
+        }
+    }
 }
 
 impl Keeping {

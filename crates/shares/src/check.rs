@@ -29,14 +29,14 @@ pub(crate) fn check(connection: &Connection) -> rusqlite::Result<Result<(), Stri
     };
     let store = tx::store(&transaction)?;
     if store.stored != stored {
-        return Ok(Err(format!("the store sums up {:?}, and has {stored:?}", store.stored)));
+        return Ok(Err(format!("the store sums up {}, and has {}", told(store.stored), told(stored))));
     }
     let accounts = accounts::all(&transaction)?;
     for account in &accounts {
         let holds = held.get(&account.id).copied().unwrap_or_default();
         if account.usage != holds {
             let (name, usage) = (&account.name, account.usage);
-            return Ok(Err(format!("account {name} sums up {usage:?}, and holds {holds:?}")));
+            return Ok(Err(format!("account {name} sums up {}, and holds {}", told(usage), told(holds))));
         }
     }
     let known = |id: &AccountId| accounts.iter().any(|account| account.id == *id);
@@ -44,6 +44,10 @@ pub(crate) fn check(connection: &Connection) -> rusqlite::Result<Result<(), Stri
         Some(id) => Err(format!("there are leases of account {}, which there is not", id.0)),
         None => Ok(()),
     })
+}
+
+fn told(Usage { shares, bytes }: Usage) -> String {
+    format!("{shares} shares of {bytes} bytes")
 }
 
 fn seals<T: Sealed>(connection: &Connection) -> rusqlite::Result<()> {
@@ -73,11 +77,11 @@ fn recount(connection: &Connection) -> rusqlite::Result<Result<Sums, String>> {
         if share.leases != count
             || (share.state == State::Stable && share.unleased_since.is_some() != unleased)
         {
-            return Ok(Err(format!("{share:?} has {count} leases")));
+            return Ok(Err(format!("share {} has {count} leases, which is not what its row says", share.id)));
         }
     }
     Ok(match leases.next() {
-        Some(lease) => Err(format!("a lease on {:?}, of which there is no row", lease?.share)),
+        Some(lease) => Err(format!("a lease on share {}, of which there is no row", lease?.share)),
         None => Ok((stored, held)),
     })
 }

@@ -21,6 +21,7 @@ use lease::{Label, Open, SessionId, Time};
 use namespace::{Cred, Entry, Error, FileKind, Link, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{MachineId, Space, ToClient};
 
@@ -28,7 +29,7 @@ use wire::{MachineId, Space, ToClient};
 const REST_MAX: u32 = 20_000;
 
 /// Counts of events, to show that a run had some.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Calls begun.
     pub calls: u64,

@@ -200,9 +200,9 @@ fn join(server: &Path, data: &Path, name: &str) -> Result<(), Violation> {
         good_for_s: TOKEN_GOOD_FOR_S,
         addresses: Vec::new(),
     };
-    let token = node::invite(server, invitation).map_err(in_words)?;
+    let invited = node::invite(server, invitation).map_err(in_words)?;
     let mut command = leasehold()?;
-    command.args(["join", &token, "--name", name, "--data"]).arg(data);
+    command.args(["join", &invited.token, "--name", name, "--data"]).arg(data);
     let joined = command.stdout(Stdio::null()).status().map_err(in_words)?;
     if joined.success() { Ok(()) } else { Err(format!("{name} does not join: {joined}")) }
 }

@@ -64,8 +64,8 @@ impl Testbed {
             good_for_s: 600,
             addresses: Vec::new(),
         };
-        let token = node::invite(self.server.data(), invitation).map_err(io::Error::other)?;
-        let mut token: Token = token.parse().map_err(io::Error::other)?;
+        let invited = node::invite(self.server.data(), invitation).map_err(io::Error::other)?;
+        let mut token: Token = invited.token.parse().map_err(io::Error::other)?;
         if !delay.is_zero() {
             let server =
                 token.addresses.first().ok_or_else(|| io::Error::other("the server has no address"))?;

@@ -37,10 +37,10 @@ pub enum StateD {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionViolation {
     /// A client holds `OtherRead`, and its view depends on a client that writes.
-    #[error("{0:?} sees what another may change")]
+    #[error("{0} sees what another may change")]
     Unshielded(SessionId),
     /// A client is stuck at a value that does not exist.
-    #[error("{0:?} is stuck at no value")]
+    #[error("{0} is stuck at no value")]
     NoSuchValue(SessionId),
     /// A client is listed without need, or derived data disagrees with the rest.
     #[error("counted wrongly")]

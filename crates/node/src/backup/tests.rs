@@ -394,7 +394,7 @@ fn machines_go_on_with_a_restored_server() {
             good_for_s: 60,
             addresses: vec![at.to_string()],
         };
-        let token = crate::control::invite(data.path(), invitation).unwrap().parse().unwrap();
+        let token = crate::control::invite(data.path(), invitation).unwrap().token.parse().unwrap();
         let dir = tempfile::tempdir().unwrap();
         join(dir.path(), &token, "second").unwrap();
         dir

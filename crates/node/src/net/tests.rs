@@ -10,10 +10,11 @@ use crate::cluster::Invitation;
 use crate::machine::{Listen, Machine, MachineSettings};
 use crate::receipts::Receipts;
 use crate::salvage::SalvageStore;
-use client::Call;
+use client::{Call, Reply};
+use file_service::Response;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released, SessionId};
-use namespace::{AttributeChange, Cred, FileKind, Operation, Timestamp};
+use namespace::{AttributeChange, Cred, FileKind, Operation, RenameMode, Timestamp};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ impl TestCluster {
             good_for_s: 60,
             addresses: vec![self.address.clone()],
         };
-        crate::control::invite(self.dirs[0].path(), invitation).unwrap().parse().unwrap()
+        crate::control::invite(self.dirs[0].path(), invitation).unwrap().token.parse().unwrap()
     }
 
     fn join(&mut self, name: &str) -> Caller {
@@ -393,27 +394,54 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &office.token(), "fired").unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
-    let (door, label) = (machine.door(), Label::new(b"late").unwrap());
-    let call = Call::Create {
-        dir: door.root(),
-        label,
+    let door = machine.door();
+    let root = door.root();
+    let label = |name: &str| Label::new(name.as_bytes()).unwrap();
+    let ask = |call| {
+        let (tell, told) = std::sync::mpsc::channel();
+        door.call(&Cred::default(), call, Box::new(move |result| tell.send(result).unwrap()));
+        told.recv().unwrap().unwrap()
+    };
+    let made = ask(Call::Create {
+        dir: root.clone(),
+        label: label("late"),
         kind: FileKind::Regular,
         mode: 0o644,
         umask: 0,
         rdev: 0,
         target: Vec::new(),
         open: None,
+    });
+    let (Response::Reply(Reply::Node(made, _)) | Response::Uncached(Reply::Node(made, _))) = made else {
+        panic!("{made:?}")
     };
-    let (tell, told) = std::sync::mpsc::channel();
-    door.call(&Cred::default(), call, Box::new(move |result| tell.send(result.is_ok()).unwrap()));
-    assert!(told.recv().unwrap());
+    // By the alphabet these names stand before and behind it.
+    for name in ["early", "later"] {
+        ask(Call::Link { file: made.file.clone(), dir: root.clone(), label: label(name) });
+    }
+    let (mode, whiteout) = (RenameMode::Replace, false);
+    ask(Call::Rename {
+        from_dir: root.clone(),
+        from: label("later"),
+        to_dir: root.clone(),
+        to: label("last"),
+        mode,
+        whiteout,
+    });
     machine.engine().refused();
     let salvage = SalvageStore::open(dir.path()).unwrap();
     // Not when the first of it is there: what comes after the end has begun the end tells.
     while machine.engine().salvage().tried().0 == 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(format!("{:?}", salvage.get(1).unwrap()).contains("late"));
+    let told = salvage.get(1).unwrap().to_string();
+    for words in [
+        "/late: make a file, mode 0644 (user 0, ",
+        "/early: make it another name of /la",
+        "/last: rename /later to it (user 0, ",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
     machine.stop().unwrap();
 }
 

@@ -1,12 +1,15 @@
 //! Accounts of keys, on the side of the share server: what they ask over the wire, and who has one.
 
+use crate::figures::size;
 use crate::share_host::{BYTES_MAX, KEEP_MAX};
 use bytes::Bytes;
 use namespace::ShareId;
+use serde::{Deserialize, Serialize};
 use shares::{
     Account, AccountId, AccountKey, NewShare, Refusal, Seconds, ShareServer, SignatureError, Signed,
     StoreError, Usage,
 };
+use std::fmt;
 use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 
 /// Leased shares that are told at a time.
@@ -103,16 +106,57 @@ fn failed(error: impl std::error::Error + 'static) -> AccountRefusal {
     AccountRefusal::Failed
 }
 
-/// Makes an account for a key, or changes its quota; says what was done.
-pub(super) fn add(server: &ShareServer, name: &str, key: &str, quota: Option<u64>) -> Result<String, String> {
+/// What a key's account may lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowance {
+    /// The account's name.
+    pub account: String,
+    /// Bytes that it may lease at most; as much as there is room for if absent.
+    pub quota: Option<u64>,
+}
+
+/// Leases of a key's account that have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedLeases {
+    /// The account's name.
+    pub account: String,
+    /// How many.
+    pub leases: usize,
+    /// Whether the account has ended with them.
+    pub removed: bool,
+}
+
+impl fmt::Display for Allowance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.quota {
+            Some(bytes) => write!(f, "{} may lease {} here", self.account, size(bytes)),
+            None => write!(f, "{} may lease as much as there is room for here", self.account),
+        }
+    }
+}
+
+impl fmt::Display for EndedLeases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EndedLeases { account, leases, removed } = self;
+        if *removed {
+            return write!(f, "{account} has no account here any more, and {leases} leases have ended");
+        }
+        write!(f, "{leases} leases of {account} have ended; what nobody else has leased goes a day later")
+    }
+}
+
+/// Makes an account for a key, or changes its quota.
+pub(super) fn add(
+    server: &ShareServer,
+    name: &str,
+    key: &str,
+    quota: Option<u64>,
+) -> Result<Allowance, String> {
     let key = key_of(key).ok_or_else(|| format!("{key} is no key: one has 64 hexadecimal digits"))?;
-    let quota = quota.map(|bytes| Usage { shares: i64::MAX as u64, bytes });
-    let made = server.key_account(key, name, quota).map_err(super::words)?;
+    let most = quota.map(|bytes| Usage { shares: i64::MAX as u64, bytes });
+    let made = server.key_account(key, name, most).map_err(super::words)?;
     made.map_err(|error| error.to_string())?;
-    Ok(match quota {
-        Some(quota) => format!("{name} may lease {} bytes here", quota.bytes),
-        None => format!("{name} may lease as much as there is room for here"),
-    })
+    Ok(Allowance { account: name.to_owned(), quota })
 }
 
 /// The key's account of that name or key.
@@ -124,20 +168,17 @@ fn account_of(server: &ShareServer, who: &str) -> Result<Account, String> {
 }
 
 /// Ends the leases of the account of that name or key which it renewed last before `since`.
-pub(super) fn sweep(server: &ShareServer, who: &str, since: Seconds) -> Result<String, String> {
+pub(super) fn sweep(server: &ShareServer, who: &str, since: Seconds) -> Result<EndedLeases, String> {
     let account = account_of(server, who)?;
     let leases = server.drop_unrenewed_since(account.id, since).map_err(super::words)?;
-    Ok(format!(
-        "{leases} leases of {} have ended; what nobody else has leased goes a day later",
-        account.name
-    ))
+    Ok(EndedLeases { account: account.name, leases, removed: false })
 }
 
 /// Ends the account of that name or key.
-pub(super) fn remove(server: &ShareServer, who: &str) -> Result<String, String> {
+pub(super) fn remove(server: &ShareServer, who: &str) -> Result<EndedLeases, String> {
     let account = account_of(server, who)?;
     let leases = server.end_account(account.id).map_err(super::words)?;
-    Ok(format!("{} has no account here any more, and {leases} leases have ended", account.name))
+    Ok(EndedLeases { account: account.name, leases, removed: true })
 }
 
 /// The key in words of 64 hexadecimal digits.

@@ -121,7 +121,7 @@ impl AccountClient {
     /// All of a share, as it was stored.
     pub fn read(&mut self, share: ShareId) -> Result<Bytes, AccountClientError> {
         let (results, mut whole) = self.carrier.call(ShareCall::Fetch(share), &[])?;
-        let absent = || AccountClientError::NotFound { share: super::name_of(&share) };
+        let absent = || AccountClientError::NotFound { share: share.to_string() };
         if results != [Ok(())] || whole.len() < 16 {
             return Err(absent());
         }

@@ -1,7 +1,7 @@
 //! Who keeps what: accounts with what they hold, and shares with who holds them, by names that
 //! people know.
 
-use super::{Sum, name_of};
+use super::Sum;
 use crate::figures::{size, when};
 use crate::server::Server;
 use crate::shares_server::{GROUP, uploader};
@@ -140,7 +140,7 @@ pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, Da
             ends: lease.expires_at,
         });
         report.shares.push(ShareReport {
-            share: name_of(share),
+            share: share.to_string(),
             standing: standing.to_owned(),
             bytes: known.map(|known| known.length),
             referenced,

@@ -9,6 +9,7 @@ mod parcel;
 mod report;
 
 pub(crate) use accounts::answer as answer_account;
+pub use accounts::{Allowance, EndedLeases};
 pub use client::{AccountClient, AccountClientError, KeyFile};
 pub use garbage::{DeletionReport, GarbageReport};
 pub use leases::{LeasesReport, UsageReport};
@@ -16,44 +17,46 @@ pub use parcel::ParcelReport;
 pub(crate) use report::StoreReport;
 pub use report::StoresReport;
 
+use crate::control::value;
 use crate::figures::size;
 use crate::server::Server;
 use crate::shares_server::{Shares, wall_clock};
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What is asked of the machine that has the store.
+/// What is asked of the machine that has the store. Behind each stands what the answer is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum SharesRequest {
-    /// How the stores of all hosts stand.
+    /// How the stores of all hosts stand: [`StoresReport`].
     Status,
-    /// What each account has leased here.
+    /// What each account has leased here: [`UsageReport`].
     Usage,
-    /// Who has leased a share, or the shares of a path.
+    /// Who has leased a share, or the shares of a path: [`LeasesReport`].
     Leases(String),
     /// What nothing needs any more, and why it is still there. Before that, unless it is a
-    /// `dry_run`, what may go goes.
+    /// `dry_run`, what may go goes: [`GarbageReport`].
     Collect {
         /// Nothing is changed.
         dry_run: bool,
     },
-    /// How deleting stands.
+    /// How deleting stands: [`DeletionReport`].
     Deletion,
-    /// Writes shares with their leases into a file.
+    /// Writes shares with their leases into a file: [`ParcelReport`].
     Export {
         /// The file, which must not be there yet.
         file: PathBuf,
         /// Shares and paths; everything if there are none.
         which: Vec<String>,
     },
-    /// Takes in what was exported.
+    /// Takes in what was exported: [`ParcelReport`].
     Import {
         /// The file.
         file: PathBuf,
     },
-    /// Makes a key's account, or changes its quota.
+    /// Makes a key's account, or changes its quota: [`Allowance`].
     AddAccount {
         /// What it is called.
         name: String,
@@ -62,10 +65,10 @@ pub enum SharesRequest {
         /// Bytes that it may lease at most.
         quota: Option<u64>,
     },
-    /// Ends a key's account, by its name or key.
+    /// Ends a key's account, by its name or key: [`EndedLeases`].
     RemoveAccount(String),
     /// Ends leases of a key's account, by its name or key, that were not renewed for so many
-    /// seconds.
+    /// seconds: [`EndedLeases`].
     SweepAccount {
         /// Its name, or its key.
         account: String,
@@ -73,61 +76,8 @@ pub enum SharesRequest {
         unrenewed: u64,
     },
     /// Takes in shares that lie in the store without anybody knowing, and notes which are not there
-    /// any more.
+    /// any more. The answer is what is stored then: [`Sum`].
     Discover,
-}
-
-/// What comes of it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum SharesReply {
-    /// To [`SharesRequest::Status`].
-    Status(StoresReport),
-    /// To [`SharesRequest::Usage`].
-    Usage(UsageReport),
-    /// To [`SharesRequest::Leases`].
-    Leases(LeasesReport),
-    /// To [`SharesRequest::Collect`].
-    Collected(GarbageReport),
-    /// To [`SharesRequest::Deletion`].
-    Deletion(DeletionReport),
-    /// To [`SharesRequest::Export`] and [`SharesRequest::Import`].
-    Parcel(ParcelReport),
-    /// What was done, in words.
-    Done(String),
-}
-
-impl SharesReply {
-    /// For programs.
-    pub fn json(&self) -> serde_json::Result<String> {
-        match self {
-            SharesReply::Status(report) => serde_json::to_string_pretty(report),
-            SharesReply::Usage(report) => serde_json::to_string_pretty(report),
-            SharesReply::Leases(report) => serde_json::to_string_pretty(report),
-            SharesReply::Collected(report) => serde_json::to_string_pretty(report),
-            SharesReply::Deletion(report) => serde_json::to_string_pretty(report),
-            SharesReply::Parcel(report) => serde_json::to_string_pretty(report),
-            SharesReply::Done(words) => serde_json::to_string_pretty(words),
-        }
-    }
-
-    /// Whether all that was asked for was done.
-    pub fn is_whole(&self) -> bool {
-        !matches!(self, SharesReply::Parcel(report) if !report.faults.is_empty())
-    }
-}
-
-impl fmt::Display for SharesReply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SharesReply::Status(report) => report.fmt(f),
-            SharesReply::Usage(report) => report.fmt(f),
-            SharesReply::Leases(report) => report.fmt(f),
-            SharesReply::Collected(report) => report.fmt(f),
-            SharesReply::Deletion(report) => report.fmt(f),
-            SharesReply::Parcel(report) => report.fmt(f),
-            SharesReply::Done(words) => writeln!(f, "{words}"),
-        }
-    }
 }
 
 /// Does what is asked, for whoever may enter the data directory.
@@ -135,43 +85,34 @@ pub(crate) fn reply(
     server: &Server,
     request: SharesRequest,
     progress: &mut dyn FnMut(&str),
-) -> Result<SharesReply, String> {
-    Ok(match request {
-        SharesRequest::Status => SharesReply::Status(report::all(server)),
-        SharesRequest::Usage => SharesReply::Usage(leases::usage(server).map_err(words)?),
+) -> Result<Value, String> {
+    let store = server.shares().server();
+    match request {
+        SharesRequest::Status => value(&report::all(server)),
+        SharesRequest::Usage => value(&leases::usage(server).map_err(words)?),
         SharesRequest::Leases(which) => {
             let shares = which_shares(server, &[which])?;
-            SharesReply::Leases(leases::of(server, &shares).map_err(words)?)
+            value(&leases::of(server, &shares).map_err(words)?)
         }
-        SharesRequest::Collect { dry_run } => {
-            SharesReply::Collected(garbage::collect(server, dry_run, progress)?)
-        }
-        SharesRequest::Deletion => {
-            SharesReply::Deletion(garbage::standing(server.share_host()).map_err(words)?)
-        }
+        SharesRequest::Collect { dry_run } => value(&garbage::collect(server, dry_run, progress)?),
+        SharesRequest::Deletion => value(&garbage::standing(server.share_host()).map_err(words)?),
         SharesRequest::Export { file, which } => {
             let shares = if which.is_empty() { None } else { Some(which_shares(server, &which)?) };
             let of_others = |share: &ShareId| parcel::fetch(server.share_host(), share);
-            SharesReply::Parcel(parcel::export(server.shares(), of_others, &file, shares, progress)?)
+            value(&parcel::export(server.shares(), of_others, &file, shares, progress)?)
         }
-        SharesRequest::Import { file } => SharesReply::Parcel(parcel::import(server, &file, progress)?),
-        SharesRequest::AddAccount { name, key, quota } => {
-            SharesReply::Done(accounts::add(server.shares().server(), &name, &key, quota)?)
-        }
-        SharesRequest::RemoveAccount(who) => {
-            SharesReply::Done(accounts::remove(server.shares().server(), &who)?)
-        }
+        SharesRequest::Import { file } => value(&parcel::import(server, &file, progress)?),
+        SharesRequest::AddAccount { name, key, quota } => value(&accounts::add(store, &name, &key, quota)?),
+        SharesRequest::RemoveAccount(who) => value(&accounts::remove(store, &who)?),
         SharesRequest::SweepAccount { account, unrenewed } => {
             let since = wall_clock()().saturating_sub(unrenewed);
-            SharesReply::Done(accounts::sweep(server.shares().server(), &account, since)?)
+            value(&accounts::sweep(store, &account, since)?)
         }
         SharesRequest::Discover => {
-            server.shares().server().discover().map_err(words)?;
-            SharesReply::Done(
-                "every share in the store here is known; leasehold shares status says how they stand".into(),
-            )
+            store.discover().map_err(words)?;
+            value(&Sum::from(store.stored().map_err(words)?))
         }
-    })
+    }
 }
 
 /// Exports from a store whose machine is not up: what its own disk has, by the names of shares, or
@@ -215,12 +156,7 @@ fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, Strin
     Ok(shares)
 }
 
-/// A share's name for people: 32 hexadecimal digits.
-pub fn name_of(share: &ShareId) -> String {
-    format!("{:032x}", u128::from_be_bytes(share.0))
-}
-
-/// The share that people call so.
+/// The share that people call so: 32 hexadecimal digits.
 pub fn share_of(name: &str) -> Option<ShareId> {
     let is_name = name.len() == 32 && name.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = is_name.then(|| u128::from_str_radix(name, 16).ok()).flatten()?;
@@ -269,8 +205,8 @@ mod tests {
         #[test]
         fn a_share_is_known_by_its_name_and_by_nothing_else(bytes: [u8; 16], text in ".{0,40}") {
             let share = ShareId(bytes);
-            prop_assert_eq!(share_of(&name_of(&share)), Some(share));
-            prop_assert!(share_of(&text).is_none_or(|share| name_of(&share).eq_ignore_ascii_case(&text)));
+            prop_assert_eq!(share_of(&share.to_string()), Some(share));
+            prop_assert!(share_of(&text).is_none_or(|share| share.to_string().eq_ignore_ascii_case(&text)));
         }
     }
 }

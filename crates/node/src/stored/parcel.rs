@@ -6,7 +6,7 @@
 //! cluster's files and of keys. Leases of sessions stay behind: what a session has uploaded and
 //! nothing refers to is for that session alone.
 
-use super::{name_of, words};
+use super::words;
 use crate::chain::{self, ChainError};
 use crate::figures::size;
 use crate::peers::fetched;
@@ -125,7 +125,7 @@ pub(super) fn export(
                 report.leases += parcelled.leases.len() as u64;
                 writer.frame(&Frame::Share(parcelled)).map_err(wrong)?;
             }
-            None => report.faults.push(format!("share {} cannot be had", name_of(&share))),
+            None => report.faults.push(format!("share {share} cannot be had")),
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
             progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
@@ -206,7 +206,7 @@ pub(super) fn import(
         let Parcelled { share, digest, leases, body } = parcelled;
         let share = ShareId(share);
         if shares::digest(&body) != digest {
-            report.faults.push(format!("share {} is not what was stored", name_of(&share)));
+            report.faults.push(format!("share {share} is not what was stored"));
             return Ok(());
         }
         let mut held = Vec::with_capacity(leases.len());
@@ -300,7 +300,6 @@ mod tests {
     use super::*;
     use crate::backup;
     use crate::data::DataDir;
-    use crate::stored::SharesRequest;
     use proptest::prelude::*;
     use std::time::Instant;
 
@@ -376,10 +375,8 @@ mod tests {
     fn a_machine_that_is_not_up_exports_what_one_that_is_up_does() {
         let dir = tempfile::tempdir().unwrap();
         let (data, parcel) = (dir.path().join("data"), |name: &str| dir.path().join(name));
-        let export = |name: &str, which: &[String]| {
-            let request = SharesRequest::Export { file: parcel(name), which: which.to_vec() };
-            crate::shares(&data, request, &mut |_| {})
-        };
+        let export =
+            |name: &str, which: &[String]| crate::export_shares(&data, &parcel(name), which, &mut |_| {});
         let taken = |name: &str| all(&std::fs::read(parcel(name)).unwrap()).0;
         let machine = backup::tests::start(&data);
         ["a", "b", "c"].iter().for_each(|name| backup::tests::write(&machine, name).unwrap());
@@ -396,10 +393,10 @@ mod tests {
         let up = taken(&up.unwrap());
         assert!(!up.is_empty());
         machine.stop().unwrap();
-        assert!(export("down", &[]).unwrap().is_whole());
+        assert!(export("down", &[]).unwrap().faults.is_empty());
         assert_eq!(taken("down"), up);
         // By name; paths are rows of the server, which is down.
-        export("one", &[name_of(&ShareId(up[0].share))]).unwrap();
+        export("one", &[ShareId(up[0].share).to_string()]).unwrap();
         assert_eq!(taken("one"), up[..1]);
         assert!(export("path", &["/a".to_owned()]).unwrap_err().to_string().contains("up"));
         // What is lost is said, and with the database goes who held what.

@@ -1,6 +1,6 @@
 //! How stores stand: this machine's, and those of the other hosts as far as they answer.
 
-use super::{Sum, name_of};
+use super::Sum;
 use crate::figures::when;
 use crate::server::Server;
 use crate::share_host::ShareHost;
@@ -118,7 +118,7 @@ impl StoreReport {
         };
         let incidents = server.incidents()?.into_iter().take(INCIDENTS).map(|incident| IncidentReport {
             at: incident.at,
-            share: incident.share.as_ref().map(name_of),
+            share: incident.share.map(|share| share.to_string()),
             what: incident.what,
         });
         Ok(StoreReport {

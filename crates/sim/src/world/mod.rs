@@ -50,6 +50,7 @@ use net::Link;
 use paths::Paths;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use serde::Serialize;
 use shipped::Shipped;
 use std::collections::BTreeMap;
 use workload::Known;
@@ -57,7 +58,7 @@ use workload::Known;
 pub use weather::{Mutation, Weather};
 
 /// Counts of events, to show that a run had some.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// Calls begun.
     pub calls: u64,
