@@ -139,7 +139,7 @@ impl SalvagedChange {
 
 /// By which an operation is known again.
 pub(crate) fn digest(operation: &Operation) -> String {
-    blake3::hash(&wire::encode(operation)).to_hex().to_string()
+    crypto::hash(&wire::encode(operation)).to_hex().to_string()
 }
 
 fn time(operation: &Operation) -> Option<Timestamp> {

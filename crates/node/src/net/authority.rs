@@ -7,10 +7,10 @@
 //! knows only an earlier one knows the servers.
 
 use crate::data::{DataError, missing};
-use crate::machine::fill_random;
 use crate::small::{read_file, remove_file, replace_file};
 use crypto::{NoKey, PublicKey, SecretKey};
 use directory::CertificateAuthority;
+use os::fill_random;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
     KeyUsagePurpose, SerialNumber,

@@ -5,7 +5,7 @@ use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
 use crypto::SecretKey;
 use namespace::ShareId;
-use os::private;
+use os::{fill_random, private};
 use shares::{AccountKey, Signed, Usage};
 use std::io::Write;
 use std::path::{Path, PathBuf};
