@@ -1,10 +1,10 @@
-//! Accounts: the cluster's own, which are known by name, and those of keys, which sign what they
-//! ask.
+//! Accounts: the cluster's own, which are known by name, and those of keys, which sign their
+//! requests.
 //!
-//! There are no shared secrets (leasedb, fault 9): whoever asks is the account whose key signed,
-//! for this store alone and with a number larger than any that this account used before, so that
-//! nothing can be asked again by who listened. In the database a key's account is called `key-` and
-//! its name, so that none can be taken for one of the cluster's.
+//! There are no shared secrets (leasedb, fault 9). A request belongs to the account whose key
+//! signed it. The signature names this store alone and a number larger than any that the account
+//! used before, so an eavesdropper cannot replay the request. In the database the account of a key
+//! is called `key-` and its name, so it is never mistaken for one of the cluster's.
 
 use crypto::{PublicKey, SecretKey, Signature};
 use namespace::ShareId;
@@ -18,10 +18,10 @@ use crate::{
     tx::{self, Tx},
 };
 
-/// Bytes that say what kind of thing is signed.
+/// The domain separator of signatures.
 const CONTEXT: &[u8] = b"leasehold share request 1\0";
 
-/// What the names of keys' accounts begin with in the database.
+/// The prefix of the names of keys' accounts in the database.
 const OF_KEYS: &str = "key-";
 
 /// The public half of an account's key.
@@ -34,9 +34,10 @@ impl AccountKey {
         AccountKey(secret.public().0)
     }
 
-    /// The name of a share that this account stores: the last eight bytes are the first of the key,
-    /// where those of others are random, or say how a share of a file is spread. So an account can
-    /// take no name that another's share, or one that a file refers to, has or gets.
+    /// The name of a share that this account stores. Its last eight bytes are the first of the key.
+    /// In the names of other accounts these bytes are random, or say how a share of a file is
+    /// spread. So an account cannot take a name that another's share has or gets, nor one that a
+    /// file refers to.
     pub fn name(&self, random: [u8; 8]) -> ShareId {
         let mut name = [0; 16];
         name.iter_mut().zip(random.iter().chain(&self.0)).for_each(|(byte, from)| *byte = *from);
@@ -53,17 +54,17 @@ impl AccountKey {
 /// An account, and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its number here.
+    /// Its number in this store.
     pub id: AccountId,
     /// Its name.
     pub name: String,
-    /// Its key; `None`: it is the cluster's own.
+    /// Its key; `None`: the account is the cluster's own.
     pub key: Option<AccountKey>,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Seconds,
-    /// What it may lease at most.
+    /// The most that it may lease.
     pub quota: Option<Usage>,
-    /// What it has leased.
+    /// The amount that it has leased.
     pub usage: Usage,
 }
 
@@ -76,16 +77,16 @@ impl From<AccountRow> for Account {
     }
 }
 
-/// Why an account cannot be called so.
+/// Why a name for an account is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AccountError {
-    /// Another key's is.
+    /// The account of another key has the name.
     #[error("another key's account has this name; choose another, or remove that one first")]
     Taken,
-    /// It has another name already.
+    /// The key's account has another name already.
     #[error("this key's account has another name already: leasehold shares account list")]
     Renamed,
-    /// Nobody's is.
+    /// The name is malformed.
     #[error("a name has 1 to 64 letters, digits, '-', '_' and '.'")]
     Unfit,
 }
@@ -93,26 +94,26 @@ pub enum AccountError {
 /// A request with its signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed {
-    /// Who asks.
+    /// The asker's key.
     pub key: AccountKey,
     /// Larger than in any earlier request of this account.
     pub nonce: u64,
-    /// What is asked.
+    /// The request itself.
     pub request: Vec<u8>,
     /// Of all of the above, and of the store that is asked.
     pub signature: Signature,
 }
 
-/// Why a signed request is not believed.
+/// Why a signed request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SignatureError {
-    /// Not signed with that key, for that store.
+    /// The signature is not by that key for that store.
     #[error("the request is not signed by its account for this store")]
     Signature,
-    /// No account has that key: it has to be made first.
+    /// No account has that key. An operator must make the account first.
     #[error("no account has this key")]
     Unknown,
-    /// A request that was seen before, or came later than one that was sent after it.
+    /// The request was seen before, or arrived after a later one.
     #[error("the request's number is not larger than that of the account's last request")]
     Replayed,
 }
@@ -136,8 +137,8 @@ fn signed_bytes(store: &[u8; 16], key: &AccountKey, nonce: u64, request: &[u8]) 
     [CONTEXT, store, &key.0, &nonce.to_le_bytes(), request].concat()
 }
 
-/// Whose request it is that has this number and is signed by this key. Its number is used up,
-/// durably.
+/// Finds the account that has this key, and admits a request of this number. The number is durably
+/// used up.
 pub(crate) fn admit(
     tx: &mut Tx<'_>,
     key: &AccountKey,
@@ -154,7 +155,7 @@ pub(crate) fn admit(
     Ok(Ok(id))
 }
 
-/// The cluster's own account of that name, made if there is none.
+/// The cluster's own account of that name. It is made if it is missing.
 pub(crate) fn named(tx: &mut Tx<'_>, name: &str) -> rusqlite::Result<AccountId> {
     if let Some(AccountRow { id, .. }) = of_name(tx.connection, name)? {
         return Ok(id);
@@ -162,7 +163,7 @@ pub(crate) fn named(tx: &mut Tx<'_>, name: &str) -> rusqlite::Result<AccountId> 
     add(tx, |id, now| schema::account(id, name.to_owned(), now))
 }
 
-/// The account of a key, made if there is none.
+/// The account of a key. It is made if it is missing.
 pub(crate) fn keyed(
     tx: &mut Tx<'_>,
     key: AccountKey,
@@ -200,7 +201,7 @@ fn add(tx: &mut Tx<'_>, row: impl FnOnce(AccountId, i64) -> AccountRow) -> rusql
     Ok(id)
 }
 
-/// Forgets an account that holds nothing. The two that every store has stay.
+/// Forgets an account that holds nothing. The two accounts that every store has stay.
 pub(crate) fn forget(tx: &mut Tx<'_>, account: AccountId) -> rusqlite::Result<()> {
     if account > AccountId::STARTER {
         tx.forget_account(account)?;
@@ -213,7 +214,7 @@ pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<AccountRow>> 
     seal::all(connection, "SELECT * FROM accounts ORDER BY id", [])
 }
 
-/// What an account's leases hold, summed up when they change.
+/// The usage of an account's leases. It is summed up when they change.
 pub(crate) fn usage(connection: &Connection, account: AccountId) -> rusqlite::Result<Usage> {
     let row: Option<AccountRow> = seal::one(connection, tx::ACCOUNT, [account.0])?;
     Ok(row.map_or_else(Usage::default, |row| row.usage))

@@ -1,10 +1,8 @@
-//! Where the files of shares are kept: the seam between the share server and what it stores them
-//! on.
+//! The store of share files: the seam between the share server and its storage.
 //!
-//! The lease database is always on the local disk. Whatever is behind this seam knows whole shares
-//! only: it need not rename, list cheaply or list what is there this moment. What it must do: a
-//! share that was placed is durable and read as it was placed, one that was deleted is durably
-//! gone, and nothing else changes any share.
+//! The lease database is always on the local disk. A backend knows whole shares only. It need not
+//! rename, nor list cheaply, nor list the present state. Its duties: a placed share is durable and
+//! reads as it was placed, a deleted share is durably gone, and nothing else changes any share.
 
 use std::{fmt::Debug, io};
 
@@ -24,9 +22,9 @@ pub(crate) struct ShareFile {
 /// A share's file that was found.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// As much of a header as there is.
+    /// The header, or as much of it as the file has.
     pub head: Vec<u8>,
-    /// Bytes of the whole file.
+    /// The length of the whole file in bytes.
     pub length: u64,
     pub bytes: Box<dyn ReadAt>,
 }
@@ -37,31 +35,32 @@ pub(crate) trait ReadAt: Debug + Send + Sync {
     fn read_at(&self, at: u64, length: usize) -> io::Result<Vec<u8>>;
 }
 
-/// See the module. Operations block, and may be called by many threads at once; nobody calls two
-/// that change the same share at once (`file_locks`).
+/// The storage of share files. Operations block, and many threads may call them at once. No two
+/// callers change the same share at once (`file_locks`).
 pub(crate) trait Backend: Debug + Send + Sync {
-    /// What of an upload can be done before its rows are durable: whatever happens, nothing of it
-    /// is in its place.
+    /// Does the part of an upload that may happen before its rows are durable. No file is in its
+    /// place afterwards, whatever happens.
     fn stage(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError>;
-    /// Puts staged files in their places, over what is there; returns when all are durable. On an
-    /// error some are there, whole, or come to be there later; what was staged is cleared away.
+    /// Puts staged files in their places, replacing existing ones, and returns when all are
+    /// durable. On an error some files are there, whole, or may appear later. Staged files are then
+    /// removed.
     fn place(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError>;
-    /// Clears away what was staged and not placed; success if there is nothing.
+    /// Removes files that were staged and not placed. It succeeds if there are none.
     fn discard(&self, upload: i64, ids: &[ShareId]) -> Result<(), DiskError>;
-    /// Deletes files, and tells which may still be there. All others are durably gone, or were not
-    /// there.
+    /// Deletes files and returns those that may still be there. All others are durably gone or were
+    /// missing.
     fn delete(&self, ids: &[ShareId]) -> Vec<(ShareId, DiskError)>;
     /// Finds a share's file.
     fn open(&self, id: &ShareId) -> Result<Opened, DiskError>;
-    /// Finds many, and answers in their order.
+    /// Opens many files and answers in their order.
     fn open_many(&self, ids: &[ShareId]) -> Vec<Result<Opened, DiskError>> {
         ids.iter().map(|id| self.open(id)).collect()
     }
-    /// Shows `take` all of a share's file, in order: what is stored, whatever of it is in memory.
+    /// Shows `take` all of a share's file, in order, as it is stored. Cached bytes do not count.
     fn read_through(&self, id: &ShareId, take: &mut dyn FnMut(&[u8])) -> Result<(), DiskError>;
-    /// Whether they are on this machine's disk.
+    /// Whether the files are on this machine's disk.
     fn is_local(&self) -> bool;
-    /// Names among the shares whose ids begin with `prefix`. Some may be lacking that are there,
-    /// and some there that are gone.
+    /// Lists names among the shares whose ids begin with `prefix`. The list may lack present files
+    /// and may hold deleted ones.
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError>;
 }

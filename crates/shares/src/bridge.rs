@@ -1,5 +1,4 @@
-//! From threads that wait to futures that somebody runs: one thread with a runtime of its own, for
-//! a backend that is asynchronous.
+//! A bridge from blocking threads to an asynchronous backend: one thread with a runtime of its own.
 
 use std::{
     io,
@@ -12,7 +11,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// The runtime's end, for whoever waits; it stops with the last of these.
+/// A handle on the runtime. The runtime stops with the last of these.
 #[derive(Clone, Debug)]
 pub(crate) struct Bridge {
     runtime: Handle,
@@ -26,17 +25,18 @@ impl Bridge {
         let handle = runtime.handle().clone();
         let (running, stopped) = oneshot::channel::<()>();
         thread::Builder::new().name("shares-objects".into()).spawn(move || {
-            // The error is what says that nobody wants it any more.
+            // The error means that the last handle is gone.
             let _ = runtime.block_on(stopped);
         })?;
         Ok(Bridge { runtime: handle, _running: Arc::new(running) })
     }
 
-    /// Has `work` done, and waits for it on this thread, whatever runs here.
+    /// Runs `work` and blocks this thread until it is done. The calling thread may be inside
+    /// another runtime.
     pub fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.runtime.spawn(async move {
-            // Nobody may be waiting any more.
+            // The waiter may have gone.
             let _ = answer.send(work.await);
         });
         answered.recv().map_err(|_| io::Error::other("the runtime has ended"))

@@ -1,4 +1,4 @@
-//! Looking through the whole database: SQLite's own structure, every row's seal, and every sum.
+//! The check of the whole database: SQLite's own structure, every row's seal, and every sum.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::{
     tx,
 };
 
-/// `Err`: what is wrong, in words. The outer error may say "corrupt", too.
+/// Checks the database. `Err`: the fault, in words. The outer error may say "corrupt", too.
 pub(crate) fn check(connection: &Connection) -> rusqlite::Result<Result<(), String>> {
-    // One moment's picture.
+    // One snapshot.
     let transaction = connection.unchecked_transaction()?;
     let verdict: String = transaction.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     if verdict != "ok" {
@@ -86,7 +86,7 @@ fn recount(connection: &Connection) -> rusqlite::Result<Result<Sums, String>> {
     })
 }
 
-/// Where in the order of all shares one is, from 0 to 1.
+/// The position of a share in the order of all shares, from 0 to 1.
 pub(crate) fn fraction(id: &ShareId) -> f64 {
     (u128::from_be_bytes(id.0) >> 64) as f64 / (u64::MAX as f64)
 }

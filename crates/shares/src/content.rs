@@ -1,7 +1,7 @@
-//! Where the files of shares are kept, as told once and written down beside the lease database: in
-//! its own directory, or in an object store, which then belongs to this directory alone. Two that
-//! believed to own the same objects would take each other's for strangers and delete them in the
-//! end, so an object says whose they are.
+//! The place of the share files. It is set once and recorded beside the lease database: the store's
+//! own directory, or an object store that belongs to this directory alone. Two owners of the same
+//! objects would take each other's for strangers and delete them in the end. So one object names
+//! the owner.
 
 use std::{fmt, fs, io, path::Path, str::FromStr, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
 
 const FILE: &str = "content";
 
-/// A bucket of an S3-compatible object store, and what the names of all objects in it begin with:
+/// A bucket of an S3-compatible object store, and the prefix of the names of all objects in it:
 /// `s3://bucket/prefix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
@@ -45,7 +45,7 @@ impl Location {
         &self.bucket
     }
 
-    /// What the names of all objects begin with.
+    /// The prefix of the names of all objects.
     pub(crate) fn root(&self) -> object_store::path::Path {
         self.prefix.iter().map(String::as_str).collect()
     }
@@ -80,13 +80,13 @@ impl fmt::Display for Location {
     }
 }
 
-/// What is written down.
+/// The record of the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ContentRecord {
     location: Location,
-    /// What the object says that names us.
+    /// The text by which the owner object names this store.
     owner: String,
-    /// Known to be there.
+    /// The owner object is known to be there.
     claimed: bool,
 }
 
@@ -131,8 +131,8 @@ impl ContentRecord {
     }
 }
 
-/// Where the shares of `dir` are to be kept, once there is a share server in it: what was said
-/// there, or is said now while there are none yet. `None`: on its disk.
+/// The place of the shares of `dir`: the recorded one, or `wanted` while there are no shares yet.
+/// It applies once there is a share server. `None`: the local disk.
 fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<ContentRecord>, OpenError> {
     match (ContentRecord::read(dir)?, wanted) {
         (None, None) => Ok(None),
@@ -150,8 +150,8 @@ fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<ContentRecord>
     }
 }
 
-/// Writes down where the shares of `dir` are to be kept, for when there is a share server in it.
-/// Nobody is asked whether that is possible.
+/// Records the place of the shares of `dir`, for a share server that will be made there. Nothing
+/// checks that the place can be used.
 pub fn remember(dir: &Path, location: &Location) -> Result<(), OpenError> {
     private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
     match settle(dir, Some(location))? {
@@ -160,8 +160,9 @@ pub fn remember(dir: &Path, location: &Location) -> Result<(), OpenError> {
     }
 }
 
-/// What is not there of a share server that was in `dir`, whose shares are elsewhere or not: its
-/// database, unless that was moved aside, where its shares are, or the directory that they were in.
+/// The missing part of a share server that was in `dir`, if one is missing. With shares `elsewhere`
+/// that is the record of their place, otherwise the directory of shares. The database counts too,
+/// unless it was renamed (`.aside-`).
 pub fn lacks(dir: &Path, elsewhere: bool) -> Option<String> {
     let is_empty = |file: &Path| fs::metadata(file).map_or(true, |it| it.len() == 0);
     let is_aside = |entry: fs::DirEntry| {
@@ -178,8 +179,8 @@ pub fn lacks(dir: &Path, elsewhere: bool) -> Option<String> {
     std::iter::once("shares".to_owned()).chain((0..=u8::MAX).map(|it| format!("shares/{it:02x}"))).find(lacks)
 }
 
-/// Removes what is in `dir` of a store that is to begin anew, but not where its shares are: what
-/// was claimed stays its own.
+/// Removes the contents of `dir` for a store that begins anew. The record of the place stays: a
+/// claimed place keeps its owner.
 pub fn clear(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -196,8 +197,8 @@ pub fn clear(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens what the shares of `dir` are kept on, and tells whether nothing can be there yet. `wanted`
-/// is for a directory without shares; later it may only say again what was said then.
+/// Opens the backend of `dir`, and returns whether it is certainly empty. `wanted` is for a
+/// directory without shares. Later it may only repeat the recorded place.
 pub(crate) fn open(
     dir: &Path,
     wanted: Option<&Location>,
@@ -213,7 +214,7 @@ pub(crate) fn open(
     if record.claimed {
         return Ok((Arc::new(objects), false));
     }
-    // Written down first, so that the next start knows the claim for its own.
+    // The record comes first, so that the next start recognizes its own claim.
     record.save(dir)?;
     if objects.claim(&record.owner)? != record.owner.as_bytes() {
         return Err(OpenError::Taken { location: location.to_string() });
@@ -251,20 +252,20 @@ mod tests {
         let said = settle(&path, None).unwrap().unwrap();
         remember(&path, &one).unwrap();
         assert_eq!((settle(&path, None).unwrap().as_ref(), &said.location), (Some(&said), &one));
-        // Nothing is there yet, so it may be said otherwise.
+        // The store is still empty, so the place may change.
         remember(&path, &other).unwrap();
         let mut record = settle(&path, None).unwrap().unwrap();
         assert_eq!(record.location, other);
         record.claimed = true;
         record.save(&path).unwrap();
         assert!(matches!(remember(&path, &one), Err(OpenError::Elsewhere { .. })));
-        // A store that begins anew finds its own again.
+        // A store that begins anew finds its own objects again.
         fs::create_dir(path.join("tmp")).unwrap();
         fs::write(path.join(database::FILE), b"rows").unwrap();
         clear(&path).unwrap();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
         assert_eq!(settle(&path, Some(&other)).unwrap(), Some(record));
-        // What is on this disk stays on it.
+        // Shares on the local disk stay there.
         let here = dir.path().join("here");
         clear(&here).unwrap();
         fs::create_dir_all(here.join("shares")).unwrap();

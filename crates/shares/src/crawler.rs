@@ -1,5 +1,5 @@
-//! The thread of expirer, discovery and scrub: each goes on in small steps from where it was, at
-//! its pace, also after a restart.
+//! The thread of the expirer, discovery and scrub. Each process continues in small steps from its
+//! last position, at its pace, also after a restart.
 
 use std::{
     sync::Weak,
@@ -10,31 +10,31 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{error::ReapError, passes, server::Server, share::Process};
 
-/// After a start, and after a failure.
+/// The pause after a start, and after a failure.
 const PAUSE: Duration = Duration::from_secs(60);
-/// At least so often the time is noted, by which a jump of the clock is told from idleness.
+/// The longest time between two notes of the time. They tell a jump of the clock from idleness.
 const NOTE_TIME: Duration = Duration::from_secs(3600);
 
-/// What the processes in the background may take of the machine, and how often they go through
-/// everything.
+/// The limits on the machine's time for the background processes, and the intervals of their
+/// passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Leases that the expirer looks at in a second.
+    /// Leases that the expirer examines in a second.
     pub leases_per_second: u32,
     /// Shares that the reaper deletes in a second.
     pub deletions_per_second: u32,
-    /// Shares that discovery looks at in a second.
+    /// Shares that discovery examines in a second.
     pub shares_per_second: u32,
     /// Bytes that the scrub reads in a second.
     pub scrub_bytes_per_second: u32,
-    /// From the end of a pass of the expirer to the next.
+    /// The time from the end of an expirer pass to the next.
     pub expire_every: Duration,
-    /// From the end of a scrub to the next.
+    /// The time from the end of a scrub to the next.
     pub scrub_every: Duration,
 }
 
 impl Default for Pace {
-    /// A few percent of a small machine.
+    /// The default takes a few percent of a small machine.
     fn default() -> Pace {
         Pace {
             leases_per_second: 20_000,
@@ -47,21 +47,21 @@ impl Default for Pace {
     }
 }
 
-/// What a step was.
+/// The result of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
-    /// In what the pace of its process counts.
+    /// The work done, in the unit of the process's pace.
     pub work: u64,
     /// The pass is over.
     pub is_last: bool,
 }
 
 impl Step {
-    /// Nothing to do.
+    /// A step without work.
     pub const LAST: Step = Step { work: 0, is_last: true };
 }
 
-/// How long so much work takes at that rate.
+/// The time that this much work takes at that rate.
 pub(crate) fn rate(work: u64, per_second: u64) -> Duration {
     Duration::from_secs_f64(work as f64 / per_second.max(1) as f64)
 }
@@ -80,19 +80,19 @@ struct Alarm {
 }
 
 impl Crawler {
-    /// Discovery has something to do.
+    /// Wakes the thread: discovery has work.
     pub fn wake(&self) {
         self.state.lock().woken = true;
         self.rung.notify_all();
     }
 
-    /// Ends the thread after the step that it is at.
+    /// Ends the thread after its current step.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
         self.rung.notify_all();
     }
 
-    /// `None`: stopped. Otherwise whether it was woken.
+    /// Sleeps until `until`. Returns whether it was woken; `None`: it was stopped.
     fn sleep(&self, until: Instant) -> Option<bool> {
         let mut state = self.state.lock();
         while !state.stopped && !state.woken && !self.rung.wait_until(&mut state, until).timed_out() {}
@@ -100,7 +100,7 @@ impl Crawler {
     }
 }
 
-/// The thread. It does not keep the server alive.
+/// Runs the thread. It does not keep the server alive.
 pub(crate) fn run(server: &Weak<Server>, crawler: &Crawler) {
     let Some(begun) = server.upgrade() else { return };
     let mut due = [Process::Discovery, Process::Expirer, Process::Scrub].map(|process| {
@@ -120,7 +120,7 @@ pub(crate) fn run(server: &Weak<Server>, crawler: &Crawler) {
         let Some(server) = server.upgrade() else { return };
         if noted.elapsed() >= NOTE_TIME {
             noted = Instant::now();
-            // A failure shows wherever something is to be written.
+            // A failure shows at the next write.
             let _ = server.database.write("noting the time", |_| Ok(()));
         }
         if woken {
@@ -132,9 +132,9 @@ pub(crate) fn run(server: &Weak<Server>, crawler: &Crawler) {
 }
 
 impl Server {
-    /// One step, and how long until the next.
+    /// Does one step. Returns the pause until the next.
     fn work(&self, process: Process) -> Duration {
-        // Somebody may have had a pass done in a hurry.
+        // A request may have done a pass meanwhile.
         let due_in = self.due_in(process);
         if !due_in.is_zero() {
             return due_in;
@@ -157,17 +157,17 @@ impl Server {
         }
     }
 
-    /// From the end of a pass to the next.
+    /// The time from the end of a pass to the next.
     fn interval(&self, process: Process) -> Duration {
         match process {
-            // When it is woken; this is as good as never.
+            // Discovery waits until it is woken; this is nearly forever.
             Process::Discovery => Duration::from_secs(1 << 30),
             Process::Scrub => self.settings.pace.scrub_every,
             Process::Expirer | Process::Reaper => self.settings.pace.expire_every,
         }
     }
 
-    /// When the next step of a process is due, by how its last pass stands.
+    /// The time until the next step of a process is due, by its last pass.
     pub(crate) fn due_in(&self, process: Process) -> Duration {
         if process == Process::Discovery {
             return Duration::ZERO;

@@ -1,8 +1,8 @@
 //! The lease database's connections: one thread that writes, and a connection that reads.
 //!
 //! Requests that wait for the writer while it commits go into its next transaction together, each
-//! in a savepoint of its own; all are answered after the commit. `synchronous=FULL`: what was
-//! acknowledged survives a power cut, since losing a renewal is losing data later.
+//! in a savepoint of its own. All are answered after the commit. `synchronous=FULL`: an
+//! acknowledged request survives a power cut, since losing a renewal is losing data later.
 
 use std::{
     fmt,
@@ -26,22 +26,23 @@ use crate::{
     tx::Tx,
 };
 
-/// Requests that share a transaction at most.
+/// The most requests that share a transaction.
 const GROUP_MAX: usize = 256;
 /// Name of the database's file.
 pub(crate) const FILE: &str = "leases.sqlite";
-/// Present after the database was found corrupt: to be looked through before it is trusted again.
+/// A file that marks the database as found corrupt. The next start checks the whole database before
+/// it trusts it again.
 pub(crate) const SUSPECT: &str = "leases.suspect";
 
-/// Is told of every commit: in tests, a machine that loses power at a chosen one.
+/// Observes every commit. In tests it is a machine that loses power at a chosen commit.
 pub(crate) trait Commits: Send + Sync {
-    /// The database is about to commit.
+    /// Called before a commit.
     fn begin(&self) -> Result<(), DiskError>;
-    /// It has; nobody has been told.
+    /// Called after a commit, before any request is answered.
     fn done(&self) -> Result<(), DiskError>;
 }
 
-/// Nobody who would want to know.
+/// Observes nothing.
 impl Commits for () {
     fn begin(&self) -> Result<(), DiskError> {
         Ok(())
@@ -60,8 +61,8 @@ pub(crate) struct Database {
     suspicion: Arc<Suspicion>,
 }
 
-/// Whether the database has been found corrupt. Then nothing is deleted that is not being deleted
-/// already, and the next start looks through all of it.
+/// Whether the database has been found corrupt. Then only shares that are going already are
+/// deleted, and the next start checks the whole database.
 #[derive(Debug)]
 pub(crate) struct Suspicion {
     file: PathBuf,
@@ -69,12 +70,12 @@ pub(crate) struct Suspicion {
 }
 
 impl Suspicion {
-    /// Whether there is one.
+    /// Whether a suspicion is raised.
     pub fn is_raised(&self) -> bool {
         self.raised.load(Ordering::SeqCst)
     }
 
-    /// Raises it, whatever the reason.
+    /// Raises the suspicion, whatever the reason.
     pub fn raise(&self, why: &dyn fmt::Display) {
         if self.raised.swap(true, Ordering::SeqCst) {
             return;
@@ -109,7 +110,7 @@ pub(crate) fn connect(dir: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cell_size_check", true)?;
-    // It grows while somebody looks through the whole database.
+    // The log grows while a reader goes through the whole database.
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
@@ -136,12 +137,12 @@ impl Database {
         Ok(Database { jobs: Some(jobs), writer: Some(writer), reader: Mutex::new(reader), suspicion })
     }
 
-    /// Whether the database has been found corrupt.
+    /// The suspicion that the database is corrupt.
     pub fn suspicion(&self) -> &Suspicion {
         &self.suspicion
     }
 
-    /// Runs `work` in a transaction; returns when it is durable.
+    /// Runs `work` in a transaction and returns when it is durable.
     pub fn write<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -150,9 +151,9 @@ impl Database {
         self.write_then(doing, work, |_| ())
     }
 
-    /// As [`Self::write`]. `then` is called after the commit, before anyone who waits for this
-    /// transaction or a later one is told: what is kept in memory beside the rows changes in their
-    /// order.
+    /// As [`Self::write`], with a callback. `then` is called after the commit, before any waiter of
+    /// this or a later transaction is answered. So state in memory that follows the rows changes in
+    /// their order.
     pub fn write_then<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -166,7 +167,7 @@ impl Database {
         }
     }
 
-    /// As [`Self::write_then`]; what `work` did is taken back when it refuses.
+    /// As [`Self::write_then`]. A refusal rolls back the changes of `work`.
     pub fn write_unless_refused<T: Send + 'static, R: Send + 'static>(
         &self,
         doing: &'static str,
@@ -176,7 +177,7 @@ impl Database {
         self.begin_write(doing, work, then)?.wait()
     }
 
-    /// As [`Self::write_unless_refused`], and returns at once.
+    /// As [`Self::write_unless_refused`], but returns at once.
     pub fn begin_write<T: Send + 'static, R: Send + 'static>(
         &self,
         doing: &'static str,
@@ -198,7 +199,7 @@ impl Database {
         Ok(Begun { doing, answered })
     }
 
-    /// Runs queries on what is committed.
+    /// Runs queries on the committed state.
     pub fn read<T>(
         &self,
         doing: &'static str,
@@ -211,10 +212,10 @@ impl Database {
     }
 }
 
-/// What a transaction that was begun comes to.
+/// The result of a transaction that was begun.
 type JobAnswer<T, R> = Result<Result<T, R>, DatabaseError>;
 
-/// A transaction that was begun: dropped, it goes on.
+/// A transaction that was begun. Dropping this does not stop it.
 #[must_use]
 pub(crate) struct Begun<T, R> {
     doing: &'static str,
@@ -222,7 +223,7 @@ pub(crate) struct Begun<T, R> {
 }
 
 impl<T, R> Begun<T, R> {
-    /// Returns when it is durable, or has failed.
+    /// Waits until the transaction is durable or has failed.
     pub fn wait(self) -> JobAnswer<T, R> {
         self.answered.recv().map_err(|_| DatabaseError::Closed { doing: self.doing })?
     }
@@ -232,7 +233,7 @@ impl Drop for Database {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked has been reported by the panic itself.
+            // A panic of the writer has reported itself.
             let _ = writer.join();
         }
     }
@@ -242,15 +243,15 @@ enum Never {}
 
 /// One request of a group.
 trait Job: Send {
-    /// Does the work; `false`: it is to be taken back, and the answer is known already.
+    /// Does the work. `false`: the work is to be rolled back, and its answer is known already.
     fn run(&mut self, tx: &mut Tx<'_>) -> bool;
     /// The group is durable.
     fn committed(&mut self);
-    /// Tells who waits, now that the group is durable (or not).
+    /// Answers the waiter, now that the group is durable or has failed.
     fn answer(self: Box<Self>, committed: &Result<(), JobFailure>);
 }
 
-/// Why a whole group was lost.
+/// The reason why a whole group was lost.
 enum JobFailure {
     Sql(Arc<rusqlite::Error>),
     Disk,
@@ -301,7 +302,7 @@ where
             (Some(done), _) => done,
             (None, None) => Err(DatabaseError::Closed { doing }),
         };
-        // Nobody may be waiting any more.
+        // The waiter may have gone.
         let _ = self.answer.send(done);
     }
 }
@@ -347,7 +348,7 @@ impl Writer {
             if job.run(&mut tx) {
                 tx.keep();
             } else {
-                // Fails if the error ended the whole transaction; then so does the group.
+                // This fails if the error ended the whole transaction. The group then fails too.
                 transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
                 tx.take_back();
             }

@@ -1,12 +1,12 @@
-//! The digest of a share's body, by which restart, scrub and fsck find what a disk has changed.
+//! The digest of a share's body. Restart, scrub and fsck find damage by it.
 //!
-//! XXH3 of 128 bits: nobody trusts it against anybody. A reader checks each piece against the
-//! BLAKE3 that its extent records, so to hash every byte that way once more, here, would keep out
-//! nobody; it was a tenth of the CPU time of a long write.
+//! XXH3 of 128 bits: it guards against accidents, not against attackers. A reader checks each piece
+//! against the BLAKE3 that its extent records. A second BLAKE3 of every byte here would keep no
+//! attacker out, and it was a tenth of the CPU time of a long write.
 
 use twox_hash::XxHash3_128;
 
-/// Of all bytes of a body, in order.
+/// The digest of all bytes of a body, in order.
 pub(crate) type Digest = [u8; 16];
 
 /// The digest of a whole body.

@@ -1,5 +1,5 @@
-//! A file read as the device has it: past the page cache, which keeps a copy that hides what the
-//! device has made of it, and has better things to keep than what nobody asked for.
+//! Direct reads: a file as the device has it, past the page cache. A cached copy would hide damage
+//! on the device, and the cache has better uses than scrubbed data.
 
 use std::{fs::File, io};
 
@@ -9,20 +9,21 @@ use rustix::{
     io::{Errno, pread},
 };
 
-/// Bytes of a read at most, and of a huge page: a share of the usual size is one read.
+/// The most bytes of a read, and the size of a huge page. A share of the usual size is one read.
 const PIECE: usize = 2 << 20;
 
-/// What is read into: each in use by one reader at a time, and kept for the next, since clearing a
-/// huge page takes half as long as reading into it.
+/// A read buffer. One reader uses it at a time and it is kept for the next, since clearing a huge
+/// page takes half as long as reading into it.
 #[derive(Debug)]
 pub(crate) struct Piece(MmapMut);
 
 impl Piece {
     pub fn new() -> io::Result<Piece> {
-        // Somewhere in twice as much begins a huge page; the rest is never touched, so it is none.
+        // A huge page begins somewhere in twice its size. The rest is never touched and takes no
+        // memory.
         let memory = MmapMut::map_anon(2 * PIECE)?;
-        // What lies in one place is one segment of a request to the device, and in 4 KiB pages
-        // hundreds, with which a virtual disk had a third of the rate. Only advice.
+        // A contiguous buffer is one segment of a request to the device. In 4 KiB pages it is
+        // hundreds, and a virtual disk then had a third of the rate. This is only advice.
         let _ = memory.advise(Advice::HugePage);
         Ok(Piece(memory))
     }
@@ -32,9 +33,9 @@ impl Piece {
         self.0.get_mut(begin..begin.saturating_add(PIECE)).unwrap_or_default()
     }
 
-    /// Shows `take` all of a file, in order. The open file is of no use for other reads then.
+    /// Shows `take` all of a file, in order. The open file is unfit for other reads afterwards.
     pub fn read_through(&mut self, file: &File, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        // Readers are to see what is seen here.
+        // Later readers must see what this reader sees.
         let _ = fadvise(file, 0, None, fs::Advice::DontNeed);
         let mut is_direct = fcntl_setfl(file, OFlags::DIRECT).is_ok();
         let length = file.metadata()?.len();
@@ -48,8 +49,8 @@ impl Piece {
                     take(room.get(..read).unwrap_or_default());
                 }
                 Err(Errno::INTR) => {}
-                // The file system takes the flag and not the read, or the last one broke off at an
-                // odd place: through memory, then.
+                // The file system accepts the flag but not the read, or the last read ended at an
+                // unaligned place. The read goes through memory then.
                 Err(Errno::INVAL) if is_direct => {
                     is_direct = false;
                     fcntl_setfl(file, OFlags::empty())?;
@@ -67,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// On disk, and on a file system in memory, which may know no direct reads.
+    /// Reads on disk, and on a file system in memory, which may lack direct reads.
     #[test]
     fn all_of_a_file_is_shown_in_order_whatever_its_length() {
         let mut piece = Piece::new().unwrap();

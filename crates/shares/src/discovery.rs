@@ -1,7 +1,6 @@
-//! Discovery takes in what lies among the shares without a row, and notes which rows have no file:
-//! after the database was lost, or has missed something, or when it is asked to. It goes through
-//! the prefix directories one by one. Nothing is deleted before it is through (leasedb,
-//! "Fail-safe").
+//! Discovery takes in share files without a row, and notes rows without a file. It runs after the
+//! database was lost or has missed something, or on request. It goes through the prefix directories
+//! one by one. Nothing is deleted before it has completed (leasedb, "Fail-safe").
 
 use namespace::ShareId;
 use rustc_hash::FxHashSet;
@@ -16,11 +15,11 @@ use crate::{
     transitions, tx,
 };
 
-/// Shares of a transaction.
+/// The most shares of a transaction.
 const BATCH: usize = 500;
 
 impl Server {
-    /// Begins discovery anew: for whoever has put share files there, or doubts the database.
+    /// Begins discovery anew. Callers have put share files there, or doubt the database.
     pub(crate) fn rediscover(&self) -> Result<(), ReapError> {
         self.database.write("beginning discovery", |tx| {
             tx.store.discovered = 0;
@@ -30,15 +29,15 @@ impl Server {
         Ok(())
     }
 
-    /// Goes through the next prefix directories, until there was something in them.
+    /// Goes through the next prefix directories, up to the first that is not empty.
     pub(crate) fn discover_some(&self) -> Result<Step, ReapError> {
         let begun_at = self.database.read("looking where discovery is", tx::store)?.discovered;
         let (mut examined, mut acted, mut next) = (0, 0, begun_at);
         while let Ok(prefix) = u8::try_from(next)
             && examined < BATCH as u64
         {
-            // Files first, rows afterwards: what is stored meanwhile is not taken for a stranger,
-            // and what is deleted meanwhile is looked at once more.
+            // Files are listed before rows. So a share stored meanwhile is not taken for a
+            // stranger, and one deleted meanwhile is looked at once more.
             let present = self.listed(prefix)?;
             for batch in present.chunks(BATCH) {
                 acted += self.take_in(batch)?;
@@ -54,7 +53,7 @@ impl Server {
             let mut pass = passes::current(tx.connection, Process::Discovery, tx.now)?;
             pass.examined += examined;
             pass.acted += acted;
-            // Otherwise it was begun anew meanwhile, and this step was for nothing.
+            // Otherwise discovery was begun anew meanwhile, and this step does not count.
             if tx.store.discovered == begun_at {
                 tx.store.discovered = next;
             }
@@ -84,7 +83,7 @@ impl Server {
         Ok(present)
     }
 
-    /// How many were strangers.
+    /// Takes in the present shares without a row. Returns how many there were.
     fn take_in(&self, present: &[ShareId]) -> Result<u64, ReapError> {
         let mut strangers = Vec::new();
         for id in present {
@@ -95,9 +94,9 @@ impl Server {
         Ok(self.find(&self.file_locks.take(&strangers), &strangers)??)
     }
 
-    /// Shares that the database knows and the list did not have: each is confirmed by itself
-    /// (leasedb, fault 5). Whatever has a row and is not lost gets a starter lease if all are to
-    /// get one, listed or not. Returns how many are lost.
+    /// Goes through the rows of a prefix. A row whose share is not in the list is confirmed by
+    /// itself (leasedb, fault 5). If all shares are to get starter leases, each row that is not
+    /// lost gets one, listed or not. Returns how many shares are lost.
     fn go_through_rows(&self, prefix: u8, present: &FxHashSet<ShareId>) -> Result<u64, ReapError> {
         let starters_for_all =
             self.database.read("looking what discovery is for", tx::store)?.starters_for_all;
@@ -111,7 +110,7 @@ impl Server {
             let mut here: Vec<ShareId> = listed.into_iter().map(|row| row.id).collect();
             for row in unlisted {
                 if !row.is_sound() {
-                    // What was damaged by these rows may have been repaired since.
+                    // A share that these rows call damaged may have been repaired since.
                     if starters_for_all
                         && OpenShare::open(&*self.backend, &row.id)?.err() != Some(Damage::Missing)
                     {

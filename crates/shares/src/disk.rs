@@ -1,8 +1,8 @@
 //! The files of a share server.
 //!
-//! `tmp/` is one flat directory of uploads under way; `shares/00` to `shares/ff` hold the shares by
-//! the first byte of their ids. All of these directories are made when the server is first opened:
-//! storing a share makes none.
+//! `tmp/` is one flat directory of uploads under way. `shares/00` to `shares/ff` hold the shares by
+//! the first byte of their ids. All of these directories are made when the server is first opened,
+//! so storing a share makes none.
 
 use std::{
     fmt::Debug,
@@ -18,9 +18,9 @@ use rustc_hash::FxHashSet;
 
 use crate::{error::DiskError, share::file_name};
 
-/// From so many files and directories on, one `syncfs` costs less than a flush of the device for
-/// each (measured: 32 shares of 1 MiB reach disk in about a third of the time). It waits for what
-/// others have left unwritten on the same file system too, so that the few of a small upload are
+/// From this many files and directories on, one `syncfs` costs less than a flush of the device for
+/// each (measured: 32 shares of 1 MiB reach disk in about a third of the time). `syncfs` also waits
+/// for other programs' dirty data on the same file system. So the few files of a small upload are
 /// synced one by one.
 const SYNCFS_FROM: usize = 4;
 
@@ -31,21 +31,21 @@ pub(crate) struct Temporary {
     pub file: File,
 }
 
-/// What a sync is to make durable.
+/// The object of a sync.
 #[derive(Clone, Debug)]
 pub(crate) enum Dirty {
     File(Arc<Temporary>),
     Prefix(u8),
 }
 
-/// The steps that the durability of files is made of (`local`). Beside the local disk there is one
-/// that loses power at a chosen step.
+/// The steps that make files durable (`local`). The tests have a second implementation, which loses
+/// power at a chosen step.
 pub(crate) trait Disk: Debug + Send + Sync {
-    /// Writes an upload's file. It is not durable yet, but on its way to the device.
+    /// Writes an upload's file. The file is on its way to the device, not durable yet.
     fn write(&self, name: String, parts: &[&[u8]]) -> Result<Temporary, DiskError>;
     /// Returns when everything in `dirty` is durable.
     fn sync(&self, dirty: &[Dirty]) -> Result<(), DiskError>;
-    /// Renames an upload's file into its place, over what is there.
+    /// Renames an upload's file into its place, replacing an existing one.
     fn put_in_place(&self, temporary: &str, share: &ShareId) -> Result<(), DiskError>;
     /// Removes an upload's file; success if there is none.
     fn discard(&self, temporary: &str) -> Result<(), DiskError>;
@@ -57,33 +57,32 @@ pub(crate) trait Disk: Debug + Send + Sync {
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError>;
 }
 
-/// The real one.
+/// The real disk.
 #[derive(Debug)]
 pub(crate) struct LocalDisk {
     dir: PathBuf,
     /// Any file on the file system, for `syncfs`.
     root: File,
-    /// Nothing can be in it yet.
+    /// The store is certainly empty.
     pub is_new: bool,
 }
 
 impl LocalDisk {
-    /// Makes the directories that are not there yet, and empties `tmp/`: no upload outlives the
-    /// process.
+    /// Makes the directories that are missing, and empties `tmp/`: no upload outlives the process.
     pub fn open(dir: &Path) -> Result<LocalDisk, DiskError> {
         let root = File::open(dir).map_err(|e| DiskError::new("opening", dir, e))?;
         make_dir(&dir.join("tmp"))?;
         let is_new = make_dir(&dir.join("shares"))?;
         let disk = LocalDisk { dir: dir.to_owned(), root, is_new };
-        // All but always all of them are there.
+        // Nearly always all of them are present.
         let present: FxHashSet<String> = names(&dir.join("shares"))?.into_iter().collect();
         let is_lacking = |prefix: &u8| !present.contains(&format!("{prefix:02x}"));
         let lacking: Vec<u8> = (0..=u8::MAX).filter(is_lacking).collect();
         for prefix in &lacking {
             make_dir(&disk.prefix(*prefix))?;
         }
-        // An opening that did not get as far as to be counted may have made them, and not have
-        // synced them.
+        // An earlier opening may have stopped before it counted. It may have made directories
+        // without syncing them.
         if !lacking.is_empty() || !dir.join("epoch").exists() {
             sync_dir(&disk.dir.join("shares"))?;
             sync_dir(&disk.dir)?;
@@ -113,14 +112,13 @@ impl Disk for LocalDisk {
         let error = |e| DiskError::new("writing", &path, e);
         let mut file = private::options().write(true).create_new(true).open(&path).map_err(error)?;
         if let Err(e) = write_parts(&mut file, parts) {
-            // The room is wanted back now, not when the reaper comes by.
+            // The room is needed now, not when the reaper comes by.
             drop(file);
             let _ = self.discard(&name);
             return Err(error(e));
         }
-        // Linux starts to write dirty pages back when they are said to be unneeded, and keeps those
-        // that are not clean yet: the device is busy while the next share is being written. Only
-        // advice: a failure changes nothing.
+        // This advice makes Linux start to write dirty pages back and drop the clean ones. The
+        // device is busy while the next share is being written. A failure changes nothing.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         Ok(Temporary { name, file })
     }
@@ -165,8 +163,8 @@ impl Disk for LocalDisk {
     }
 }
 
-/// Writes a whole file under a temporary name, then renames it: for the small files beside the
-/// shares.
+/// Writes a whole file under a temporary name, then renames it. The small files beside the shares
+/// are written so.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     let error = |e| DiskError::new("writing", path, e);
     let new = path.with_extension("new");
@@ -181,7 +179,7 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), DiskError> {
     File::open(path).and_then(|d| d.sync_all()).map_err(|e| DiskError::new("syncing", path, e))
 }
 
-/// Whether it was not there.
+/// Makes a directory. Returns whether it was missing.
 fn make_dir(path: &Path) -> Result<bool, DiskError> {
     let is_new = !path.exists();
     private::make_dir(path).map_err(|e| DiskError::new("making", path, e))?;
@@ -195,7 +193,7 @@ fn remove(path: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// Names that are not UTF-8 are nobody's of ours and left out.
+/// The names in a directory. Names that are not UTF-8 are foreign and left out.
 fn names(path: &Path) -> Result<Vec<String>, DiskError> {
     let error = |e| DiskError::new("listing", path, e);
     let mut names = Vec::new();

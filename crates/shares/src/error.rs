@@ -1,4 +1,4 @@
-//! What each operation can fail with: what was being done, to which thing, and why.
+//! The errors of each operation: the action, its object and the cause.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -7,42 +7,42 @@ use thiserror::Error;
 
 use crate::{header::HeaderError, share::file_name};
 
-/// The lease database could not do something.
+/// An error of the lease database.
 #[derive(Clone, Debug, Error)]
 pub enum DatabaseError {
-    /// SQLite says no.
+    /// SQLite reports an error.
     #[error("lease database: {doing}: {cause}")]
     Sql {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// Why not.
+        /// The cause.
         cause: Arc<rusqlite::Error>,
     },
-    /// A row or page is not what was written. Nothing is deleted any more; the database is made
-    /// anew at the next start.
+    /// A row or page does not have the bytes that were written. Deletion stops, and the next start
+    /// rebuilds the database.
     #[error("lease database: {doing}: it is damaged ({cause}); start the server anew, which rebuilds it")]
     Corrupt {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// How it shows.
+        /// The symptom.
         cause: Arc<rusqlite::Error>,
     },
-    /// There is no such account, or no more.
+    /// The account does not exist, or not any more.
     #[error("lease database: {doing}: there is no such account")]
     NoAccount {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
     },
-    /// No room for the database to grow.
+    /// The disk has no room for the database to grow.
     #[error("lease database: {doing}: the disk is full; make room there")]
     Full {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
     },
-    /// The writing thread is gone, since the server is being closed or its disk is.
+    /// The writing thread has ended: the server is being closed, or its disk is.
     #[error("lease database: {doing}: it is closed")]
     Closed {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
     },
 }
@@ -72,8 +72,8 @@ impl DatabaseError {
             Error,
             ErrorCode::{DatabaseCorrupt, NotADatabase},
         };
-        // Columns have types: what is of another one, or out of range, nobody of ours has written.
-        // A broken seal is a conversion that failed.
+        // Columns have types. A value of another type, or out of range, was not written by this
+        // program. A broken seal appears as a failed conversion.
         let strange = matches!(
             cause,
             Error::FromSqlConversionFailure(..)
@@ -85,15 +85,15 @@ impl DatabaseError {
     }
 }
 
-/// The disk could not do something.
+/// An error of the disk.
 #[derive(Clone, Debug, Error)]
 #[error("{doing} {path}: {cause}")]
 pub struct DiskError {
-    /// What was being done.
+    /// The operation.
     pub doing: &'static str,
-    /// To which file or directory.
+    /// The file or directory concerned.
     pub path: PathBuf,
-    /// Why not.
+    /// The cause.
     pub cause: Arc<io::Error>,
 }
 
@@ -115,59 +115,59 @@ impl DiskError {
 /// The server could not be opened. No share was touched.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The disk refused.
+    /// A disk error.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The database refused.
+    /// A database error.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// Another process has it open.
+    /// Another process has the directory open.
     #[error("another process serves the shares in {0}")]
     InUse(PathBuf),
-    /// A later program has been here.
+    /// A newer version of the program has written here.
     #[error(
         "{what} in {dir} is of format version {found}; this program knows versions up to {known}: use a newer one"
     )]
     Newer {
         /// The file.
         what: &'static str,
-        /// Where.
+        /// The directory.
         dir: PathBuf,
-        /// Its version.
+        /// The version found.
         found: u64,
-        /// Ours.
+        /// The newest version that this program knows.
         known: u64,
     },
-    /// Something else is there.
+    /// A file of another kind stands in the place.
     #[error("{path} is not what a share server keeps there")]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The shares of this directory are kept where it was said first.
+    /// The directory's shares are kept at the place that was set first.
     #[error(
         "the shares are kept in {kept}, and cannot be moved to {wanted}; start without it, or on another data directory"
     )]
     Elsewhere {
-        /// Where they are.
+        /// The recorded place.
         kept: String,
-        /// Where they were to be now.
+        /// The place requested now.
         wanted: String,
     },
-    /// Another directory keeps its shares there.
+    /// Another directory keeps its shares at this place.
     #[error(
         "the objects at {location} belong to another share server; give each a prefix of its own (if that one is lost, delete the object `store` there to take its shares over)"
     )]
     Taken {
-        /// Where.
+        /// The place.
         location: String,
     },
-    /// What the environment says of the object store is wrong.
+    /// The environment's settings for the object store are wrong.
     #[error("the object store for {location}: {why}")]
     Objects {
-        /// Where.
+        /// The place.
         location: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// No thread could be started.
@@ -175,25 +175,25 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
-/// Shares could not be stored. None of those asked for counts as stored; what was written is being
+/// An upload failed. None of its shares counts as stored; the files written so far are being
 /// removed.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// No room. Nothing is left behind.
+    /// The disk is full. Nothing is left behind.
     #[error("the disk is full")]
     Full,
-    /// The disk refused.
+    /// A disk error.
     #[error(transparent)]
     Disk(DiskError),
-    /// The database refused.
+    /// A database error.
     #[error(transparent)]
     Database(DatabaseError),
     /// One of the shares may not be stored now.
     #[error("share {} {why}", file_name(share))]
     Refused {
-        /// Which.
+        /// The share.
         share: ShareId,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
 }
@@ -213,7 +213,7 @@ impl From<DatabaseError> for StoreError {
     }
 }
 
-/// Why a share may not be stored now.
+/// A reason why a share may not be stored now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// Another upload of it is under way: retry later.
@@ -222,13 +222,13 @@ pub enum Refusal {
     /// Its deletion is under way: retry later.
     #[error("is being deleted")]
     Going,
-    /// Its name is taken by other bytes: shares are immutable.
+    /// The name belongs to a share with other bytes: shares are immutable.
     #[error("exists with other content")]
     Different,
-    /// The account would hold more than it may: let go of something first.
+    /// The account would exceed its quota. It must release something first.
     #[error("is more than the account's quota allows")]
     Quota,
-    /// More than a share can hold.
+    /// The body is larger than a share can hold.
     #[error("has a body of more than 4 GiB")]
     TooLong,
 }
@@ -236,73 +236,73 @@ pub enum Refusal {
 /// A share could not be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// There is no such share (or it is not completely there yet).
+    /// The share does not exist, or is not complete yet.
     #[error("there is no share {}", file_name(.0))]
     NotFound(ShareId),
     /// Its deletion is under way.
     #[error("share {} is being deleted", file_name(.0))]
     Going(ShareId),
-    /// It was stored, but its bytes are lost or wrong.
+    /// The share was stored, but its bytes are lost or wrong.
     #[error("share {} is damaged: {damage}", file_name(share))]
     Damaged {
-        /// Which.
+        /// The share.
         share: ShareId,
-        /// How.
+        /// The damage.
         damage: Damage,
     },
-    /// It has fewer bytes than that.
+    /// The range ends beyond the share's body.
     #[error("bytes {at}..{at}+{length} of share {}, which has {of}", file_name(share))]
     Beyond {
-        /// Which.
+        /// The share.
         share: ShareId,
-        /// First byte asked for.
+        /// The first byte requested.
         at: u32,
-        /// How many.
+        /// The number of bytes requested.
         length: u32,
-        /// How many it has.
+        /// The number of bytes in the body.
         of: u32,
     },
-    /// The disk refused.
+    /// A disk error.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The database refused.
+    /// A database error.
     #[error(transparent)]
     Database(#[from] DatabaseError),
 }
 
-/// How a share is damaged.
+/// The kinds of damage to a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Damage {
     /// The file is gone.
     #[error("its file is gone")]
     Missing,
-    /// The header is not one.
+    /// The header is invalid.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// The header is that of another share.
+    /// The header belongs to another share.
     #[error("its file holds another share")]
     Stranger,
     /// The file is shorter or longer than its header says.
     #[error("its file has the wrong length")]
     Length,
-    /// The body is not what was stored.
+    /// The body differs from the stored one.
     #[error("its body does not have the digest that it was stored with")]
     Digest,
-    /// The disk has it, and cannot read it.
+    /// The disk has the file and cannot read it.
     #[error("the disk cannot read its file")]
     Unreadable,
-    /// Found damaged earlier.
+    /// The share was found damaged earlier.
     #[error("it is in quarantine")]
     Quarantined,
 }
 
-/// The reaper could not go on; it will try again.
+/// The reaper was interrupted by an error. It tries again.
 #[derive(Debug, Error)]
 pub enum ReapError {
-    /// The disk refused.
+    /// A disk error.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The database refused.
+    /// A database error.
     #[error(transparent)]
     Database(#[from] DatabaseError),
 }

@@ -1,11 +1,11 @@
-//! The expirer ends leases that are over (leasedb, "Leases and policies"). It goes through all
+//! The expirer ends leases whose term is over (leasedb, "Leases and policies"). It goes through all
 //! leases in bounded steps, each one transaction.
 //!
-//! Leases of the cluster's own accounts, and those of the account `starter`, end when they say, but
-//! none that ended after the cluster last vouched that it has renewed what it wants kept
-//! ([`crate::ShareServer::vouch`]): a host that was off, or cut off, has renewed nothing. Those of
-//! other accounts never end by themselves unless a policy says so. Nothing expires while the clock
-//! is in doubt or the database damaged.
+//! Leases of the cluster's own accounts, and of the account `starter`, end at their recorded time.
+//! One exception: a lease that ended after the cluster's last promise
+//! ([`crate::ShareServer::vouch`]) stays. The promise says that every wanted lease is renewed, and
+//! a host that was off or cut off has renewed none. Leases of other accounts never expire unless a
+//! policy says so. Nothing expires while the clock is in doubt or the database is damaged.
 
 use std::sync::atomic::Ordering;
 
@@ -22,17 +22,17 @@ use crate::{
     tx::Tx,
 };
 
-/// Leases of a step.
+/// The most leases of a step.
 const STEP: i64 = 1000;
 
 /// When leases of accounts that are not the cluster's own expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// When they say.
+    /// At their recorded end.
     Age,
-    /// So many seconds after they were renewed last, whatever they say.
+    /// This many seconds after their last renewal, whatever their recorded end.
     Override(Seconds),
-    /// If they were renewed last before this time, whatever they say.
+    /// When their last renewal is older than this time, whatever their recorded end.
     CutOff(Seconds),
 }
 
@@ -95,7 +95,7 @@ fn expire(tx: &mut Tx<'_>, others: Option<Expiry>, vouched: Seconds) -> rusqlite
     Ok((Step { work: leases.len() as u64, is_last: end.is_none() }, acted))
 }
 
-/// Whether an account is the cluster's: neither somebody's key nor whoever gives no name.
+/// Whether an account is the cluster's: neither a key's nor the anonymous one.
 fn is_own(tx: &mut Tx<'_>, account: AccountId) -> rusqlite::Result<bool> {
     Ok(account != AccountId::ANONYMOUS && tx.account(account)?.key.is_none())
 }

@@ -1,4 +1,4 @@
-//! A share's file, opened and found to be what its header says.
+//! An open share file, checked against its header.
 
 use std::io;
 
@@ -25,7 +25,7 @@ impl OpenShare {
         OpenShare::parse(id, backend.open(id))
     }
 
-    /// Opens many, and answers in their order.
+    /// Opens many files and answers in their order.
     pub fn open_many(
         backend: &dyn Backend,
         ids: &[ShareId],
@@ -44,21 +44,21 @@ impl OpenShare {
         Ok(header(id, &head, length).map(|header| OpenShare { bytes, header }))
     }
 
-    /// Bytes of the body, of which the caller knows that there are so many.
+    /// Reads bytes of the body. The caller knows that the body has them.
     pub fn read(&self, at: u32, length: u32) -> Result<Result<Vec<u8>, Damage>, DiskError> {
         match self.bytes.read_at(HEADER_BYTES as u64 + u64::from(at), length as usize) {
             Ok(bytes) if bytes.len() == length as usize => Ok(Ok(bytes)),
             Ok(_) => Ok(Err(Damage::Length)),
             Err(e) if is_lost(&e) => Ok(Err(Damage::Unreadable)),
-            // A file that is open stays there; an object does not.
+            // An open file stays there; an object does not.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Err(Damage::Missing)),
             Err(e) => Err(DiskError::new("reading", file_name(&self.header.id), e)),
         }
     }
 }
 
-/// Reads all of a share's file as it is stored, and compares its body with the digest in its
-/// header, which is returned.
+/// Reads all of a share's file as it is stored and compares its body with the digest in its header.
+/// Returns the header.
 pub(crate) fn verify(backend: &dyn Backend, id: &ShareId) -> Result<Result<Header, Damage>, DiskError> {
     let (mut head, mut body, mut length) = (Vec::new(), Hasher::default(), 0);
     let read = backend.read_through(id, &mut |piece| {
@@ -75,7 +75,7 @@ pub(crate) fn verify(backend: &dyn Backend, id: &ShareId) -> Result<Result<Heade
         .and_then(|header| if same(&header) { Ok(header) } else { Err(Damage::Digest) }))
 }
 
-/// What a file of that length begins with, if it is this share's.
+/// Parses the header of a file of that length and checks that it is this share's.
 fn header(id: &ShareId, head: &[u8], length: u64) -> Result<Header, Damage> {
     let header = Header::parse(head).map_err(Damage::Header)?;
     if header.id != *id {
@@ -87,7 +87,7 @@ fn header(id: &ShareId, head: &[u8], length: u64) -> Result<Header, Damage> {
     Ok(header)
 }
 
-/// What an error says about the share, if it is not the backend's own.
+/// The damage that an error shows. Other errors are the backend's own and are passed on.
 fn damage_of(error: DiskError) -> Result<Damage, DiskError> {
     match error {
         e if e.is_absence() => Ok(Damage::Missing),
@@ -96,7 +96,7 @@ fn damage_of(error: DiskError) -> Result<Damage, DiskError> {
     }
 }
 
-/// What was written there is not there any more.
+/// Whether the bytes written there are lost.
 fn is_lost(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }

@@ -1,22 +1,22 @@
-//! Who is at a share's file. Whoever writes it, deletes it, or draws conclusions for the database
-//! from what is there, takes turns: so the database's thread never waits for a file, and what was
-//! found is still so when it is noted (leasedb, fault 5).
+//! Locks on shares' files. An operation takes the lock to write a share's file, to delete it, or to
+//! conclude from the file for the database. So the database's thread never waits for a file, and a
+//! finding still holds when it is noted (leasedb, fault 5).
 //!
-//! A turn is taken for all shares of a batch at once, and by nobody who has one already, so that
-//! nobody waits for each other.
+//! A lock covers all shares of a batch at once. A holder never takes a second lock, so there is no
+//! deadlock.
 
 use namespace::ShareId;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashSet;
 
-/// The shares that somebody is at.
+/// The shares that are locked.
 #[derive(Debug, Default)]
 pub(crate) struct FileLocks {
     taken: Mutex<FxHashSet<ShareId>>,
     freed: Condvar,
 }
 
-/// Ends when it is dropped.
+/// A lock on shares, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FileLock<'a> {
     file_locks: &'a FileLocks,
@@ -24,7 +24,7 @@ pub(crate) struct FileLock<'a> {
 }
 
 impl FileLocks {
-    /// Waits until nobody is at any of these shares.
+    /// Waits until none of these shares is locked, then locks them.
     pub fn take(&self, ids: &[ShareId]) -> FileLock<'_> {
         let ids: FxHashSet<ShareId> = ids.iter().copied().collect();
         let mut taken = self.taken.lock();

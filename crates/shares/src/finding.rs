@@ -1,6 +1,6 @@
-//! Shares that are there and have no row (leasedb, faults 10 and 11): whoever put them there, and
-//! whatever became of their rows, they are taken in with a starter lease when somebody asks for
-//! them. So a share that discovery was not shown is not lost either.
+//! Share files without a row (leasedb, faults 10 and 11). A request for such a share takes it in
+//! with a starter lease, wherever the file came from and however the row was lost. So a share that
+//! discovery's list lacked is not lost either.
 
 use namespace::ShareId;
 
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Server {
-    /// Leases shares; those without a row once more if they are found. Returns what is held now, in
-    /// the order of `ids`.
+    /// Leases shares. It looks for the files of those without a row, and leases them if it finds
+    /// them. Returns the shares held now, in the order of `ids`.
     pub(crate) fn lease_with(
         &self,
         doing: &'static str,
@@ -36,16 +36,16 @@ impl Server {
             return Ok(held);
         }
         if let Err(error) = self.find(&self.file_locks.take(&unknown), &unknown)? {
-            // Not held as far as is known; asked for again by the next who needs to know.
+            // The share counts as not held. The next asker looks for it again.
             tracing::warn!(%error, "files that may be shares cannot be opened");
         }
         held.extend(attempt(unknown)?.held);
         Ok(ids.iter().filter(|id| held.contains(id)).copied().collect())
     }
 
-    /// Takes in those of these shares that are there and have no row, and tells how many. While it
-    /// is our turn nobody of ours changes their files. The inner error: some could not be looked
-    /// for.
+    /// Takes in those of these shares that have a file and no row, and returns how many. No other
+    /// operation changes their files while the lock is held. The inner error: some files could not
+    /// be looked for.
     pub(crate) fn find(
         &self,
         _turn: &FileLock<'_>,

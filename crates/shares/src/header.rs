@@ -1,5 +1,5 @@
-//! The header of a share file: enough to know the file for what it is without a database
-//! (discovery, fsck), and to see a torn or foreign one.
+//! The header of a share file. It identifies the file without a database (discovery, fsck), and
+//! shows a torn or foreign one.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -25,7 +25,7 @@ const MAGIC: [u8; 8] = *b"lh-share";
 const VERSION: u32 = 1;
 const CHECKED_BYTES: usize = 96;
 
-/// What a share file says of itself.
+/// The header of a share file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub id: ShareId,
@@ -48,13 +48,13 @@ pub enum HeaderError {
     /// A later format.
     #[error("the header is of format version {0}, which this program does not know")]
     Version(u32),
-    /// A sound checksum over what this version never writes.
+    /// The checksum is sound, but this version never writes such values.
     #[error("the header holds values that are not allowed")]
     Value,
 }
 
 impl Header {
-    /// The bytes that a file begins with.
+    /// The first bytes of the file.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0..8].copy_from_slice(&MAGIC);
@@ -67,7 +67,7 @@ impl Header {
         bytes
     }
 
-    /// Reads what a file begins with.
+    /// Parses the first bytes of a file.
     pub fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
         let (bytes, _) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(HeaderError::Short)?;
         if field::<8>(bytes, 0) != MAGIC {

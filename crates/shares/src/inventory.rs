@@ -1,4 +1,4 @@
-//! What is stored, and how it stands: for people, so that sums are made when they are asked for.
+//! The inventory: the stored shares by state, for operators. So sums are made on request.
 
 use rusqlite::Connection;
 
@@ -9,35 +9,35 @@ use crate::{
     tx,
 };
 
-/// What is neither stable nor leased; the partial index knows it.
+/// Selects shares that are not stable or not leased; the partial index knows them.
 pub(crate) const WORK: &str = "SELECT * FROM shares INDEXED BY shares_work WHERE state <> 1 OR nleases = 0";
-/// What is damaged.
+/// Selects damaged shares.
 pub(crate) const DAMAGED: &str = "SELECT * FROM shares INDEXED BY shares_unhealthy WHERE health <> 0";
 
-/// How what is stored stands.
+/// The stored shares by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// Being written.
     pub coming: Usage,
-    /// Written, and wanted by somebody or not.
+    /// Written, leased or not.
     pub stable: Usage,
     /// Being deleted.
     pub going: Usage,
-    /// Of the stable ones, those that nobody holds.
+    /// The unleased ones of the stable shares.
     pub unleased: Usage,
-    /// Of these, those that may be deleted now.
+    /// Those of them that may be deleted now.
     pub due: Usage,
-    /// When the first of the rest may be.
+    /// The time when the first of the others is due.
     pub next_due: Option<Seconds>,
-    /// Stable ones of which some is gone.
+    /// Stable shares of which a part is missing.
     pub partial: Usage,
-    /// Stable ones whose file is gone.
+    /// Stable shares whose file is missing.
     pub missing: Usage,
-    /// Stable ones that are not what was stored.
+    /// Stable shares whose bytes differ from the stored ones.
     pub corrupt: Usage,
 }
 
-/// As of `now`, where unleased shares stay for `grace`.
+/// Counts the shares as of `now`, where unleased ones stay for `grace`.
 pub(crate) fn take(connection: &Connection, now: Seconds, grace: Seconds) -> rusqlite::Result<Inventory> {
     let (mut sums, mut unstable) = (Inventory::default(), Usage::default());
     for row in connection.prepare_cached(WORK)?.query_map([], unseal::<ShareRow>)? {
@@ -48,7 +48,7 @@ pub(crate) fn take(connection: &Connection, now: Seconds, grace: Seconds) -> rus
             State::Stable => {
                 sums.unleased.add(row.length);
                 let since = row.unleased_since.and_then(|since| u64::try_from(since).ok()).unwrap_or(now);
-                // 0 is "at once".
+                // 0 means "at once".
                 let due = if since == 0 { 0 } else { since.saturating_add(grace) };
                 if due <= now {
                     sums.due.add(row.length);

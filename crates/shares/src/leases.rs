@@ -1,4 +1,4 @@
-//! Leases: who wants which share kept, and until when (leasedb, "Leases and policies").
+//! Leases: an account wants a share kept until a given time (leasedb, "Leases and policies").
 
 use namespace::ShareId;
 use rusqlite::{Connection, params};
@@ -11,23 +11,24 @@ use crate::{
     tx::{self, Tx},
 };
 
-/// How long a lease of the cluster's own accounts lasts.
+/// The term of a lease of the cluster's own accounts.
 pub(crate) const TERM: Seconds = 31 * 24 * 3600;
-/// When after its last renewal it is to be renewed.
+/// The age from which such a lease is due for renewal.
 const RENEWED_EVERY: Seconds = 7 * 24 * 3600;
 
-/// Goes through an account's leases; `?1`: whose, `?2`: after which share, `?3`: how many.
+/// Selects an account's leases in order; `?1`: the account, `?2`: after which share, `?3`: how
+/// many.
 pub(crate) const OF_ACCOUNT: &str =
     "SELECT * FROM leases WHERE account = ?1 AND share > ?2 ORDER BY share LIMIT ?3";
 
-/// What became of shares that were to be leased; those in neither list may not be relied on.
+/// The result of leasing shares. Shares in neither list are unreliable.
 #[derive(Debug, Default)]
 pub(crate) struct Leased {
-    /// Held now: stable and undamaged ones only.
+    /// Held now: stable and undamaged shares only.
     pub held: Vec<ShareId>,
-    /// Have no row.
+    /// Shares without a row.
     pub unknown: Vec<ShareId>,
-    /// Are going, for they should not have been stored.
+    /// Shares that are going, since they should not have been stored.
     pub turned_away: Vec<ShareId>,
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn lease(
     Ok(leased)
 }
 
-/// Takes or renews a lease on a stable share. `false`: the account's quota does not allow another.
+/// Takes or renews a lease on a stable share. `false`: the account's quota has no room for it.
 pub(crate) fn lease_row(
     tx: &mut Tx<'_>,
     share: &ShareRow,
@@ -82,11 +83,11 @@ pub(crate) fn take(
     Ok(share.clone())
 }
 
-/// Lets go of an account's leases (of those of all accounts but the keys': `None`); returns how
-/// many shares nobody holds now.
+/// Releases an account's leases on these shares (`None`: those of all accounts except the keys').
+/// Returns how many shares are unleased now.
 ///
-/// Whether a share may go at once is for its holders to say: not for an account that had no lease
-/// on it (leasedb, fault 9).
+/// Deletion at once is for a share's holders to ask for: an account without a lease on the share
+/// cannot (leasedb, fault 9).
 pub(crate) fn let_go(
     tx: &mut Tx<'_>,
     account: Option<AccountId>,
@@ -115,8 +116,8 @@ pub(crate) fn let_go(
     Ok(unleased)
 }
 
-/// Lets go of those among the next leases of an account after `after` that it took or renewed last
-/// before `since` (all of them: `None`). Returns how many went, and where to go on.
+/// Releases those of an account's next leases after `after` that it took or renewed last before
+/// `since` (`None`: all of them). Returns how many it released, and where to continue.
 pub(crate) fn drop_unrenewed(
     tx: &mut Tx<'_>,
     account: AccountId,
@@ -151,7 +152,7 @@ fn told(lease: &LeaseRow) -> ShareLease {
     }
 }
 
-/// How an account stands to a share, by its row. `None`: there is no row.
+/// The relation of an account to a share, by its row. `None`: there is no row.
 pub(crate) fn holds(
     connection: &Connection,
     account: AccountId,
@@ -178,16 +179,16 @@ pub(crate) fn leased_by(
     after: Option<&ShareId>,
     limit: usize,
 ) -> rusqlite::Result<Vec<ShareId>> {
-    // Nearly all leases are the group's: the table's own order is the quickest. The plus sign keeps
-    // SQLite from the account's index.
+    // Nearly all leases are the group's, so the table's own order is the quickest. The plus sign
+    // keeps SQLite from using the account's index.
     let sql = "SELECT * FROM leases WHERE share > ?1 AND +account = ?2 ORDER BY share LIMIT ?3";
-    // Nothing comes before a share as the empty blob does.
+    // The empty blob sorts before every share.
     let after: &[u8] = after.map_or(&[], |after| &after.0);
     let leases: Vec<LeaseRow> = seal::all(connection, sql, params![after, account.0, limit])?;
     Ok(leases.iter().map(|lease| lease.share).collect())
 }
 
-/// The same by the index, for an account that holds little of all that is stored.
+/// As [`leased_by`], but by the index: for an account that holds a small part of the store.
 pub(crate) fn held_by(
     connection: &Connection,
     account: AccountId,
@@ -199,7 +200,7 @@ pub(crate) fn held_by(
     Ok(leases.iter().map(|lease| lease.share).collect())
 }
 
-/// The leases on a share that are not those of keys, which are nobody's to end but theirs.
+/// The cluster's accounts' leases on a share. Only the keys themselves end the leases of keys.
 fn leases_of_the_clusters(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Vec<LeaseRow>> {
     let mut own = Vec::new();
     for lease in tx.leases(id)? {
@@ -210,8 +211,8 @@ fn leases_of_the_clusters(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Vec
     Ok(own)
 }
 
-/// Whether accounts of the cluster's hold a share, and none that is `believed`, nor the one that
-/// takes it over. A starter lease says nothing of who stored it.
+/// Whether accounts of the cluster hold a share, but neither a `believed` one nor the one that
+/// takes it over. A starter lease does not tell who stored the share.
 fn is_of_strangers(
     tx: &mut Tx<'_>,
     id: &ShareId,
@@ -224,10 +225,12 @@ fn is_of_strangers(
     Ok(!leases.is_empty() && !leases.iter().any(|lease| is_believed(lease.account)))
 }
 
-/// Leases shares for one account of the cluster's and for no other of them, from now on for
-/// [`TERM`]. What is damaged is leased, too, for it may be all that there is, but is not held, and
-/// stays leased by whoever leased it. What others than its `believed` uploaders alone have leased
-/// is not what it is called, and goes, if anything `may_go`.
+/// Leases shares for [`TERM`] for one account of the cluster, and ends the leases of its other
+/// accounts.
+///
+/// A damaged share is leased too, since it may be the only copy. It is not reported as held, and
+/// its other leases stay. A share may be leased only by accounts that are not its `believed`
+/// uploaders. Its content is then not what its name promises, and it goes, if anything `may_go`.
 pub(crate) fn take_over(
     tx: &mut Tx<'_>,
     account: AccountId,
@@ -273,9 +276,9 @@ pub(crate) fn take_over(
     Ok(leased)
 }
 
-/// Leases that a share had elsewhere, by accounts of this store; what they have here is never
-/// shortened. That they had it is what was asked for, so no quota is asked. What a key holds then
-/// needs no starter lease.
+/// Adds leases that a share had in another store, by accounts of this one. Existing leases are
+/// never shortened. The caller asks for leases that existed there, so no quota is checked. A share
+/// leased by a key needs no starter lease.
 pub(crate) fn bring(tx: &mut Tx<'_>, id: &ShareId, leases: &[LeaseRow]) -> rusqlite::Result<()> {
     for lease in leases {
         let Some(share) = tx.share(&lease.share)?.filter(|row| row.state == State::Stable) else { continue };

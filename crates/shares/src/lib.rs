@@ -1,9 +1,9 @@
-//! The share server: stored pieces of content, and the database of who wants them kept (leasedb).
+//! The share server: stored pieces of content, and the database of their leases (leasedb).
 //!
-//! A share is an immutable file; a lease is an account's wish that it be kept. Whatever is written
-//! passes through the states COMING → STABLE → GOING, which are rows of the database: `transitions`
-//! has the table of them, `upload` and `reaper` the order of their steps on disk, `restart` what is
-//! put right after these were cut short.
+//! A share is an immutable file; a lease is an account's wish that it be kept. Every stored share
+//! passes through the states COMING → STABLE → GOING, which are rows of the database. `transitions`
+//! has their table. `upload` and `reaper` have the order of their steps on disk. `restart` repairs
+//! the state after an interruption.
 //!
 //! # The faults of the earlier code (leasedb, "Faults found in the earlier code"), and where they are answered
 //!
@@ -13,12 +13,12 @@
 //! | 2 objects vanish | row and leases stay, `health` and an incident, not held, may be stored again |
 //! | 3 corrupted shares | the same, in quarantine; storing again replaces the file atomically |
 //! | 4 duplicate upload took no lease | announcing leases what is there already, in the same transaction |
-//! | 5 crawler races | files are listed before rows; whatever is noted or taken in is looked at again in turn, and what is doomed within its transaction |
+//! | 5 crawler races | files are listed before rows; a finding is checked again under the lock, and a doomed share within its transaction |
 //! | 6 discovered shares were never stable | found, stable and leased for 60 days in one transaction |
 //! | 7 stuck coming and going | both are put right at restart |
 //! | 8 names that begin others | fixed length, exact match |
-//! | 9 cancel secrets | there are none: an account lets go of its own leases, and of nothing that it has none on |
-//! | 10 negative answers from the database | whatever has no row is looked for where the files are |
+//! | 9 cancel secrets | there are none: an account releases its own leases, and no share that it has no lease on |
+//! | 10 negative answers from the database | a share without a row is looked for where the files are |
 //! | 11 deposits | taken in when they are asked for, by discovery, or from a parcel |
 //! | 12 expiry anxiety | deletion needs no lease *and* the grace period; leases that never end, and quotas |
 

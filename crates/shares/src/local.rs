@@ -1,4 +1,4 @@
-//! Shares in files of the local disk: the order of the steps that makes each of them whole and
+//! Shares in files of the local disk: the order of the steps that make each of them whole and
 //! durable.
 
 use std::{fs::File, io, sync::Arc};
@@ -18,22 +18,22 @@ use crate::{
     share::file_name,
 };
 
-/// See the module.
+/// The backend on the local disk.
 #[derive(Debug)]
 pub(crate) struct LocalFiles {
     disk: Arc<dyn Disk>,
     rounds: SyncRounds,
-    /// As many as read through files at once, at most.
+    /// Read buffers: at most as many as files are read at once.
     pieces: Mutex<Vec<Piece>>,
 }
 
 impl LocalFiles {
-    /// On that disk.
+    /// The backend on that disk.
     pub fn new(disk: Arc<dyn Disk>) -> LocalFiles {
         LocalFiles { disk, rounds: SyncRounds::default(), pieces: Mutex::default() }
     }
 
-    /// Writes and syncs all files under temporary names: what is renamed from there is complete.
+    /// Writes and syncs all files under temporary names. So a renamed file is complete.
     fn write_all(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError> {
         let mut written = Vec::with_capacity(files.len());
         for file in files {
@@ -51,7 +51,8 @@ impl LocalFiles {
         self.rounds.sync(&*self.disk, prefixes.into_iter().map(Dirty::Prefix).collect())
     }
 
-    /// At once, since the room may be what is lacking; the reaper sees to what is left.
+    /// Removes the temporary files of a failed upload at once, since its room may be what is
+    /// missing. The reaper removes the rest.
     fn clear<T>(&self, upload: i64, files: &[ShareFile], done: Result<T, DiskError>) -> Result<T, DiskError> {
         if done.is_err() {
             for file in files {
@@ -130,7 +131,7 @@ impl ReadAt for File {
                 Err(e) => return Err(e.into()),
             }
         }
-        // A vector may have been given more room than it asked for.
+        // A vector may have more room than it was asked for.
         bytes.truncate(length);
         Ok(bytes)
     }

@@ -1,10 +1,10 @@
 //! Shares in an object store: each is one object, named as its file would be.
 //!
-//! There is no rename and no sync: a put is atomic, and durable when it is acknowledged. Whether
-//! one that was not acknowledged has happened, or will, nobody knows: its row says coming, then
-//! going, until it is deleted. An object that appears even later is one without a row: it is in
-//! nobody's way, and the next discovery takes it in for as long as a starter lease lasts. A list
-//! may be old: what it lacks is looked for by name, and what it has too much is not found.
+//! There is no rename and no sync: a put is atomic, and durable when it is acknowledged. A put
+//! without an acknowledgement may have happened, or may still happen. Its row says coming, then
+//! going, until the object is deleted. An object that appears even later has no row and does no
+//! harm. The next discovery takes it in for the term of a starter lease. A list may be old: a share
+//! that it lacks is looked for by name, and a deleted share in it is not found.
 
 use std::{fmt, io, sync::Arc};
 
@@ -23,14 +23,14 @@ use crate::{
     share::file_name,
 };
 
-/// Requests of one batch that are under way at once.
+/// The most requests of one batch that are under way at once.
 const AT_ONCE: usize = 16;
-/// A share of the usual size is one request.
+/// The bytes of a request. A share of the usual size is one request.
 const STRIDE: usize = 4 << 20;
-/// Says whose the objects are.
+/// The object that names the owner.
 const OWNER: &str = "store";
 
-/// See the module.
+/// The backend on an object store.
 #[derive(Clone)]
 pub(crate) struct Objects {
     store: Arc<dyn ObjectStore>,
@@ -38,7 +38,7 @@ pub(crate) struct Objects {
     bridge: Bridge,
 }
 
-/// Not the store itself, which knows credentials.
+/// The store itself is left out: it knows credentials.
 impl fmt::Debug for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Objects").field("root", &self.root).finish_non_exhaustive()
@@ -52,8 +52,7 @@ impl Objects {
         Ok(Objects { store, root, bridge })
     }
 
-    /// Writes `owner` to the object that says whose the others are, unless there is one. Returns
-    /// what is there now.
+    /// Writes `owner` to the owner object, unless there is one. Returns its content now.
     pub fn claim(&self, owner: &str) -> Result<Vec<u8>, DiskError> {
         let at = self.root.clone().join(OWNER);
         let (store, path, payload) = (self.store.clone(), at.clone(), PutPayload::from(owner.to_owned()));
@@ -71,7 +70,7 @@ impl Objects {
                 Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
                     store.put(&path, payload).await?;
                 }
-                // Somebody was faster; or the answer to this was lost.
+                // Another store was faster, or the answer to this request was lost.
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) | Ok(_) => {}
                 Err(error) => return Err(error),
             }
@@ -95,7 +94,7 @@ impl Objects {
         self.root.clone().join("shares").join(format!("{prefix:02x}"))
     }
 
-    /// A name of fixed length, used whole (leasedb, fault 8).
+    /// The object's name: of fixed length, and used whole (leasedb, fault 8).
     fn share(&self, id: &ShareId) -> Path {
         self.prefix(id.0[0]).join(file_name(id))
     }
@@ -110,8 +109,8 @@ impl Backend for Objects {
         Ok(())
     }
 
-    /// A batch that fails is waited for as a whole: nothing of it is under way any more when it is
-    /// given up.
+    /// A failed batch is awaited as a whole. None of its requests is under way when the batch is
+    /// abandoned.
     fn place(&self, _upload: i64, files: &[ShareFile]) -> Result<(), DiskError> {
         let puts: Vec<_> = files.iter().map(|file| (self.share(&file.id), payload(file))).collect();
         let store = self.store.clone();
@@ -227,7 +226,7 @@ async fn open(objects: Objects, path: Path) -> io::Result<Opened> {
     Ok(Opened { head, length, bytes: Box::new(Object { objects, path }) })
 }
 
-/// Up to `length` bytes from `at` on, and how long the object is.
+/// Reads up to `length` bytes from `at` on. Returns them with the object's length.
 async fn get(
     store: Arc<dyn ObjectStore>,
     path: Path,
@@ -250,7 +249,7 @@ async fn get(
                 return Ok((bytes, of));
             }
             Err(error @ Error::NotFound { .. }) => return Err(error),
-            // A range that begins where the object ends is an error; each store says so in its own
+            // A range that begins at the object's end is an error. Each store words it in its own
             // way.
             Err(error) => match store.head(&path).await {
                 Ok(meta) if meta.size <= at => {}

@@ -1,5 +1,5 @@
-//! Where the processes in the background are, and how their last passes went. What they have done
-//! and where they are is written in one transaction.
+//! The positions of the background processes, and the results of their last passes. Results and
+//! positions are written in one transaction.
 
 use namespace::ShareId;
 use rusqlite::{Connection, params};
@@ -11,7 +11,7 @@ use crate::{
     tx::{self, Tx},
 };
 
-/// Passes of each process that are kept.
+/// The passes of each process that are kept.
 const HISTORY: i64 = 10;
 
 /// The last pass of a process, under way or over.
@@ -29,14 +29,14 @@ pub(crate) fn current(connection: &Connection, process: Process, now: i64) -> ru
     Ok(last.filter(|last| last.ended_at.is_none()).unwrap_or(new))
 }
 
-/// The pass that is under way never was: the next step begins one.
+/// Drops the pass that is under way: the next step begins a new one.
 pub(crate) fn begin_anew(tx: &mut Tx<'_>, process: Process) -> rusqlite::Result<()> {
     let under_way = "DELETE FROM passes WHERE process = ?1 AND ended_at IS NULL";
     tx.connection.prepare_cached(under_way)?.execute([process as i64])?;
     Ok(())
 }
 
-/// Notes where a pass is now; without a position it is over.
+/// Notes the position of a pass. Without a position the pass is over.
 pub(crate) fn save(tx: &mut Tx<'_>, mut pass: PassRow, position: Option<ShareId>) -> rusqlite::Result<()> {
     pass.position = position;
     pass.ended_at = position.is_none().then_some(tx.now);
@@ -51,7 +51,7 @@ fn put(tx: &mut Tx<'_>, pass: &PassRow) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The reaper is never through: its passes are days.
+/// Counts deletions of the reaper. It never ends, so its passes are days.
 pub(crate) fn note_reaped(tx: &mut Tx<'_>, count: usize) -> rusqlite::Result<()> {
     let day = tx.now / (24 * 3600);
     let last = last(tx.connection, Process::Reaper)?.filter(|last| last.cycle == day);
@@ -71,7 +71,7 @@ pub(crate) fn note_reaped(tx: &mut Tx<'_>, count: usize) -> rusqlite::Result<()>
     put(tx, &pass)
 }
 
-/// The passes that are remembered, by process, the latest first.
+/// The kept passes by process, the latest first.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<Pass>> {
     let store = tx::store(connection)?;
     let rows: Vec<PassRow> = seal::all(connection, "SELECT * FROM passes ORDER BY process, cycle DESC", [])?;

@@ -1,4 +1,4 @@
-//! Reading shares: no database on the way to bytes that are there.
+//! Reads of shares. A read of present bytes does not touch the database.
 
 use std::sync::Arc;
 
@@ -18,29 +18,29 @@ use crate::{
     tx::Tx,
 };
 
-/// How often a read begins anew because the share changed under it. Each time, a whole upload or
-/// deletion has come between.
+/// The attempts of a read whose share changes under it. Each new attempt means that a whole upload
+/// or deletion came between.
 const ATTEMPTS: usize = 8;
 
-/// What becomes of an attempt to read.
+/// The result of an attempt to read.
 enum Attempt<T> {
     Done(T),
-    /// To be confirmed, since the file may have come or gone while it was being looked at.
+    /// To be confirmed: the file may have come or gone during the read.
     Damaged(Damage),
 }
 
-/// What the database says about a file that seems damaged.
+/// The database's verdict on a file that seems damaged.
 #[derive(Clone, Copy)]
 enum Finding {
-    /// There is no such share.
+    /// The share does not exist.
     NoShare,
-    /// An upload is writing it, for the first time or anew.
+    /// An upload writes the share, for the first time or as a repair.
     Coming,
-    /// It is being deleted.
+    /// The share is being deleted.
     Going,
-    /// It was to be sound, and is not; noted.
+    /// The share should be sound and is damaged. The damage is noted.
     Confirmed(Damage),
-    /// It is sound after all.
+    /// The share is sound after all.
     Sound,
 }
 
@@ -78,7 +78,7 @@ impl Server {
                 None => return Err(ReadError::NotFound(*id)),
             };
             let checked = check(&*self.backend, id, digest.as_ref())?;
-            // Without a digest there is nothing to show that the file is what was once stored.
+            // Without a digest nothing shows that the file is the one that was stored.
             if was_damaged && checked.is_ok() && digest.is_some() {
                 self.on_recovery(*id)?;
             }
@@ -86,7 +86,7 @@ impl Server {
         })
     }
 
-    /// All of a share, checked against the digest that the database knows, as [`check`] does.
+    /// Reads all of a share and checks it against the database's digest, as [`check`] does.
     pub(crate) fn whole(&self, id: &ShareId) -> Result<(Vec<u8>, Digest), ReadError> {
         self.attempt(id, || {
             let share = match self.opened(id)? {
@@ -145,13 +145,13 @@ impl Server {
         })
     }
 
-    /// Whether a share that was to be sound is not, by its row and its file as they are now.
+    /// Whether a share that should be sound is damaged, by its row and its file as they are now.
     pub(crate) fn confirm_damage(&self, id: ShareId, damage: Damage) -> Result<bool, ReadError> {
         Ok(matches!(self.on_damage(id, damage)?, Finding::Confirmed(_)))
     }
 
-    /// How the account stands to a share. What has no row may lie there all the same (leasedb,
-    /// fault 10).
+    /// The relation of an account to a share. A share without a row may be there all the same
+    /// (leasedb, fault 10).
     pub(crate) fn holds(&self, account: AccountId, id: &ShareId) -> Result<Holds, DatabaseError> {
         let by_row = self
             .database
@@ -160,9 +160,9 @@ impl Server {
         Ok(by_row.unwrap_or_else(|| if lies_there() { Holds::Unleased } else { Holds::Nothing }))
     }
 
-    /// Only now is the database asked: was there to be a share? If so it is put in quarantine, and
-    /// what is known of it stays (leasedb, faults 2 and 3). The file is looked at again when it is
-    /// our turn: nobody of ours changes it then (leasedb, fault 5).
+    /// Confirms damage with the database. A share that should be there goes into quarantine, and
+    /// its row stays (leasedb, faults 2 and 3). The file is checked again under the lock, when no
+    /// operation changes it (leasedb, fault 5).
     fn on_damage(&self, id: ShareId, damage: Damage) -> Result<Finding, ReadError> {
         let row = || self.database.read("looking up a share", |c| transitions::row(c, &id));
         if let Err(finding) = to_be_sound(row()?) {
@@ -211,8 +211,8 @@ impl Server {
     }
 }
 
-/// Reads all of a share; `digest` is what the database knows: the header's is in the same file as
-/// the body, and proves nothing if the file as a whole is another one. Returns its length.
+/// Reads all of a share and returns its length. `digest` is the database's: the digest in the
+/// header is in the same file as the body, and proves nothing if the whole file is another one.
 fn check(
     backend: &dyn Backend,
     id: &ShareId,
@@ -226,7 +226,7 @@ fn check(
     Ok(if same { Ok(header.length) } else { Err(Damage::Digest) })
 }
 
-/// The row, if its file is to be whole and in its place now.
+/// The row, if its file should be whole and in its place now.
 fn to_be_sound(row: Option<ShareRow>) -> Result<ShareRow, Finding> {
     let row = row.ok_or(Finding::NoShare)?;
     match row.state {
@@ -252,8 +252,8 @@ mod tests {
     use super::*;
     use crate::{AccountId, NewShare, ShareServerSettings};
 
-    /// The file was looked for before it was in its place; by the time that the database is asked,
-    /// it is.
+    /// The first look for the file comes before it is in its place. By the time of the database
+    /// query, it is.
     #[test]
     fn damage_that_is_not_there_any_more_is_not_noted() {
         let dir = tempfile::tempdir().unwrap();

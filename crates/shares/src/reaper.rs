@@ -1,9 +1,9 @@
-//! The reaper deletes what nobody holds any more: going is committed, then the file is durably
-//! deleted, then the row is removed. It works in bounded batches, retries what fails with growing
-//! pauses, and sleeps while nothing is queued.
+//! The reaper deletes unleased shares. It commits the state going, then deletes the file durably,
+//! then removes the row. It works in bounded batches, retries failures with growing pauses, and
+//! sleeps while nothing is queued.
 //!
-//! Whatever makes shares go tells it which, so the queue in memory knows of every share that is
-//! going.
+//! Every operation that makes shares going reports them to the reaper. So the queue in memory has
+//! every going share.
 
 use std::{
     collections::VecDeque,
@@ -24,24 +24,24 @@ use crate::{
     transitions,
 };
 
-/// Shares that are deleted together.
+/// The most shares that are deleted together.
 const BATCH: usize = 256;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// What is to be done, and the thread's alarm clock.
+/// The queue, and the thread's alarm clock.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
     queue: Mutex<TaskQueue>,
     alarm: Condvar,
-    /// One pass at a time.
+    /// Held during a pass: one at a time.
     pass: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct TaskQueue {
     chores: VecDeque<Chore>,
-    /// Something may be due that is only in the database.
+    /// Shares that only the database knows may be due.
     woken: bool,
     stopped: bool,
 }
@@ -55,9 +55,9 @@ struct Chore {
 
 #[derive(Debug)]
 enum ReaperTask {
-    /// Remove what an upload has left.
+    /// Remove the remains of an upload.
     Abandoned { upload: i64, ids: Vec<ShareId> },
-    /// Delete these, which are going.
+    /// Delete these going shares.
     Delete(Vec<ShareId>),
 }
 
@@ -68,7 +68,7 @@ impl ReaperTask {
 }
 
 impl Chore {
-    /// To be tried again, after a pause that doubles with each failure.
+    /// Queues a retry after a pause that doubles with each failure.
     fn later(what: ReaperTask, failures: u32) -> Chore {
         Chore { what, failures, not_before: Some(Instant::now() + pause(failures)) }
     }
@@ -79,25 +79,25 @@ fn pause(failures: u32) -> Duration {
 }
 
 impl Reaper {
-    /// A failed upload.
+    /// Queues a failed upload.
     pub fn abandon(&self, upload: i64, ids: Vec<ShareId>) {
         self.add(ReaperTask::Abandoned { upload, ids });
     }
 
-    /// Shares that are going.
+    /// Queues going shares.
     pub fn delete(&self, ids: &[ShareId]) {
         for batch in ids.chunks(BATCH) {
             self.add(ReaperTask::Delete(batch.to_vec()));
         }
     }
 
-    /// Something may have become due.
+    /// Wakes the thread: a share may have become due.
     pub fn wake(&self) {
         self.queue.lock().woken = true;
         self.alarm.notify_all();
     }
 
-    /// Ends the thread after the batch that it is at.
+    /// Ends the thread after its current batch.
     pub fn stop(&self) {
         self.queue.lock().stopped = true;
         self.alarm.notify_all();
@@ -124,8 +124,8 @@ impl Reaper {
         self.queue.lock().stopped
     }
 
-    /// Sleeps until woken or until something is due, at the latest for `longest` if that is given.
-    /// `false`: stopped.
+    /// Sleeps until it is woken or a chore is due, and no longer than `longest` if that is given.
+    /// `false`: it was stopped.
     fn sleep(&self, longest: Option<Duration>) -> bool {
         let until = longest.and_then(|longest| Instant::now().checked_add(longest));
         let mut queue = self.queue.lock();
@@ -146,7 +146,7 @@ impl Reaper {
     }
 }
 
-/// The thread. It does not keep the server alive.
+/// Runs the thread. It does not keep the server alive.
 pub(crate) fn run(server: &Weak<Server>, reaper: &Reaper) {
     let mut failures = 0;
     loop {
@@ -170,7 +170,7 @@ pub(crate) fn run(server: &Weak<Server>, reaper: &Reaper) {
 }
 
 impl Server {
-    /// Deletes everything that is due; what fails stays queued.
+    /// Deletes all shares that are due. Failed deletions stay queued.
     pub(crate) fn reap(&self, pauses_count: bool) -> Result<(), ReapError> {
         let _pass = self.reaper.pass.lock();
         let mut failed = Ok(());
@@ -180,7 +180,7 @@ impl Server {
             }
         }
         failed?;
-        // What a damaged database says is nobody's may be somebody's.
+        // A share that is unleased in a damaged database may have lost its leases.
         while !self.reaper.is_stopped() && !self.database.suspicion().is_raised() {
             let going = self.doom()?;
             if going.is_empty() {
@@ -195,7 +195,7 @@ impl Server {
         Ok(())
     }
 
-    /// How long until the next unleased share is past its grace period.
+    /// The time until the next unleased share is past its grace period.
     fn next_due(&self) -> Result<Option<Duration>, DatabaseError> {
         let since = self.database.read("looking for unleased shares", transitions::next_unleased)?;
         let now = (self.settings.clock)();

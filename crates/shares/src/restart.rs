@@ -1,10 +1,10 @@
-//! Opening a share server: what the last run left is put right before anything is served.
+//! Opening a share server. The state left by the last run is repaired before anything is served.
 //!
-//! A database that is missing, empty or corrupt is moved aside and begun anew. One that may have
-//! missed something is kept: one older than the shares beside it (restored from a backup, which the
-//! epochs show), or one whose log has lost its end. Either way discovery begins, every share gets a
-//! starter lease of 60 days, and nothing is deleted before all have been looked at (leasedb,
-//! "Fail-safe").
+//! A database that is missing, empty or corrupt is renamed (`.aside-`), and a new one is begun. A
+//! database that may have missed something is kept. Either it is older than the shares beside it
+//! (restored from a backup, which the epochs show), or its log has lost its end. In both cases
+//! discovery begins, every share gets a starter lease of 60 days, and nothing is deleted before all
+//! shares have been examined (leasedb, "Fail-safe").
 
 use std::{
     fs::{self, File, TryLockError},
@@ -31,8 +31,8 @@ use crate::{
 const FORMAT_VERSION: u64 = 1;
 const FORMAT: &str = "leasehold shares ";
 
-/// Takes the directory for this process and checks that it is ours. The lock is held as long as the
-/// file.
+/// Claims the directory for this process and checks its format. The lock is held as long as the
+/// file is open.
 pub(crate) fn claim(dir: &Path) -> Result<File, OpenError> {
     private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
     private::mend(dir).map_err(|e| DiskError::new("guarding", dir, e))?;
@@ -72,10 +72,10 @@ fn check_format(dir: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// What the database says of the last run.
+/// The state left by the last run, from the database.
 pub(crate) struct LastRun {
     pub connection: Connection,
-    /// To be deleted: everything that was coming or going.
+    /// To be deleted: every share that was coming or going.
     pub going: Vec<ShareId>,
     /// In quarantine.
     pub damaged: Vec<ShareId>,
@@ -83,7 +83,7 @@ pub(crate) struct LastRun {
     pub epoch: i64,
 }
 
-/// Opens the database, or a new one when there is none to be trusted.
+/// Opens the database. It begins a new one if there is none, or an untrusted one.
 pub(crate) fn open_database(dir: &Path, clock: &Clock, nothing_there: bool) -> Result<LastRun, OpenError> {
     let path = dir.join(database::FILE);
     let now = signed((clock)());
@@ -99,7 +99,7 @@ pub(crate) fn open_database(dir: &Path, clock: &Clock, nothing_there: bool) -> R
             begin_run(dir, now, connection, false).map_err(opening)?
         }
     };
-    // The database first: it is never behind but when it was restored.
+    // The database comes first: it is behind the file only after it was restored.
     replace_file(&dir.join("epoch"), format!("{}\n", last_run.epoch).as_bytes())?;
     let suspect = dir.join(SUSPECT);
     if suspect.exists() {
@@ -108,11 +108,11 @@ pub(crate) fn open_database(dir: &Path, clock: &Clock, nothing_there: bool) -> R
     Ok(last_run)
 }
 
-/// `None`: the database is corrupt, or empty.
+/// Opens the existing database. `None`: it is corrupt, or empty.
 fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
     let path = dir.join(database::FILE);
     let log = dir.join(format!("{}-wal", database::FILE));
-    // Before SQLite looks at it, which forgets what it does not take.
+    // SQLite forgets the frames that it does not accept, so this check comes first.
     let cut_short = wal::is_cut_short(&log).map_err(|e| DiskError::new("reading", log, e))?;
     if cut_short {
         tracing::warn!("the lease database's log has lost its end: every share is given a starter lease");
@@ -144,13 +144,13 @@ fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
     }
 }
 
-/// Openings, as counted beside the database.
+/// The number of openings, as counted beside the database.
 fn epoch_beside(dir: &Path) -> i64 {
     fs::read_to_string(dir.join("epoch")).ok().and_then(|t| t.trim_end().parse().ok()).unwrap_or(0)
 }
 
-/// Puts right what the last run left. If the database is behind what is beside it, all is
-/// discovered again.
+/// Repairs the state left by the last run. If the database is `behind` the files beside it,
+/// discovery begins anew.
 fn begin_run(dir: &Path, now: i64, mut connection: Connection, behind: bool) -> rusqlite::Result<LastRun> {
     let transaction = connection.transaction()?;
     let mut tx = Tx::begin(&transaction, now)?;
@@ -169,8 +169,8 @@ fn begin_run(dir: &Path, now: i64, mut connection: Connection, behind: bool) -> 
     Ok(LastRun { connection, going, damaged, epoch })
 }
 
-/// Keeps what is there of a database, under a name that nothing else has. Its log goes with it:
-/// SQLite would take it for the new one's.
+/// Moves the database to a new, unused name. Its log moves too: SQLite would take it for the log of
+/// the new database.
 fn move_aside(dir: &Path, now: Seconds) -> Result<(), DiskError> {
     let parts: Vec<PathBuf> = ["", "-wal", "-shm"].map(|s| dir.join(format!("{}{s}", database::FILE))).into();
     let mut suffix = format!("aside-{now}");

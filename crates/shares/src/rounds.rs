@@ -1,5 +1,5 @@
-//! Syncs that several uploads share: whoever finds none under way carries out one for all who wait
-//! by then.
+//! Syncs that several uploads share. An upload that finds no sync under way carries one out for all
+//! waiting uploads.
 
 use std::{mem, sync::Arc, sync::OnceLock};
 
@@ -19,13 +19,13 @@ pub(crate) struct SyncRounds {
 
 #[derive(Debug, Default)]
 struct Rounds {
-    /// Waits for the round after the one under way.
+    /// Files waiting for the round after the current one.
     pending: Vec<Dirty>,
     next: Arc<Round>,
     busy: bool,
 }
 
-/// How one round went. A failure is everybody's: who waited cannot know whose pages were lost.
+/// The result of one round. A failure counts for all: an upload cannot know whose pages were lost.
 #[derive(Debug, Default)]
 struct Round(OnceLock<Result<(), DiskError>>);
 
@@ -46,7 +46,7 @@ impl SyncRounds {
         state.busy = true;
         drop(state);
         let result = disk.sync(&work);
-        // Nobody else sets this: only who took `pending` of a round carries it out.
+        // Only the thread that took `pending` of a round sets its result.
         let _ = mine.0.set(result.clone());
         self.state.lock().busy = false;
         self.done.notify_all();

@@ -25,13 +25,13 @@ pub(crate) struct ShareRow {
     pub health: Health,
     pub length: u32,
     pub digest: Option<Digest>,
-    /// Leases on it.
+    /// The number of leases on it.
     pub leases: u32,
-    /// Set exactly while it is stable and nobody holds it. 0: let go for
+    /// Set exactly while the share is stable and unleased. 0: released for
     /// [`crate::Deletion::AtOnce`].
     pub unleased_since: Option<i64>,
     pub changed_at: i64,
-    /// The upload that writes its file; the reaper keeps off then.
+    /// The upload that writes its file. The reaper leaves the share alone meanwhile.
     pub upload: Option<i64>,
 }
 
@@ -84,7 +84,7 @@ impl ShareRow {
         }
     }
 
-    /// Whether it can be held: there, and nothing bad is known of it.
+    /// Whether the share can be held: it is there, and no damage is known.
     pub fn is_sound(&self) -> bool {
         self.state == State::Stable && self.health == Health::Ok
     }
@@ -102,7 +102,7 @@ pub(crate) struct LeaseRow {
 
 impl Sealed for LeaseRow {
     const TABLE: &'static str = "leases";
-    // The columns of the index by account are not set: renewing touches one page.
+    // The columns of the index by account are not set, so a renewal touches one page.
     const PUT: &'static str = "INSERT INTO leases VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT (share, account) DO UPDATE SET renewed_at = excluded.renewed_at,
             expires_at = excluded.expires_at, seal = excluded.seal";
@@ -126,16 +126,16 @@ impl Sealed for LeaseRow {
     }
 }
 
-/// An account, with what it holds.
+/// An account and its usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccountRow {
     pub id: AccountId,
     pub name: String,
-    /// Ed25519; only of accounts that are not the cluster's own.
+    /// An Ed25519 key. The cluster's own accounts have none.
     pub key: Option<[u8; 32]>,
     pub created_at: i64,
     pub quota: Option<Usage>,
-    /// Of the last signed request.
+    /// The number of the last signed request.
     pub nonce: i64,
     pub usage: Usage,
 }
@@ -177,34 +177,35 @@ impl Sealed for AccountRow {
     }
 }
 
-/// What is to be known of the whole store: one row.
+/// The state of the whole store: one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreRow {
     /// Signed requests name it.
     pub id: [u8; 16],
-    /// Counts openings, as the file beside the database does.
+    /// The number of openings, as in the file beside the database.
     pub epoch: i64,
-    /// Prefix directories that discovery has been through; all of them: nothing is unknown.
+    /// The number of prefix directories that discovery has completed. With all of them no share is
+    /// unknown.
     pub discovered: u16,
-    /// Discovery gives starter leases to what is known, too: the database may have lost leases.
+    /// Discovery gives starter leases to known shares too: the database may have lost leases.
     pub starters_for_all: bool,
     /// The wall clock at the last transaction.
     pub wall_clock: i64,
-    /// When the wall clock was found to have jumped; until somebody says that it is right nothing
-    /// expires.
+    /// The time when the wall clock was found to have jumped. Nothing expires until an operator
+    /// confirms the clock.
     pub clock_doubted_at: Option<i64>,
-    /// All shares.
+    /// The usage of all shares.
     pub stored: Usage,
 }
 
 impl StoreRow {
-    /// Everything that lies there has a row.
+    /// Whether every share file has a row.
     pub fn is_discovered(&self) -> bool {
         self.discovered >= PREFIXES
     }
 }
 
-/// Prefix directories.
+/// The number of prefix directories.
 pub(crate) const PREFIXES: u16 = 256;
 
 impl Sealed for StoreRow {
@@ -237,14 +238,14 @@ impl Sealed for StoreRow {
     }
 }
 
-/// One pass of one of the processes in the background: where it is, or how it went.
+/// One pass of a background process: its position, or its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PassRow {
     pub process: Process,
     pub cycle: i64,
     pub began_at: i64,
     pub ended_at: Option<i64>,
-    /// The last share that was looked at.
+    /// The last share examined.
     pub position: Option<ShareId>,
     pub examined: u64,
     pub acted: u64,
@@ -279,7 +280,7 @@ impl Sealed for PassRow {
     }
 }
 
-/// Something that ought not to have happened, for people to read.
+/// An event that should not have happened, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IncidentRow {
     pub number: i64,

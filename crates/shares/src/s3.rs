@@ -21,15 +21,15 @@ use object_store::{
 
 use crate::{content::Location, error::OpenError};
 
-/// One request with its answer: a few MiB over a slow line.
+/// The limit of one request with its answer: a few MiB over a slow line.
 const REQUEST: Duration = Duration::from_secs(20);
-/// How long one is repeated before it is given up. Other hosts have copies, and their clients do
-/// not wait.
+/// The time after which retries stop. Other hosts have copies, and their clients do not wait.
 const RETRIES: Duration = Duration::from_secs(40);
-/// An answer is a part of a share or a page of a list.
+/// The most bytes of an answer: a part of a share, or a page of a list.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Where it is and who we are is in the environment, under the usual names that begin with `AWS_`.
+/// Connects by the environment. Endpoint and credentials are in the usual variables that begin with
+/// `AWS_`.
 pub(crate) fn connect(location: &Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
     connect_as(
         location,
@@ -37,7 +37,7 @@ pub(crate) fn connect(location: &Location) -> Result<Arc<dyn ObjectStore>, OpenE
     )
 }
 
-/// As [`connect`], whatever the environment is; asks nobody anything yet.
+/// As [`connect`], with the given environment. No request is sent yet.
 pub(crate) fn connect_as(
     location: &Location,
     environment: impl Iterator<Item = (String, String)>,
@@ -59,19 +59,19 @@ pub(crate) fn connect_as(
         (AmazonS3ConfigKey::AccessKeyId, "AWS_ACCESS_KEY_ID"),
         (AmazonS3ConfigKey::SecretAccessKey, "AWS_SECRET_ACCESS_KEY"),
     ] {
-        // Otherwise the library asks the network who it is.
+        // Otherwise the library would ask the network for an identity.
         if builder.get_config_value(&key).is_none() {
             return Err(refused(&format!("set {name} in the environment")));
         }
     }
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
-    // Who writes http means it. What is stored is encrypted by its writer.
+    // A URL with http is meant so. Shares are encrypted by their writers.
     let in_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
     let store = if in_clear { builder.with_allow_http(true) } else { builder }.build();
     Ok(Arc::new(store.map_err(|error| refused(&error.to_string()))?))
 }
 
-/// Makes the client below.
+/// Makes the HTTP client of this module.
 #[derive(Debug)]
 struct Connector;
 
@@ -88,8 +88,8 @@ impl HttpConnector for Connector {
     }
 }
 
-/// HTTP/1.1 on connections that are kept. An answer is handed on when it is complete: it is small,
-/// and so one limit of time is enough.
+/// An HTTP/1.1 client with kept connections. An answer is handed on when it is complete: it is
+/// small, so one time limit is enough.
 #[derive(Debug)]
 struct Http(Client<HttpsConnector<Tcp>, HttpRequestBody>);
 
@@ -128,11 +128,11 @@ mod tests {
 
     const FINE: &str = "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\n\r\n";
     const BUSY: &str = "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n";
-    /// The connection ends without an answer.
+    /// An answer that ends the connection without a response.
     const LOST: &str = "";
     const REFUSED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 
-    /// Answers requests one by one; tells what they had in their bodies.
+    /// Answers requests one by one and returns their bodies.
     fn serve(answers: &'static [&'static str]) -> (Arc<dyn ObjectStore>, JoinHandle<Vec<Vec<u8>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Stores of rows alone, to measure large ones by: to store as many files would take hours.
+//! Stores of rows only, to measure large stores: storing as many files would take hours.
 
 use std::path::Path;
 
@@ -13,24 +13,24 @@ use crate::{
     share::{AccountId, Health, State},
 };
 
-/// What each of the shares would take.
+/// The recorded length of each share.
 const BYTES: u32 = 4096;
 /// Rows of a transaction.
 const BATCH: u64 = 20_000;
 
-/// The `n`th of `of` shares, in the order of their names. These are spread evenly, as random ones
-/// are, and differ in all of their bytes.
+/// The `n`th of `of` shares, in the order of their names. The names are spread evenly, as random
+/// ones are, and differ in all of their bytes.
 pub fn share(n: u64, of: u64) -> ShareId {
     let place = (u64::MAX / of.max(1)).wrapping_mul(n);
     let rest = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ShareId((u128::from(place) << 64 | u128::from(rest)).to_be_bytes())
 }
 
-/// Makes a store in `dir` that believes that it has `shares` shares, each with a lease of
-/// [`AccountId::ANONYMOUS`] that does not end. They have no files.
+/// Makes a store in `dir` whose database claims `shares` shares. Each has a lease of
+/// [`AccountId::ANONYMOUS`] without an end. They have no files.
 pub fn fill(dir: &Path, settings: ShareServerSettings, shares: u64) -> Result<(), OpenError> {
     let server = Server::open(dir, settings)?;
-    // While there is nothing yet: for as long as until the next scrub nobody misses the files.
+    // The scrub runs on the empty store: no file is missed until the next one.
     while !server.scrub_some()?.is_last {}
     for first in (0..shares).step_by(usize::try_from(BATCH).unwrap_or(1)) {
         server.database.write("filling a store", move |tx| {

@@ -1,8 +1,8 @@
 //! The lease database's schema (leasedb, "Schema"), version 1.
 //!
-//! What must hold between rows is kept by [`crate::tx::Tx`], in the same transaction: a share
-//! counts its leases and notes since when it has none, an account sums up its leased shares, and
-//! the store all shares. Every row ends with a seal (see [`crate::seal`]).
+//! [`crate::tx::Tx`] keeps the invariants between rows, in the same transaction. A share counts its
+//! leases and notes since when it has none, an account sums up its leased shares, and the store all
+//! shares. Every row ends with a seal (see [`crate::seal`]).
 
 use rusqlite::Connection;
 
@@ -17,22 +17,22 @@ pub(crate) const SCHEMA_VERSION: i64 = 1;
 /// "LHsh": tells the file from other SQLite databases.
 pub(crate) const APPLICATION_ID: i64 = 0x4c48_7368;
 
-/// What a file holds.
+/// The kinds of databases that a file may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundSchema {
     /// No table yet.
     Empty,
     /// This schema.
     Ours,
-    /// This schema, with something amiss.
+    /// This schema, damaged.
     Damaged,
     /// That of a later program.
     Newer(i64),
-    /// Somebody else's database.
+    /// A foreign database.
     Foreign,
 }
 
-/// Looks at what a file holds. Errors that say "corrupt" are the caller's to judge.
+/// Examines a file's schema. The caller judges errors that say "corrupt".
 pub(crate) fn look(connection: &Connection) -> rusqlite::Result<FoundSchema> {
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
@@ -59,7 +59,7 @@ fn is_whole(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(declared(connection)? == declared(&pattern)?)
 }
 
-/// Makes the tables in one transaction. What lies there is not known then, if anything does:
+/// Makes the tables in one transaction. Unless `nothing_there`, there may be unknown shares: then
 /// nothing is deleted before discovery has completed.
 pub(crate) fn create(connection: &mut Connection, now: i64, nothing_there: bool) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
@@ -91,8 +91,8 @@ pub(crate) fn account(id: AccountId, name: String, now: i64) -> AccountRow {
 
 /// Keys are binary, and the first byte of a share's is its prefix: a prefix is a range of the key
 /// and needs neither column nor index. `state`: 0 coming, 1 stable, 2 going. `health`: 0 ok, 1
-/// partial, 2 missing, 3 corrupt. Times are UTC seconds. The columns of `store`, `accounts` and the
-/// rest are told in [`crate::rows`].
+/// partial, 2 missing, 3 corrupt. Times are UTC seconds. [`crate::rows`] documents the columns of
+/// `store`, `accounts` and the rest.
 const TABLES: &str = "
 CREATE TABLE store (
     id BLOB NOT NULL PRIMARY KEY,

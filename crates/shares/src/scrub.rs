@@ -1,4 +1,4 @@
-//! The scrub reads everything once in a while: the whole database first, then every share, in
+//! The scrub reads the whole store from time to time: first the database, then every share, in
 //! order, against its digest.
 
 use std::thread;
@@ -18,14 +18,13 @@ use crate::{
     transitions,
 };
 
-/// Shares of a step.
+/// The shares of a step.
 const STEP: usize = 32;
-/// Shares that are read at once: the disk brings some while others are looked at.
+/// The shares read at once: the disk reads some while others are checked.
 const AT_ONCE: usize = 4;
 
 impl Server {
-    /// Goes through the next shares; before the first, through the database. The step's work is in
-    /// bytes.
+    /// Scrubs the next shares; before the first, the database. The step's work is in bytes.
     pub(crate) fn scrub_some(&self) -> Result<Step, DatabaseError> {
         let _scrubbing = self.scrubbing.lock();
         let now = i64::try_from((self.settings.clock)()).unwrap_or(i64::MAX);
@@ -50,7 +49,7 @@ impl Server {
         Ok(Step { work: bytes, is_last: position.is_none() })
     }
 
-    /// Through a connection of its own: nobody waits for it.
+    /// Checks the database on a connection of its own, so no request waits for it.
     fn scrub_database(&self) -> Result<(), DatabaseError> {
         let doing = "looking through the database";
         match database::connect(&self.dir).and_then(|connection| check::check(&connection)) {
@@ -67,7 +66,7 @@ impl Server {
         }
     }
 
-    /// How many bytes were read, and how many shares are damaged that were not known to be.
+    /// Verifies shares. Returns the bytes read, and the number of shares newly found damaged.
     fn scrub_shares(&self, page: &[ShareRow]) -> Result<(u64, u64), DatabaseError> {
         let next = Mutex::new(page.iter());
         let scrub_each = || {
@@ -82,7 +81,7 @@ impl Server {
         thread::scope(|scope| {
             let others: Vec<_> = (1..AT_ONCE).map(|_| scope.spawn(scrub_each)).collect();
             let mine = scrub_each();
-            // A thread that panics takes the step with it when the scope ends.
+            // A panicking thread ends the step with the scope.
             others.into_iter().filter_map(|other| other.join().ok()).fold(mine, |sum, some| {
                 let ((bytes, damaged), (more, found)) = (sum?, some?);
                 Ok((bytes + more, damaged + found))
@@ -98,7 +97,8 @@ impl Server {
             Ok(length) => Ok((length.into(), 0)),
             Err(ReadError::Damaged { .. }) => Ok((0, row.is_sound().into())),
             Err(ReadError::Database(error)) => Err(error),
-            // Gone meanwhile; or the disk refuses, which is told and no reason not to go on.
+            // The share is gone meanwhile. Otherwise the disk refuses: the error is logged, and the
+            // scrub goes on.
             Err(ReadError::NotFound(_) | ReadError::Going(_) | ReadError::Beyond { .. }) => Ok((0, 0)),
             Err(error @ ReadError::Disk(_)) => {
                 tracing::error!(%error, "a share cannot be scrubbed");

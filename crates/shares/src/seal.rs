@@ -1,6 +1,6 @@
 //! Seals. SQLite's pages have no checksums, so each row of the lease database ends with a digest of
-//! its table's name and all of its values. A row whose seal is broken is never believed: whoever
-//! comes upon it gets an error that says "corrupt".
+//! its table's name and all of its values. A row with a broken seal is never believed: its reader
+//! gets an error that says "corrupt".
 
 use namespace::ShareId;
 use rusqlite::{
@@ -14,19 +14,19 @@ use twox_hash::XxHash3_64;
 #[error("a row of the table {0} is not what was written")]
 pub(crate) struct BrokenSeal(&'static str);
 
-/// What a table's row says, but for its seal, which is the last column.
+/// A row of a table. The seal, its last column, is not part of it.
 pub(crate) trait Sealed: Sized {
     /// The table.
     const TABLE: &'static str;
-    /// Writes a row, or over the one with the same key.
+    /// The statement that inserts a row or replaces the one with the same key.
     const PUT: &'static str;
-    /// In the order of the columns.
+    /// The values in the order of the columns.
     fn values(&self) -> Vec<Value>;
-    /// From a row whose seal is whole. `None`: it holds what this program does not write.
+    /// Parses a row whose seal is intact. `None`: this program does not write such values.
     fn parse(columns: &Columns<'_>) -> Option<Self>;
 }
 
-/// The columns of a row whose seal is whole.
+/// The columns of a row whose seal is intact.
 pub(crate) struct Columns<'a>(&'a Row<'a>);
 
 impl Columns<'_> {
@@ -83,7 +83,7 @@ fn seal<'a>(table: &str, values: impl Iterator<Item = ValueRef<'a>>) -> i64 {
     XxHash3_64::oneshot(&bytes).cast_signed()
 }
 
-/// What a row says, of which all columns were selected.
+/// Reads a row of which all columns were selected, and checks its seal.
 pub(crate) fn unseal<T: Sealed>(row: &Row<'_>) -> rusqlite::Result<T> {
     let last = row.as_ref().column_count().saturating_sub(1);
     let values = (0..last).map(|column| row.get_ref(column)).collect::<Result<Vec<_>, _>>()?;
@@ -93,7 +93,7 @@ pub(crate) fn unseal<T: Sealed>(row: &Row<'_>) -> rusqlite::Result<T> {
     parsed.ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(last, Type::Integer, broken()))
 }
 
-/// Writes a row, or over the one with the same key.
+/// Inserts a row or replaces the one with the same key.
 pub(crate) fn put<T: Sealed>(connection: &Connection, row: &T) -> rusqlite::Result<()> {
     let mut values = row.values();
     values.push(Value::Integer(seal(T::TABLE, values.iter().map(ValueRef::from))));
@@ -101,7 +101,7 @@ pub(crate) fn put<T: Sealed>(connection: &Connection, row: &T) -> rusqlite::Resu
     Ok(())
 }
 
-/// The first row that a query finds, which selects all columns.
+/// The first row that a query finds. The query selects all columns.
 pub(crate) fn one<T: Sealed>(
     connection: &Connection,
     sql: &str,
@@ -110,7 +110,7 @@ pub(crate) fn one<T: Sealed>(
     connection.prepare_cached(sql)?.query_row(parameters, unseal).optional()
 }
 
-/// All rows that a query finds, which selects all columns.
+/// All rows that a query finds. The query selects all columns.
 pub(crate) fn all<T: Sealed>(
     connection: &Connection,
     sql: &str,

@@ -38,18 +38,18 @@ use crate::{
     tx::{self, Tx},
 };
 
-/// Rows fetched at a time: no reader keeps the database's log from being folded in for long.
+/// Rows fetched at a time. No reader keeps the database's log from being folded in for long.
 const PAGE: usize = 1000;
 
-/// One directory of shares, and the database of who wants them kept. All operations may be called
-/// by many threads at once.
+/// One directory of shares, and the database of their leases. Many threads may call all operations
+/// at once.
 #[derive(Debug)]
 pub struct ShareServer {
     server: Arc<Server>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the operations and the threads in the background share.
+/// The state that the operations and the background threads share.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub dir: PathBuf,
@@ -60,26 +60,26 @@ pub(crate) struct Server {
     pub file_locks: FileLocks,
     pub reaper: Arc<Reaper>,
     pub crawler: Arc<Crawler>,
-    /// Held during a step of the scrub: somebody in a hurry may be at it as well.
+    /// Held during a step of the scrub. An impatient caller may scrub at the same time.
     pub scrubbing: Mutex<()>,
     /// Numbers uploads; no upload outlives the process.
     pub uploads: AtomicI64,
-    /// See [`ShareServer::vouch`].
+    /// The time given to the last [`ShareServer::vouch`].
     pub vouched: AtomicU64,
-    /// Held as long as the directory is ours.
+    /// The lock on the directory, held while the server is open.
     _lock: File,
 }
 
 impl ShareServer {
-    /// Opens the share server in `dir`, which is made if there is nothing yet.
+    /// Opens the share server in `dir`. A `dir` without a store gets a new one.
     pub fn open(dir: &Path, settings: ShareServerSettings) -> Result<ShareServer, OpenError> {
         ShareServer::start(Server::open(dir, settings)?)
     }
 
-    /// Starts what goes on in the background.
+    /// Starts the background threads.
     pub(crate) fn start(server: Server) -> Result<ShareServer, OpenError> {
         let server = Arc::new(server);
-        // What has been started ends with this.
+        // Dropping this ends the threads started so far.
         let mut opened = ShareServer { server: server.clone(), threads: Vec::new() };
         let (weak, reaper) = (Arc::downgrade(&server), server.reaper.clone());
         let thread = thread::Builder::new().name("shares-reaper".into());
@@ -92,7 +92,7 @@ impl ShareServer {
         Ok(opened)
     }
 
-    /// A server in which nothing happens by itself.
+    /// Opens a server without background threads.
     #[cfg(test)]
     pub(crate) fn without_threads(server: Server) -> ShareServer {
         ShareServer { server: Arc::new(server), threads: Vec::new() }
@@ -103,9 +103,9 @@ impl ShareServer {
         &self.server
     }
 
-    /// Stores shares and takes the account's lease on each; returns when all are durable. All or
-    /// none: on an error, what was written is removed. A share that is there already with the same
-    /// bytes is only leased.
+    /// Stores shares and takes the account's lease on each. It returns when all are durable. An
+    /// error stores none of them: the files written so far are removed. A share that is stored
+    /// already with the same bytes is only leased.
     pub fn store_many(
         &self,
         shares: Vec<NewShare>,
@@ -120,42 +120,42 @@ impl ShareServer {
         self.server.read(id, at, length)
     }
 
-    /// As [`Self::read`], of a share that may be damaged: what its file has there, for whoever
-    /// knows what that is to be.
+    /// Reads part of a share that may be damaged: the bytes that its file has there. The caller
+    /// must know from elsewhere what the bytes should be. Otherwise as [`Self::read`].
     pub fn read_unsound(&self, id: &ShareId, at: u32, length: u32) -> Result<Vec<u8>, ReadError> {
         self.server.read_unsound(id, at, length)
     }
 
-    /// Reads all of a share and checks its digest, in quarantine or not; returns its length. What
-    /// is damaged is put in quarantine, and what turns out to be sound is taken out of it.
+    /// Reads all of a share, in quarantine or not, and checks its digest. Returns its length. A
+    /// damaged share goes into quarantine; a share found sound leaves it.
     pub fn verify(&self, id: &ShareId) -> Result<u32, ReadError> {
         self.server.verify(id)
     }
 
-    /// All of a share's body, and its digest, which it was found to have.
+    /// Reads all of a share's body. Returns it with the verified digest.
     pub fn whole(&self, id: &ShareId) -> Result<(Vec<u8>, [u8; 16]), ReadError> {
         self.server.whole(id)
     }
 
-    /// The directory that what is stored fills, if that is on this machine's disk.
+    /// The directory that the stored shares fill, if it is on this machine's disk.
     pub fn disk(&self) -> Option<&Path> {
         self.server.backend.is_local().then_some(self.server.dir.as_path())
     }
 
-    /// What this store calls itself; signed requests name it.
+    /// The store's own id. Signed requests name it.
     pub fn id(&self) -> Result<[u8; 16], DatabaseError> {
         Ok(self.server.database.read("naming the store", tx::store)?.id)
     }
 
-    /// The cluster's own account of that name, made if there is none.
+    /// The cluster's own account of that name. It is made if it is missing.
     pub fn account(&self, name: &str) -> Result<AccountId, DatabaseError> {
         let name = name.to_owned();
         self.server.database.write("naming an account", move |tx| accounts::named(tx, &name))
     }
 
-    /// The account of that key, made if there is none, with what it may lease at most (`None`: as
-    /// much as there is room for). It keeps what it has, if that is more, and gets nothing new. Its
-    /// name, which people know it by, is given once.
+    /// The account of that key, made if it is missing. `quota` bounds its leases (`None`: the room
+    /// of the store does). An account above its quota keeps its leases and gets no new ones. Its
+    /// name is for people and is given once.
     pub fn key_account(
         &self,
         key: AccountKey,
@@ -167,9 +167,10 @@ impl ShareServer {
         self.server.database.write_unless_refused("making an account", work, |_| ())
     }
 
-    /// Whose request this is. Its number is durably used up: it is believed once.
+    /// Finds the account that signed this request. The request's number is durably used up, so a
+    /// request is believed once.
     pub fn admit(&self, signed: &Signed) -> Result<Result<AccountId, SignatureError>, DatabaseError> {
-        // Before anything is written: strangers cost the database nothing.
+        // The signature is checked before anything is written: strangers cost the database nothing.
         if !signed.is_signed_for(&self.id()?) {
             return Ok(Err(SignatureError::Signature));
         }
@@ -187,8 +188,8 @@ impl ShareServer {
         Ok(rows.into_iter().map(Account::from).collect())
     }
 
-    /// Lets go of all leases of an account, and forgets it; returns how many they were. What nobody
-    /// else wants stays for the grace period.
+    /// Releases all leases of an account and forgets it. Returns how many leases it had. Shares
+    /// without another lease stay for the grace period.
     pub fn end_account(&self, account: AccountId) -> Result<usize, DatabaseError> {
         self.drop_leases("ending an account", account, None)
     }
@@ -208,7 +209,7 @@ impl ShareServer {
         self.server.database.read("listing leased shares", |c| leases::leased_by(c, account, after, limit))
     }
 
-    /// The same, for accounts that hold little of all that is stored.
+    /// As [`Self::leased_by`], for accounts that hold a small part of the store.
     pub fn held_by(
         &self,
         account: AccountId,
@@ -218,11 +219,14 @@ impl ShareServer {
         self.server.database.read("listing leased shares", |c| leases::held_by(c, account, after, limit))
     }
 
-    /// Takes or renews the account's lease on each share, until [`Self::lease_end`], and lets go of
-    /// those of the cluster's other accounts in the same moment. Returns the shares that are held
-    /// now, as [`Self::lease`] does; what is damaged is leased, too, and stays leased by the
-    /// others. What others of the cluster's accounts alone have leased than its `believed`
-    /// uploaders is not what it is called: it is deleted instead, and may be stored again.
+    /// Takes or renews the account's lease on each share, until [`Self::lease_end`]. In the same
+    /// transaction it ends the leases of the cluster's other accounts on them.
+    ///
+    /// Returns the shares that are held now, as [`Self::lease`] does. A damaged share is leased
+    /// too, is not reported as held, and stays leased by the others.
+    ///
+    /// A share may be leased only by accounts of the cluster that are not its `believed` uploaders.
+    /// Its content is then not what its name promises: it is deleted, and may be stored again.
     pub fn take_over(
         &self,
         account: AccountId,
@@ -235,9 +239,9 @@ impl ShareServer {
         self.server.lease_with("taking over shares", ids, lease)
     }
 
-    /// Takes or renews the account's lease on each share, never shortening it (`None`: it never
-    /// ends). Returns the shares that are held now: stable and sound ones. The others are not
-    /// there, or not to be relied on.
+    /// Takes or renews the account's lease on each share and never shortens it (`None`: the lease
+    /// never ends). Returns the shares that are held now: stable and sound ones. The other shares
+    /// are missing or unreliable.
     pub fn lease(
         &self,
         account: AccountId,
@@ -248,7 +252,7 @@ impl ShareServer {
         self.server.lease_with("leasing shares", ids, lease)
     }
 
-    /// Lets go of the account's leases on these shares.
+    /// Releases the account's leases on these shares.
     pub fn let_go(
         &self,
         account: AccountId,
@@ -258,9 +262,9 @@ impl ShareServer {
         self.let_go_of(Some(account), ids, deletion)
     }
 
-    /// Lets go of all leases of the cluster's own accounts on these shares. For the server group
-    /// alone, which knows when nothing refers to a share of its files any more: an uploader that is
-    /// gone, or a starter lease, must not keep it. What a key has leased stays.
+    /// Releases all leases of the cluster's own accounts on these shares. Only the server group may
+    /// call this: it knows when no file refers to a share any more. A departed uploader, or a
+    /// starter lease, must not keep the share. Leases of keys stay.
     pub fn let_go_all(&self, ids: &[ShareId], deletion: Deletion) -> Result<(), DatabaseError> {
         self.let_go_of(None, ids, deletion)
     }
@@ -279,35 +283,36 @@ impl ShareServer {
         Ok(())
     }
 
-    /// What its clock says.
+    /// The time by the server's clock.
     pub fn now(&self) -> Seconds {
         (self.server.settings.clock)()
     }
 
-    /// When a lease ends that is taken or renewed now: 31 days on. It is to be renewed after a week
-    /// ([`Holds::Due`]).
+    /// The end of a lease that is taken or renewed now: 31 days from now. The lease is due for
+    /// renewal after a week ([`Holds::Due`]).
     pub fn lease_end(&self) -> Seconds {
         self.now().saturating_add(leases::TERM)
     }
 
-    /// The cluster says that whatever it wanted kept at `at` is leased by its own accounts beyond
-    /// that time. Those of their leases that ended by then are nobody's, and only those expire:
-    /// until it has said so after a start, none.
+    /// Records the cluster's promise about its leases at time `at`. Every share that the cluster
+    /// wanted then is leased by its own accounts beyond `at`. Leases of these accounts that ended
+    /// by `at` are therefore obsolete, and only those expire. After a start none expires until this
+    /// is called.
     pub fn vouch(&self, at: Seconds) {
         self.server.vouched.fetch_max(at, Ordering::SeqCst);
     }
 
-    /// When the cluster last did; `None`: not since the start.
+    /// The last time given to [`Self::vouch`]; `None`: none since the start.
     pub fn vouched(&self) -> Option<Seconds> {
         Some(self.server.vouched.load(Ordering::SeqCst)).filter(|at| *at > 0)
     }
 
-    /// Takes in a share that another store had, with `leases` of accounts that hold it then as they
-    /// did there; and with a starter lease, unless a key is among them.
+    /// Takes in a share from another store with its `leases` there. The accounts in `leases` hold
+    /// it on the same terms here. The share also gets a starter lease, unless a key is among them.
     pub fn bring(&self, share: NewShare, leases: &[ShareLease]) -> Result<(), StoreError> {
         let (id, starter) = (share.id, self.now().saturating_add(STARTER_SECONDS));
-        // What is here already and has lost its bytes gets them again; whatever else is wrong with
-        // it shows when it is stored.
+        // A share that is here and has lost its bytes gets them again. Other faults show when it is
+        // stored.
         let _ = self.verify(&id);
         self.store_many(vec![share], AccountId::STARTER, Some(starter))?;
         let row = |lease: &ShareLease| LeaseRow {
@@ -321,14 +326,14 @@ impl ShareServer {
         Ok(self.server.database.write("taking in leases", work)?)
     }
 
-    /// Lets go of all leases that the account took or renewed last before `since`: it renews what
-    /// it wants kept, then sweeps. Returns how many.
+    /// Releases all leases that the account took or renewed last before `since`, and returns how
+    /// many. A caller renews the shares that it wants, then sweeps the rest.
     pub fn drop_unrenewed_since(&self, account: AccountId, since: Seconds) -> Result<usize, DatabaseError> {
         self.drop_leases("sweeping leases", account, Some(since))
     }
 
-    /// In bounded transactions; whoever is interrupted does it again. An account that ends is
-    /// forgotten in the same transaction as its last lease.
+    /// Works in bounded transactions. An interrupted caller repeats the call. The last transaction
+    /// also forgets an account that ends.
     fn drop_leases(
         &self,
         doing: &'static str,
@@ -345,8 +350,8 @@ impl ShareServer {
                 Ok((some, next))
             })?;
             dropped += some;
-            // Of an account that ends everything went: whatever it took meanwhile is looked for
-            // from the beginning.
+            // An ending account loses every lease. Leases taken meanwhile are found by starting
+            // again from the beginning.
             after = next.filter(|_| since.is_some());
             if next.is_none() {
                 break;
@@ -358,36 +363,36 @@ impl ShareServer {
         Ok(dropped)
     }
 
-    /// What the account holds; takes the same time however much that is.
+    /// The account's usage. The time does not depend on how much it holds.
     pub fn usage(&self, account: AccountId) -> Result<Usage, DatabaseError> {
         self.server.database.read("summing up an account", |c| accounts::usage(c, account))
     }
 
-    /// What is stored, including what is coming or going.
+    /// The usage of the whole store, including coming and going shares.
     pub fn stored(&self) -> Result<Usage, DatabaseError> {
         Ok(self.server.database.read("summing up shares", tx::store)?.stored)
     }
 
-    /// How what is stored stands. Takes as long as there is work: what is leased and sound is not
-    /// looked at.
+    /// The state of the store in numbers. The time depends on the work queued: leased and sound
+    /// shares are not read.
     pub fn inventory(&self) -> Result<Inventory, DatabaseError> {
         let (now, grace) = (self.now(), self.server.settings.grace.as_secs());
         self.server.database.read("taking an inventory", |c| inventory::take(c, now, grace))
     }
 
-    /// What the database knows of a share.
+    /// The row that the database has of a share.
     pub fn share(&self, id: &ShareId) -> Result<Option<StoredShare>, DatabaseError> {
         let row = self.server.database.read("looking up a share", |c| transitions::row(c, id))?;
         Ok(row.map(|row| row.told()))
     }
 
-    /// Who holds a share.
+    /// The leases on a share.
     pub fn leases_of(&self, id: &ShareId) -> Result<Vec<ShareLease>, DatabaseError> {
         self.server.database.read("listing leases", |c| leases::leases_of(c, id))
     }
 
-    /// Shows every share to `look`, in order of id, until it breaks off. Not one moment's picture:
-    /// shares may come and go meanwhile.
+    /// Shows every share to `look`, in order of id, until `look` breaks off. The rows are no
+    /// snapshot: shares may come and go meanwhile.
     pub fn for_each_share(
         &self,
         mut look: impl FnMut(&StoredShare) -> ControlFlow<()>,
@@ -403,8 +408,8 @@ impl ShareServer {
         Ok(())
     }
 
-    /// Deletes what is due now, without waiting for the reaper's own thread and its pauses after
-    /// failures.
+    /// Deletes the shares that are due now. It does not wait for the reaper's thread or for its
+    /// pauses after failures.
     pub fn reap(&self) -> Result<(), ReapError> {
         self.server.reap(false)
     }
@@ -414,21 +419,21 @@ impl ShareServer {
         through(|| self.server.expire_some())
     }
 
-    /// Takes in what lies among the shares without a row, and notes what has a row and does not:
-    /// for whoever has put share files there. Until it is through nothing is deleted, also if it is
-    /// interrupted and goes on after a restart.
+    /// Starts discovery and runs it to its end. It takes in share files without a row, and notes
+    /// rows without a file. It is for callers that have put share files there. Nothing is deleted
+    /// before discovery has completed, even if it is interrupted and continues after a restart.
     pub fn discover(&self) -> Result<(), ReapError> {
         self.server.rediscover()?;
         self.finish_discovery()
     }
 
-    /// Goes on with discovery, if that is under way, without its pauses.
+    /// Finishes a discovery that is under way, without its pauses.
     pub fn finish_discovery(&self) -> Result<(), ReapError> {
         through(|| self.server.discover_some())
     }
 
-    /// Reads the database and every share, from the beginning and without pauses. `look` is shown
-    /// how far that is, and may break off; then it goes on at its pace.
+    /// Scrubs the database and every share from the beginning, without pauses. `look` sees the
+    /// progress and may break off. The scrub then continues at its usual pace.
     pub fn scrub_now(&self, mut look: impl FnMut(&Pass) -> ControlFlow<()>) -> Result<(), DatabaseError> {
         let begin_anew = |tx: &mut Tx<'_>| passes::begin_anew(tx, Process::Scrub);
         self.server.database.write("beginning to scrub", begin_anew)?;
@@ -440,24 +445,24 @@ impl ShareServer {
         })
     }
 
-    /// Goes on with the scrub, or begins one, without pauses.
+    /// Continues or begins a scrub, without pauses.
     #[cfg(test)]
     pub(crate) fn scrub(&self) -> Result<(), DatabaseError> {
         through(|| self.server.scrub_some())
     }
 
-    /// How many shares are known to be damaged, or gone.
+    /// The number of shares known to be damaged or missing.
     pub fn damaged(&self) -> Result<u64, DatabaseError> {
         let damaged = self.server.database.read("listing damaged shares", transitions::unhealthy)?;
         Ok(damaged.len() as u64)
     }
 
-    /// How far the processes in the background are, and how their last passes went.
+    /// The progress of the background processes, and the results of their last passes.
     pub fn passes(&self) -> Result<Vec<Pass>, DatabaseError> {
         self.server.database.read("listing passes", passes::all)
     }
 
-    /// What ought not to have happened, the latest first.
+    /// The incidents, the latest first.
     pub fn incidents(&self) -> Result<Vec<Incident>, DatabaseError> {
         let sql = "SELECT * FROM incidents ORDER BY number DESC";
         let rows: Vec<IncidentRow> =
@@ -470,7 +475,7 @@ impl ShareServer {
         Ok(rows.into_iter().map(told).collect())
     }
 
-    /// What keeps leases from expiring and unleased shares from being deleted, if anything does.
+    /// The reason why leases do not expire and unleased shares are not deleted, if there is one.
     pub fn suspended(&self) -> Result<Option<Suspended>, DatabaseError> {
         if self.server.database.suspicion().is_raised() {
             return Ok(Some(Suspended::Damaged));
@@ -483,8 +488,8 @@ impl ShareServer {
         })
     }
 
-    /// Somebody who knows says that the clock is right: it has jumped since the machine was off for
-    /// long, or was wrong before.
+    /// Confirms that the wall clock is right. A clock jumps when the machine was off for long, or
+    /// when it was wrong before.
     pub fn confirm_clock(&self) -> Result<(), DatabaseError> {
         self.server.database.write("confirming the clock", |tx| {
             tx.store.clock_doubted_at = None;
@@ -495,17 +500,18 @@ impl ShareServer {
     }
 }
 
-/// Why nothing expires and nothing is deleted that was not let go for [`Deletion::AtOnce`].
+/// The reason why nothing expires, and why only shares released for [`Deletion::AtOnce`] are
+/// deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspended {
-    /// The database is damaged, and is made anew at the next start. Nothing is deleted at all.
+    /// The database is damaged. The next start rebuilds it. Nothing is deleted at all.
     Damaged,
-    /// Not everything that lies here is known yet. Nothing is deleted at all.
+    /// Discovery is under way: some shares here may be unknown. Nothing is deleted at all.
     Discovering,
-    /// The wall clock has jumped, and nobody has said that it is right
+    /// The wall clock has jumped, and no operator has confirmed it
     /// ([`ShareServer::confirm_clock`]).
     Clock {
-        /// What it said then.
+        /// The clock's time at the jump.
         at: Seconds,
     },
 }
@@ -520,22 +526,22 @@ impl Drop for ShareServer {
         self.server.reaper.stop();
         self.server.crawler.stop();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has been reported by the panic itself.
+            // A panic of the thread has reported itself.
             let _ = thread.join();
         }
     }
 }
 
 impl Server {
-    /// Opens everything but the threads.
+    /// Opens everything except the threads.
     pub(crate) fn open(dir: &Path, settings: ShareServerSettings) -> Result<Server, OpenError> {
         let wanted = settings.content.clone();
         let backend = || content::open(dir, wanted.as_ref(), s3::connect);
         Server::open_on(dir, settings, Arc::new(()), backend)
     }
 
-    /// As [`Self::open`], on what `backend` opens once the directory is ours; it says whether
-    /// nothing can be there yet.
+    /// As [`Self::open`], with another backend. `backend` runs once this process has the directory,
+    /// and reports whether the store is certainly empty.
     pub(crate) fn open_on(
         dir: &Path,
         settings: ShareServerSettings,

@@ -1,4 +1,4 @@
-//! How a share server is to be run.
+//! The settings of a share server.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,33 +9,33 @@ use crate::{content::Location, crawler::Pace, expirer::Expiry, share::Seconds};
 /// Tells UTC seconds.
 pub type Clock = Arc<dyn Fn() -> Seconds + Send + Sync>;
 
-/// Is told of shares, on any thread: it must not block.
+/// A callback that gets a share. Any thread may call it, so it must not block.
 pub type Tell = Arc<dyn Fn(ShareId) + Send + Sync>;
 
-/// How a share server is to be run.
+/// The settings of a share server.
 #[derive(Clone)]
 pub struct ShareServerSettings {
     /// The wall clock.
     pub clock: Clock,
-    /// Where the files of shares are to be kept, of a directory that has none yet; `None`: in it,
-    /// or where it says.
+    /// The place of the share files, for a directory that has none yet. `None`: the directory
+    /// itself, or its recorded place.
     pub content: Option<Location>,
-    /// How long a share stays after its last lease, unless it is let go for
+    /// The time that a share stays after its last lease, unless it is released for
     /// [`crate::Deletion::AtOnce`].
     pub grace: Duration,
-    /// Files kept open for reading at most.
+    /// The most files kept open for reading.
     pub open_files_max: usize,
     /// When leases of accounts that are not the cluster's own expire; `None`: never by themselves.
     pub expiry: Option<Expiry>,
-    /// What the processes in the background may take of the machine.
+    /// The pace of the background processes.
     pub pace: Pace,
-    /// Is told of each share that a reader or the scrub finds damaged, or gone, whenever one does:
-    /// whoever has it from elsewhere may store it anew.
+    /// Called with a share each time a reader or the scrub finds it damaged or missing. A machine
+    /// that has its bytes from elsewhere may store it anew.
     pub on_damage: Tell,
 }
 
 impl ShareServerSettings {
-    /// The usual ones: a day of grace, 256 files, and no lease of a stranger expires.
+    /// The default settings: a day of grace, 256 files, and no lease of a stranger expires.
     pub fn new(clock: Clock) -> ShareServerSettings {
         let (grace, open_files_max) = (Duration::from_secs(24 * 3600), 256);
         ShareServerSettings {

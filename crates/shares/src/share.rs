@@ -1,4 +1,4 @@
-//! What the server knows of a share: its states, its health, who wants it kept.
+//! The public types of a share: its states, its health and its leases.
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
@@ -8,51 +8,51 @@ pub use namespace::ShareId;
 /// UTC seconds.
 pub type Seconds = u64;
 
-/// Who wants shares kept. Accounts are numbered by the server that keeps the database.
+/// An account, which leases shares. The server that keeps the database numbers its accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub i64);
 
-/// Who may have uploaded shares, of those of which that is known; others, any account of the
-/// cluster's.
+/// The accounts that may have uploaded each share, where that is known. Any account of the cluster
+/// may have uploaded the others.
 pub type Uploaders = BTreeMap<ShareId, Arc<[AccountId]>>;
 
 impl AccountId {
-    /// Whoever gives no name.
+    /// The account of a client that gives no name.
     pub const ANONYMOUS: AccountId = AccountId(0);
-    /// Holds what discovery found, for 60 days.
+    /// The account that leases discovered shares for 60 days.
     pub const STARTER: AccountId = AccountId(1);
 }
 
-/// A share to be stored: immutable once it is.
+/// A share to be stored. A stored share is immutable.
 #[derive(Clone, Debug)]
 pub struct NewShare {
     /// Its name: random, never used before.
     pub id: ShareId,
-    /// Its body, in parts that are written one after the other.
+    /// Its body, in parts. They are written in order.
     pub parts: Vec<Bytes>,
 }
 
-/// Where a share is in its life (leasedb, "Share states"). None of them: no row.
+/// The state of a share (leasedb, "Share states"). A share in none of them has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Being written; the disk has not confirmed all of it.
+    /// Being written: the disk has not confirmed all of it.
     Coming = 0,
     /// Written and durable.
     Stable = 1,
-    /// Being deleted. There is no way back.
+    /// Being deleted. This state is final.
     Going = 2,
 }
 
-/// What is known of a stable share's bytes.
+/// The health of a stable share's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Nothing bad.
+    /// No damage is known.
     Ok = 0,
-    /// Some of its objects are gone (shares of one file have only one object).
+    /// Some objects are missing (a share of one file has only one object).
     Partial = 1,
-    /// The file is gone.
+    /// The file is missing.
     Missing = 2,
-    /// The bytes are not what was stored.
+    /// The bytes differ from the stored ones.
     Corrupt = 3,
 }
 
@@ -75,44 +75,44 @@ impl Health {
 pub struct StoredShare {
     /// Its name.
     pub id: ShareId,
-    /// Where it is in its life.
+    /// Its state.
     pub state: State,
-    /// What is known of its bytes.
+    /// Its health.
     pub health: Health,
     /// Bytes of its body.
     pub length: u32,
-    /// XXH3 of its body; unknown for a share that was damaged when it was found.
+    /// XXH3 of its body. Unknown for a share that was damaged when it was found.
     pub digest: Option<[u8; 16]>,
-    /// How many accounts want it kept.
+    /// The number of accounts that lease it.
     pub leases: u32,
 }
 
 /// A lease of one account on one share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareLease {
-    /// Whose.
+    /// The holder.
     pub account: AccountId,
-    /// When it was last taken or renewed.
+    /// The time when it was taken or renewed last.
     pub renewed_at: Seconds,
-    /// When it ends; `None`: never.
+    /// The time when it ends; `None`: never.
     pub expires_at: Option<Seconds>,
 }
 
-/// How an account stands to a share.
+/// The relation of an account to a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// There is none, or no sound one.
+    /// The share is missing or damaged.
     Nothing,
-    /// It is here, and the account has no lease on it.
+    /// The share is here, and the account has no lease on it.
     Unleased,
-    /// It is here, and leased; the lease is to be renewed by now.
+    /// The share is here and leased; the lease is due for renewal.
     Due,
-    /// It is here, and leased.
+    /// The share is here and leased.
     Leased,
 }
 
-/// How much is held. Each account's usage counts each of its shares in full, so that sums may
-/// exceed what is stored.
+/// An amount of shares. Each account's usage counts each of its shares in full, so sums may exceed
+/// the stored amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Shares.
@@ -133,14 +133,14 @@ impl Usage {
     }
 }
 
-/// What goes on in the background.
+/// The background processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Process {
     /// Ends leases that are over.
     Expirer = 0,
-    /// Deletes what nobody holds.
+    /// Deletes unleased shares.
     Reaper = 1,
-    /// Takes in what has no row.
+    /// Takes in shares without a row.
     Discovery = 2,
     /// Looks for damage.
     Scrub = 3,
@@ -154,47 +154,47 @@ impl Process {
     }
 }
 
-/// One time that a process went through everything, or is about to.
+/// A pass: a process goes once through everything. It may be unfinished.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pass {
-    /// Which process.
+    /// The process.
     pub process: Process,
-    /// The how manieth; of the reaper, the day since 1970.
+    /// The number of the pass; for the reaper, the day since 1970.
     pub cycle: u64,
-    /// When it began.
+    /// The time of its beginning.
     pub began_at: Seconds,
-    /// When it was through; `None`: it is still under way.
+    /// The time of its end; `None`: it is under way.
     pub ended_at: Option<Seconds>,
-    /// How far through it is, from 0 to 1.
+    /// The fraction done, from 0 to 1.
     pub progress: f64,
-    /// Shares (of the expirer: leases) that it has looked at.
+    /// The number of shares (of the expirer: leases) examined.
     pub examined: u64,
-    /// Of these, how many it did something about: ended, deleted, took in, found damaged.
+    /// The number of these that the process acted on: ended, deleted, took in, found damaged.
     pub acted: u64,
 }
 
-/// Something that ought not to have happened.
+/// An event that should not have happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// When it was noticed.
+    /// The time when it was noticed.
     pub at: Seconds,
-    /// The share that it is about.
+    /// The share concerned.
     pub share: Option<ShareId>,
-    /// What, in words.
+    /// The event, in words.
     pub what: String,
 }
 
-/// When a share that nobody wants any more may be deleted.
+/// When an unleased share may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// As soon as it can be: who lets go knows that nothing refers to it.
+    /// As soon as possible: the releaser knows that nothing refers to the share.
     AtOnce,
-    /// When it has been unleased for the server's grace period.
+    /// After the share has been unleased for the server's grace period.
     AfterGrace,
 }
 
-/// The name of a share's file: 32 hexadecimal digits, of which the first two name its directory. Of
-/// fixed length, so that no name is the beginning of another (leasedb, fault 8).
+/// The name of a share's file: 32 hexadecimal digits, of which the first two name its directory.
+/// The length is fixed, so no name is the beginning of another (leasedb, fault 8).
 pub(crate) fn file_name(id: &ShareId) -> String {
     id.0.iter().fold(String::with_capacity(32), |mut name, byte| {
         // Writing to a string cannot fail.
@@ -203,7 +203,7 @@ pub(crate) fn file_name(id: &ShareId) -> String {
     })
 }
 
-/// The share that a file is called after.
+/// The share named by a file name.
 pub(crate) fn from_file_name(name: &str) -> Option<ShareId> {
     let digits = name.as_bytes();
     if digits.len() != 32 || !digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f')) {

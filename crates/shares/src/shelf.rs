@@ -1,6 +1,6 @@
-//! What may be read without asking the database: every share but those withheld, through a bounded
-//! number of files kept open. What is withheld follows the rows, in their order (see
-//! `Database::write_then`).
+//! The shelf: the shares that may be read without the database. These are all shares except the
+//! withheld ones, through a bounded number of open files. Withheld shares follow the rows, in their
+//! order (see `Database::write_then`).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,16 +21,16 @@ pub(crate) enum Withheld {
     Damaged,
 }
 
-/// What the shelf says of a share.
+/// The shelf's answer for a share.
 #[derive(Debug)]
 pub(crate) enum Look {
     Withheld(Withheld),
     Open(Arc<OpenShare>),
-    /// To be opened, then handed to [`Shelf::keep`] with this number.
+    /// The file must be opened, then handed to [`Shelf::keep`] with this number.
     Closed(u64),
 }
 
-/// Withheld shares, and open files in order of their last use.
+/// The withheld shares, and the open files in order of their last use.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     files_max: usize,
@@ -43,8 +43,8 @@ struct ShelfState {
     open: FxHashMap<ShareId, (u64, Arc<OpenShare>)>,
     by_use: BTreeMap<u64, ShareId>,
     uses: u64,
-    /// Counts changes of files: what was opened before one may be a file that has been unlinked
-    /// since, and is not kept.
+    /// Counts changes of files. A file opened before a change may have been unlinked since, and is
+    /// not kept.
     changes: u64,
 }
 
@@ -54,7 +54,7 @@ impl Shelf {
         Shelf { files_max, state: Mutex::default() }
     }
 
-    /// May this share be read, and is its file open?
+    /// Looks a share up: whether it may be read, and whether its file is open.
     pub fn look(&self, id: &ShareId) -> Look {
         let state = &mut *self.state.lock();
         if let Some(why) = state.withheld.get(id) {
@@ -85,7 +85,8 @@ impl Shelf {
         state.by_use.insert(state.uses, id);
     }
 
-    /// Serves these no more. Comes after the row says so, and before their files change.
+    /// Stops serving these shares. The call comes after the row says so, and before the files
+    /// change.
     pub fn withhold(&self, ids: &[ShareId], why: Withheld) {
         let state = &mut *self.state.lock();
         for id in ids {
@@ -94,7 +95,7 @@ impl Shelf {
         state.close(ids);
     }
 
-    /// Serves these again, from the files that are there now.
+    /// Serves these shares again, from the present files.
     pub fn release(&self, ids: &[ShareId]) {
         let state = &mut *self.state.lock();
         for id in ids {

@@ -1,18 +1,18 @@
-//! The transitions between a share's states (leasedb, "States and transitions"): each is one
-//! function, to be run within a transaction.
+//! The transitions between a share's states (leasedb, "States and transitions"). Each is one
+//! function that runs within a transaction.
 //!
 //! | from → to | function | rule |
 //! | --- | --- | --- |
 //! | none → coming | [`begin`] | committed before a file is put in its place |
 //! | coming → stable | [`finish`] | the file is durable in its place; with the uploader's lease |
-//! | coming → going | [`abandon`], [`interrupt_all`] | the upload failed, or did not outlive the server |
-//! | stable → going | [`doom`] | re-tests that nobody holds the share and no upload writes it |
-//! | stable → going | [`turn_away`] | whoever holds the share should not have stored it |
-//! | going → none | [`forget`] | the file is gone, durably |
+//! | coming → going | [`abandon`], [`interrupt_all`] | the upload failed, or the server ended before it |
+//! | stable → going | [`doom`] | re-tests that the share has no lease and no upload writes it |
+//! | stable → going | [`turn_away`] | the holders should not have stored the share |
+//! | going → none | [`forget`] | the file is durably gone |
 //! | none → stable | [`find`] | a share was found; with a starter lease |
 //!
-//! Shares never change, so stable → coming is the repair of a damaged one only: its row stays
-//! stable and in quarantine while [`begin`]'s upload writes the new file beside the old.
+//! Shares never change. Stable → coming would only be the repair of a damaged share. Its row stays
+//! stable and in quarantine while [`begin`]'s upload writes the new file beside the old one.
 
 use namespace::ShareId;
 use rusqlite::{Connection, OptionalExtension, Row, types::Type};
@@ -31,20 +31,20 @@ use crate::{
 /// Finds shares to be deleted; `?1`: unleased no later, `?2`: how many.
 pub(crate) const UNLEASED: &str = "SELECT share FROM shares
     WHERE state = 1 AND nleases = 0 AND unleased_since <= ?1 AND upload_id IS NULL LIMIT ?2";
-/// When the share that has been unleased longest became so.
+/// Selects the time since which the longest unleased share has been so.
 pub(crate) const NEXT_UNLEASED: &str = "SELECT unleased_since FROM shares
     WHERE state = 1 AND nleases = 0 AND unleased_since IS NOT NULL AND upload_id IS NULL ORDER BY unleased_since LIMIT 1";
-/// Finds what became unleased later than now.
+/// Finds shares that became unleased in the future.
 pub(crate) const FROM_THE_FUTURE: &str = "SELECT share FROM shares
     WHERE state = 1 AND nleases = 0 AND unleased_since > ?1 LIMIT ?2";
-/// Finds what is neither there nor gone.
+/// Finds coming and going shares.
 pub(crate) const UNFINISHED: &str = "SELECT share FROM shares WHERE state <> 1";
 /// Finds quarantined shares.
 pub(crate) const UNHEALTHY: &str = "SELECT share FROM shares WHERE health <> 0 AND state = 1";
 /// How long the lease of the account `starter` lasts.
 pub(crate) const STARTER_SECONDS: Seconds = 60 * 24 * 3600;
 
-/// What an upload brings.
+/// The row data of a share in an upload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coming {
     pub id: ShareId,
@@ -52,12 +52,12 @@ pub(crate) struct Coming {
     pub digest: Digest,
 }
 
-/// Why an upload may not begin, or not end.
+/// A reason why an upload may not begin or end, with the share concerned.
 pub(crate) type Refused = (ShareId, Refusal);
 
-/// Announces an upload; returns which of its shares are to be written. The others are there
-/// already, and leased now: "already have it" without a lease would let the reaper win (leasedb,
-/// fault 4). A damaged share's file is to be written anew; its row and leases stay.
+/// Announces an upload and returns the shares to be written. The other shares are stored already
+/// and are leased now: "already have it" without a lease would let the reaper win (leasedb, fault 4).
+/// A damaged share's file is to be rewritten; its row and leases stay.
 pub(crate) fn begin(
     tx: &mut Tx<'_>,
     upload: i64,
@@ -104,15 +104,16 @@ pub(crate) fn begin(
             }
         }
     }
-    // Told before anything is in its place; what others take meanwhile shows when the upload ends.
+    // The quota is checked before any file is in its place. Leases that other uploads take
+    // meanwhile are counted when this upload ends.
     match to_write.first() {
         Some(first) if !tx.has_room(account, more)? => Ok(Err((*first, Refusal::Quota))),
         _ => Ok(Ok(to_write)),
     }
 }
 
-/// Completes an upload whose files are durable in their places. `Err`: it was abandoned meanwhile,
-/// or is too much for the account.
+/// Completes an upload whose files are durable in their places. `Err`: the upload was abandoned
+/// meanwhile, or exceeds the account's quota.
 pub(crate) fn finish(
     tx: &mut Tx<'_>,
     upload: i64,
@@ -141,16 +142,16 @@ pub(crate) fn finish(
     Ok(Ok(()))
 }
 
-/// What becomes of an abandoned upload's shares; what is in neither list was finished after all.
+/// The fate of an abandoned upload's shares. A share in neither list was finished after all.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
     /// To be deleted.
     pub going: Vec<ShareId>,
-    /// Were to be repaired, and are as damaged as before.
+    /// Repairs that failed: these shares are as damaged as before.
     pub damaged: Vec<ShareId>,
 }
 
-/// Gives up an upload. Safe to repeat.
+/// Abandons an upload. Repeating this is safe.
 pub(crate) fn abandon(tx: &mut Tx<'_>, upload: i64, ids: &[ShareId]) -> rusqlite::Result<Abandoned> {
     let mut abandoned = Abandoned::default();
     for id in ids {
@@ -171,8 +172,8 @@ pub(crate) fn abandon(tx: &mut Tx<'_>, upload: i64, ids: &[ShareId]) -> rusqlite
     Ok(abandoned)
 }
 
-/// After a restart no upload lives: what was coming is going (leasedb, fault 7). Returns everything
-/// that is going.
+/// Marks coming shares as going: no upload survives a restart (leasedb, fault 7). Returns all going
+/// shares.
 pub(crate) fn interrupt_all(tx: &mut Tx<'_>) -> rusqlite::Result<Vec<ShareId>> {
     let unfinished = ids(tx.connection, UNFINISHED)?;
     let mut going = Vec::with_capacity(unfinished.len());
@@ -192,8 +193,8 @@ pub(crate) fn interrupt_all(tx: &mut Tx<'_>) -> rusqlite::Result<Vec<ShareId>> {
     Ok(going)
 }
 
-/// Of a database that has missed something: what was neither there nor gone may have been finished
-/// since, and its file says so. A file is in its place only when it is complete.
+/// Forgets coming and going shares, in a database that has missed something. They may have been
+/// finished since; then the file says so, because only a complete file is in its place.
 pub(crate) fn forget_unfinished(tx: &mut Tx<'_>) -> rusqlite::Result<()> {
     for id in ids(tx.connection, UNFINISHED)? {
         if let Some(row) = tx.share(&id)?.filter(|row| row.state != State::Stable && row.leases == 0) {
@@ -203,19 +204,19 @@ pub(crate) fn forget_unfinished(tx: &mut Tx<'_>) -> rusqlite::Result<()> {
     interrupt_all(tx).map(|_| ())
 }
 
-/// Shares in quarantine.
+/// The shares in quarantine.
 pub(crate) fn unhealthy(connection: &Connection) -> rusqlite::Result<Vec<ShareId>> {
     ids(connection, UNHEALTHY)
 }
 
-/// Marks shares for deletion that nobody has held since `unleased_by`: found and re-tested within
-/// one transaction (leasedb, fault 5). The index finds them, the row and the leases themselves must
-/// say so, too.
+/// Marks shares for deletion that have been unleased for `grace`. They are found and re-tested
+/// within one transaction (leasedb, fault 5). The index finds them; the row and the leases must
+/// confirm it.
 pub(crate) fn doom(tx: &mut Tx<'_>, grace: i64, limit: usize) -> rusqlite::Result<Vec<ShareId>> {
     if !tx.store.is_discovered() {
         return Ok(Vec::new());
     }
-    // What was let go at once does not depend on the clock.
+    // A share that was released for deletion at once does not depend on the clock.
     let unleased_by = if tx.trusts_the_clock() { tx.now.saturating_sub(grace).max(0) } else { 0 };
     for id in some(tx.connection, FROM_THE_FUTURE, tx.now, limit)? {
         if let Some(row) = tx.share(&id)?.filter(|row| row.unleased_since.is_some_and(|t| t > tx.now)) {
@@ -234,9 +235,9 @@ pub(crate) fn doom(tx: &mut Tx<'_>, grace: i64, limit: usize) -> rusqlite::Resul
     Ok(going)
 }
 
-/// Marks a stable share for deletion with all its leases, whatever the clock says; a key that
-/// leased it leased what it never was. `false`: not while leases may be wrong, or it is being
-/// repaired.
+/// Marks a stable share for deletion with all its leases, whatever the clock says. A key's lease on
+/// it goes too: it was for other content than the share's name promises. `false`: leases may be
+/// wrong now, or the share is being repaired.
 pub(crate) fn turn_away(tx: &mut Tx<'_>, row: &ShareRow) -> rusqlite::Result<bool> {
     if !tx.store.is_discovered() || row.upload.is_some() {
         return Ok(false);
@@ -249,7 +250,7 @@ pub(crate) fn turn_away(tx: &mut Tx<'_>, row: &ShareRow) -> rusqlite::Result<boo
     Ok(true)
 }
 
-/// When the share that has been unleased longest became so.
+/// The time since which the longest unleased share has been so.
 pub(crate) fn next_unleased(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     connection.prepare_cached(NEXT_UNLEASED)?.query_row([], |row| row.get(0)).optional()
 }
@@ -264,12 +265,13 @@ pub(crate) fn forget(tx: &mut Tx<'_>, ids: &[ShareId]) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Takes in a file that was found and has no row, damaged or not.
+/// Takes in a file that was found without a row, damaged or not.
 ///
-/// An incomplete share is stable and damaged (departs from leasedb, where it is coming: because a
-/// file of ours has its name only when it is complete, so that what is incomplete is damage and no
-/// upload under way; coming counts as leased until its upload ends, and none would, while what is
-/// damaged is never served, is repaired by whoever has it, and goes when nobody holds it).
+/// An incomplete share becomes stable and damaged. This departs from leasedb, where it is coming. A
+/// file here gets its name only when it is complete, so an incomplete one is damage and no upload
+/// under way. A coming share counts as leased until its upload ends, and here none would end it. A
+/// damaged share is never served, is repaired by any uploader that has it, and goes when it is
+/// unleased.
 pub(crate) fn find(tx: &mut Tx<'_>, id: &ShareId, found: Result<&Header, Damage>) -> rusqlite::Result<bool> {
     if tx.share(id)?.is_some() {
         return Ok(false);
@@ -293,14 +295,14 @@ pub(crate) fn find(tx: &mut Tx<'_>, id: &ShareId, found: Result<&Header, Damage>
     Ok(true)
 }
 
-/// The starter lease on a stable share, damaged or not.
+/// Gives a stable share, damaged or not, the starter lease.
 pub(crate) fn give_starter(tx: &mut Tx<'_>, row: &ShareRow) -> rusqlite::Result<ShareRow> {
     let until = u64::try_from(tx.now).unwrap_or(0).saturating_add(STARTER_SECONDS);
     leases::take(tx, row, AccountId::STARTER, Some(until))
 }
 
-/// Notes what is known of a stable share's bytes; an incident if it is news and bad. Row and leases
-/// stay: that bytes were lost is worth knowing (leasedb, faults 2 and 3).
+/// Notes the health of a stable share's bytes. Newly found damage is an incident. Row and leases
+/// stay: the loss of bytes is worth knowing (leasedb, faults 2 and 3).
 pub(crate) fn note_health(
     tx: &mut Tx<'_>,
     id: &ShareId,
@@ -333,7 +335,7 @@ pub(crate) fn page(
     seal::all(connection, sql, rusqlite::params![first.0, limit])
 }
 
-/// A share that an index found: to be looked up before it is believed.
+/// The id of a share that an index found. Its row must be looked up before it is believed.
 pub(crate) fn share_id(row: &Row<'_>) -> rusqlite::Result<ShareId> {
     let bytes: Vec<u8> = row.get(0)?;
     let wrong = |_| rusqlite::Error::InvalidColumnType(0, "share".into(), Type::Blob);

@@ -1,8 +1,7 @@
-//! A transaction of the lease database, as those see it who work in it: rows, and what must hold
-//! between them.
+//! A transaction of the lease database: its rows, and the invariants between them.
 //!
-//! A share counts its leases and notes since when it is stable and has none; an account sums up the
-//! shares that it leases; the store sums up all shares. Sums are kept in memory until the
+//! A share counts its leases and notes since when it is stable and has none. An account sums up the
+//! shares that it leases, and the store sums up all shares. The sums stay in memory until the
 //! transaction ends, since nearly every request changes the same few.
 
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -24,21 +23,21 @@ pub(crate) const STORE: &str = "SELECT * FROM store";
 /// A clock that has jumped forward by more than this is not believed (leasedb, "Fail-safe").
 const JUMP_SECONDS: i64 = 24 * 3600;
 
-/// See the module.
+/// A transaction and its sums.
 pub(crate) struct Tx<'a> {
     pub connection: &'a Connection,
-    /// The time of all that is done in it.
+    /// The time of all operations in it.
     pub now: i64,
     pub store: StoreRow,
-    /// `None`: forgotten.
+    /// `None`: the account is forgotten.
     accounts: BTreeMap<AccountId, Option<AccountRow>>,
-    /// What the request under way has changed of the two above, or would have.
+    /// The old state of the two above, to roll the current request back.
     before: StoreRow,
     touched: BTreeMap<AccountId, Option<AccountRow>>,
 }
 
 impl<'a> Tx<'a> {
-    /// Begins what is one transaction of `connection`.
+    /// Begins the transaction of `connection`.
     pub fn begin(connection: &'a Connection, now: i64) -> rusqlite::Result<Tx<'a>> {
         let store = store(connection)?;
         let (accounts, touched) = (BTreeMap::new(), BTreeMap::new());
@@ -61,13 +60,13 @@ impl<'a> Tx<'a> {
         self.incident(None, format!("the clock went from {last} to {}", self.now))
     }
 
-    /// The request under way is done: what it changed stays.
+    /// Keeps the changes of the current request.
     pub fn keep(&mut self) {
         self.accounts.append(&mut self.touched);
         self.before = self.store;
     }
 
-    /// The request under way is taken back.
+    /// Rolls the current request back.
     pub fn take_back(&mut self) {
         self.touched.clear();
         self.store = self.before;
@@ -81,7 +80,7 @@ impl<'a> Tx<'a> {
         seal::put(self.connection, &self.store)
     }
 
-    /// Whether what nobody holds may be found out by the clock.
+    /// Whether the clock may decide which unleased shares are due.
     pub fn trusts_the_clock(&self) -> bool {
         self.store.clock_doubted_at.is_none()
     }
@@ -90,14 +89,14 @@ impl<'a> Tx<'a> {
         seal::one(self.connection, SHARE, [id.0])
     }
 
-    /// A share without a row so far.
+    /// Adds a share that has no row so far.
     pub fn add_share(&mut self, share: &ShareRow) -> rusqlite::Result<()> {
         seal::put(self.connection, share)?;
         self.store.stored.add(share.length);
         Ok(())
     }
 
-    /// Writes a share's row anew, which was `before`.
+    /// Replaces a share's row, which was `before`.
     pub fn change_share(&mut self, before: &ShareRow, share: &ShareRow) -> rusqlite::Result<()> {
         if before.length != share.length {
             self.store.stored.take(before.length);
@@ -111,7 +110,7 @@ impl<'a> Tx<'a> {
         seal::put(self.connection, share)
     }
 
-    /// Removes the row of a share that nobody holds.
+    /// Removes the row of an unleased share.
     pub fn remove_share(&mut self, share: &ShareRow) -> rusqlite::Result<()> {
         self.connection.prepare_cached("DELETE FROM shares WHERE share = ?1")?.execute([share.id.0])?;
         self.store.stored.take(share.length);
@@ -127,7 +126,7 @@ impl<'a> Tx<'a> {
         seal::all(self.connection, LEASES, [id.0])
     }
 
-    /// A lease of an account that had none on `share`, which is stable.
+    /// Adds a lease of an account that had none on `share`, which is stable.
     pub fn add_lease(&mut self, share: &ShareRow, lease: &LeaseRow) -> rusqlite::Result<ShareRow> {
         self.account(lease.account)?.usage.add(share.length);
         seal::put(self.connection, lease)?;
@@ -150,7 +149,7 @@ impl<'a> Tx<'a> {
         Ok(left)
     }
 
-    /// An account, to be changed. The error says that there is none.
+    /// An account, to be changed. The error says that it does not exist.
     pub fn account(&mut self, id: AccountId) -> rusqlite::Result<&mut AccountRow> {
         let account = match self.touched.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
@@ -169,7 +168,7 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Whether an account may lease so much more.
+    /// Whether an account may lease this much more.
     pub fn has_room(&mut self, account: AccountId, more: Usage) -> rusqlite::Result<bool> {
         let AccountRow { quota, usage, .. } = self.account(account)?;
         Ok(quota.is_none_or(|quota| {
@@ -178,7 +177,7 @@ impl<'a> Tx<'a> {
         }))
     }
 
-    /// Notes something that ought not to have happened; the last thousand are kept.
+    /// Notes an event that should not have happened; the last thousand are kept.
     pub fn incident(&mut self, share: Option<ShareId>, what: String) -> rusqlite::Result<()> {
         let last: i64 = self
             .connection
@@ -193,7 +192,7 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// What is known of the whole store.
+/// The row of the whole store.
 pub(crate) fn store(connection: &Connection) -> rusqlite::Result<StoreRow> {
     seal::one(connection, STORE, [])?.ok_or(rusqlite::Error::InvalidQuery)
 }

@@ -1,9 +1,8 @@
-//! Storing shares: rows, files, rows, in the order that makes a crash at any point harmless
-//! (leasedb, "Durability").
+//! Storing shares: rows, files, rows. This order makes a crash at any point harmless (leasedb,
+//! "Durability").
 //!
 //! All shares of a batch are announced in one transaction, stored together, and made stable with
-//! the uploader's lease in a second transaction. Transactions are shared with other batches under
-//! way.
+//! the uploader's lease in a second transaction. Other batches under way share these transactions.
 
 use std::sync::atomic::Ordering;
 
@@ -23,7 +22,7 @@ use crate::{
     transitions::{self, Coming, Refused},
 };
 
-/// What is to be known of a share before it is written, and its file.
+/// The row data of a share to be written, and its file.
 fn prepare(share: NewShare) -> Result<(Coming, ShareFile), StoreError> {
     let length = share.parts.iter().try_fold(0_u32, |sum, part| {
         u32::try_from(part.len()).ok().and_then(|length| sum.checked_add(length))
@@ -54,7 +53,8 @@ impl Server {
         self.find(&turn, &ids)??;
         let upload = self.uploads.fetch_add(1, Ordering::Relaxed);
         let announced = self.announce(upload, coming.clone(), account, until)?;
-        // Beside that: what never gets into its place is nothing.
+        // Staging runs beside the transaction: a file that never gets into its place does not
+        // count.
         let staged = self.backend.stage(upload, &files);
         let to_write = announced.wait().map_err(StoreError::from).and_then(|begun| begun.map_err(refused));
         let needed: FxHashSet<ShareId> = to_write.iter().flatten().copied().collect();
@@ -70,14 +70,15 @@ impl Server {
             .map_err(StoreError::from)
             .and_then(|()| self.finish(upload, coming, account, until));
         if stored.is_err() {
-            // Going at once (leasedb, fault 1): by the reaper, which goes on trying when the
+            // The reaper makes the shares going at once (leasedb, fault 1). It retries when the
             // database or the disk fails as well.
             self.reaper.abandon(upload, to_write);
         }
         stored
     }
 
-    /// At once, since the room may be what is lacking. What stays all the same is the reaper's.
+    /// Discards staged files at once, since their room may be what is missing. The reaper removes
+    /// the rest.
     fn discard(&self, upload: i64, ids: Vec<ShareId>) {
         if self.backend.discard(upload, &ids).is_err() {
             self.reaper.abandon(upload, ids);
@@ -117,7 +118,7 @@ impl Server {
             .map_err(refused)
     }
 
-    /// The reaper's part of a failed upload: returns what is to be deleted.
+    /// The reaper's part of a failed upload. Returns the shares to be deleted.
     pub(crate) fn settle_abandoned(
         &self,
         upload: i64,

@@ -1,10 +1,10 @@
 //! The tail of SQLite's log (<https://www.sqlite.org/fileformat2.html#walformat>, section 4).
 //!
-//! After a crash SQLite takes from the log what comes before the first frame whose checksum is
-//! wrong, and says nothing of the rest. As every commit is synced before it is acknowledged, that
-//! is right if power was lost, and wrong if a bit flipped: then acknowledged commits are gone. A
-//! log that ends in nothing, or in what an earlier generation left behind, is whole; one with
-//! something of its own beyond its end may not be.
+//! After a crash SQLite uses the log's frames before the first one with a wrong checksum, and says
+//! nothing of the rest. Every commit is synced before it is acknowledged. So this is right after a
+//! power cut, and wrong after a bit flip: acknowledged commits are gone then. A log that ends in
+//! nothing, or in the remains of an earlier generation, is whole. A log with frames of its own
+//! beyond its end may not be.
 
 use std::{
     fs::File,
@@ -14,10 +14,10 @@ use std::{
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
-/// The last bit says how checksums read their words: set, big-endian.
+/// The last bit gives the byte order of the words in checksums: set means big-endian.
 const MAGIC: u32 = 0x377f_0682;
 
-/// Whether the log at `path` has anything of its own beyond what SQLite will take from it.
+/// Whether the log at `path` has frames of its own beyond those that SQLite will use.
 pub(crate) fn is_cut_short(path: &Path) -> io::Result<bool> {
     match File::open(path) {
         Ok(file) => has_lost_frames(BufReader::with_capacity(1 << 20, file)),
@@ -37,7 +37,7 @@ fn has_lost_frames(mut log: impl Read) -> io::Result<bool> {
     let mut frame = vec![0; header.frame_bytes()];
     let mut ended = false;
     while read_up_to(&mut log, &mut frame)? == frame.len() {
-        // Of an earlier generation; or of this one, and flipped just there.
+        // The frame is of an earlier generation, or of this one with a flipped salt.
         ended |= word(&frame, 8) != header.salts.0 || word(&frame, 12) != header.salts.1;
         if ended {
             if header.may_have_written(&frame) {
@@ -54,7 +54,7 @@ fn has_lost_frames(mut log: impl Read) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Fills the buffer, unless the log ends before; returns how much of it was read.
+/// Fills the buffer, unless the log ends before. Returns the number of bytes read.
 fn read_up_to(log: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while let Some(rest @ [_, ..]) = buffer.get_mut(length..) {
@@ -76,7 +76,7 @@ struct Header {
 }
 
 impl Header {
-    /// `None`: it is damaged.
+    /// Parses the log's header. `None`: it is damaged.
     fn parse(log: &[u8]) -> Option<Header> {
         let bytes = log.get(..HEADER_BYTES)?;
         let page_bytes = word(bytes, 8) as usize;
@@ -98,7 +98,8 @@ impl Header {
         FRAME_HEADER_BYTES + self.page_bytes
     }
 
-    /// Earlier generations have another second salt, which is random, and a smaller first one.
+    /// Whether this generation may have written the frame. Earlier generations have another second
+    /// salt, which is random, and a smaller first one.
     fn may_have_written(&self, frame: &[u8]) -> bool {
         word(frame, 8) == self.salts.0 || word(frame, 12) == self.salts.1
     }
@@ -115,7 +116,7 @@ impl Header {
     }
 }
 
-/// Four bytes, big-endian; zeros where there are none.
+/// Four bytes, big-endian. Missing bytes count as zeros.
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes)
 }
@@ -131,8 +132,8 @@ mod tests {
         has_lost_frames(log).unwrap()
     }
 
-    /// A log with several commits, of a second generation if that is asked for, with frames of the
-    /// first behind it.
+    /// A log with several commits. With `second_generation` the frames of the first generation
+    /// follow them.
     fn log(second_generation: bool) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("database");
@@ -157,7 +158,7 @@ mod tests {
         let (first, second) = (log(false), log(true));
         assert_eq!(first.len(), second.len(), "the second is written over the first");
         assert!(!lost(&first) && !lost(&second) && !lost(&[]));
-        // Cut off by a crash of the process, between frames or in the midst of one.
+        // The log is cut off by a crash of the process, between frames or in the middle of one.
         let frame = FRAME_HEADER_BYTES + 4096;
         for end in [HEADER_BYTES, HEADER_BYTES + frame * 3, HEADER_BYTES + frame * 3 + 100] {
             assert!(!lost(&first[..end]), "{end}");

@@ -1,14 +1,14 @@
-//! The directory in which backups are kept.
+//! The archive: the directory of backups.
 //!
 //! ```text
 //! leasehold-backups  the format of this directory, and which cluster's backups it has
-//! lock               held while somebody works here
+//! lock               held while a process works here
 //! backups/NAME       a backup; NAME is the time at which it was made, UTC
 //! shares/xx/SHARE    the copy of a share, by the first byte of its name
 //! ```
 //!
-//! What ends in `.new` is not done. Files are their owner's only: a backup has the keys of the
-//! cluster.
+//! Files that end in `.new` are unfinished. Only the owner can read the files: a backup has the
+//! keys of the cluster.
 
 use super::error::{BackupError, io};
 use super::format::{self, About, Reader};
@@ -28,13 +28,13 @@ use std::path::{Path, PathBuf};
 const FORMAT: u32 = 1;
 const MARK: &str = "leasehold-backups";
 
-/// See the module.
+/// An open directory of backups.
 pub(super) struct Archive {
     dir: PathBuf,
     /// Directories of shares with new entries that may not be durable.
     touched: BTreeSet<u8>,
-    /// Held as long as it is open. There is none where nothing can be written, and so nobody
-    /// changes anything, and for a list.
+    /// The lock, held while the archive is open. A list takes none, and neither does an archive on
+    /// a read-only file system, where nothing can change.
     _lock: Option<File>,
 }
 
@@ -45,7 +45,8 @@ struct Mark {
 }
 
 impl Archive {
-    /// To make a backup of the cluster that is known by this. Nobody else works there meanwhile.
+    /// Opens the archive to make a backup of the cluster known by `cluster`. No other process works
+    /// there meanwhile.
     pub(super) fn open_to_write(dir: &Path, cluster: &[u8; 32]) -> Result<Archive, BackupError> {
         make_dir(dir)?;
         let cluster = data_encoding::HEXLOWER.encode(cluster);
@@ -73,14 +74,14 @@ impl Archive {
         Ok(archive)
     }
 
-    /// To read backups. None is made or removed meanwhile.
+    /// Opens the archive to read backups. No backup is made or removed meanwhile.
     pub(super) fn open_to_read(dir: &Path) -> Result<Archive, BackupError> {
         let archive = Archive::open_to_list(dir)?;
         Ok(Archive { _lock: lock(dir, FlockOperation::NonBlockingLockShared)?, ..archive })
     }
 
-    /// To say which backups there are. It neither waits for a backup that is being made nor is it
-    /// in its way: one has its name from the moment at which it is whole.
+    /// Opens the archive to list its backups. A list and a backup under way do not wait for each
+    /// other: a backup gets its name when it is whole.
     pub(super) fn open_to_list(dir: &Path) -> Result<Archive, BackupError> {
         match read_mark(dir)? {
             Some(_) => Ok(Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: None }),
@@ -97,7 +98,7 @@ impl Archive {
         Ok(names)
     }
 
-    /// The name of the backup that is asked for; of the latest, if none is.
+    /// Chooses the backup of that name, or the latest without a name.
     pub(super) fn choose(&self, name: Option<&str>) -> Result<String, BackupError> {
         let name = match name {
             Some(name) => Some(name.to_owned()),
@@ -106,12 +107,12 @@ impl Archive {
         name.ok_or_else(|| BackupError::NoBackup { what: "backup".to_owned(), dir: self.dir.clone() })
     }
 
-    /// Where the backup of that name is.
+    /// The path of the backup of that name.
     pub(super) fn backup(&self, name: &str) -> PathBuf {
         self.dir.join("backups").join(name)
     }
 
-    /// Opens a backup, whose rows are as this program has them.
+    /// Opens a backup. Its rows must have this program's format.
     pub(super) fn read(&self, name: &str) -> Result<(Reader<BufReader<File>>, About), BackupError> {
         let path = self.backup(name);
         let file = File::open(&path).map_err(|error| match error.kind() {
@@ -134,7 +135,7 @@ impl Archive {
         create(&path)
     }
 
-    /// All of the new backup is written, and its shares are there: from now on it is one.
+    /// Finishes the new backup. All of it is written, and its shares are there.
     pub(super) fn finish(&mut self, name: &str, file: &File) -> Result<(), BackupError> {
         let (new, path) = (self.backup(&format!("{name}.new")), self.backup(name));
         file.sync_all().map_err(io("write", &new))?;
@@ -146,8 +147,7 @@ impl Archive {
         sync_dir(&self.dir.join("backups"))
     }
 
-    /// How long the share is, if its copy is here. That its bytes are what they were is not looked
-    /// at.
+    /// The length of the share's body, if its copy is here. The bytes of the copy are not checked.
     pub(super) fn has(&self, share: &ShareId) -> Result<Option<u32>, BackupError> {
         let path = self.share(share);
         let mut file = match File::open(&path) {
@@ -168,7 +168,7 @@ impl Archive {
         Ok(length.filter(|length| u64::from(*length) + format::COPY_HEADER as u64 == held))
     }
 
-    /// Stores copies. They are durable, their names not before [`Archive::finish`].
+    /// Stores copies. Their bytes are durable at once, their names only after [`Archive::finish`].
     pub(super) fn put(&mut self, copies: &[(ShareId, Bytes)]) -> Result<(), BackupError> {
         let mut written = Vec::with_capacity(copies.len());
         for (share, body) in copies {
@@ -183,7 +183,7 @@ impl Archive {
             file.write_all(&header).and_then(|()| file.write_all(body)).map_err(io("write", &new))?;
             written.push((new, path, file));
         }
-        // Together: while one waits for the disk, the system writes the next.
+        // The files are synced together: while one waits for the disk, the system writes the next.
         for (new, path, file) in written {
             file.sync_all().map_err(io("write", &new))?;
             fs::rename(&new, &path).map_err(io("name", &path))?;
@@ -191,26 +191,26 @@ impl Archive {
         Ok(())
     }
 
-    /// The body of a share; none if its copy is missing or is not what it was.
+    /// The body of a share. None if its copy is missing or damaged.
     pub(super) fn get(&self, share: &ShareId) -> Result<Option<Vec<u8>>, BackupError> {
         let path = self.share(share);
         match fs::read(&path) {
             Ok(copy) => Ok(format::read_copy(share, &copy)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            // A bad sector is one share less; the others may be there.
+            // A bad sector costs one share; the others may be intact.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Ok(None),
             Err(error) => Err(io("read", &path)(error)),
         }
     }
 
-    /// Removes all backups but the latest `keep`, and then the shares to which no backup refers.
+    /// Removes all backups except the latest `keep`, and then the shares to which no backup refers.
     /// Returns how many of each.
     pub(super) fn prune(&mut self, keep: usize) -> Result<(usize, u64), BackupError> {
         let names = self.names()?;
-        // One that people have given a name of its own stays.
+        // A backup with a name given by its users stays.
         let (ours, named): (Vec<_>, Vec<_>) = names.iter().partition(|name| name::time(name).is_some());
         let (old, latest) = ours.split_at(ours.len().saturating_sub(keep.max(1)));
-        // Whoever cannot be read may refer to anything: nothing is removed then.
+        // An unreadable backup may refer to any share: nothing is removed then.
         let mut wanted = BTreeSet::new();
         for name in latest.iter().chain(&named) {
             self.shares_of(name, &mut wanted)?;
@@ -218,7 +218,7 @@ impl Archive {
         for name in old {
             remove(&self.backup(name))?;
         }
-        // Shares are not missed before the backups that refer to them are gone for certain.
+        // Shares stay until the backups that refer to them are durably gone.
         sync_dir(&self.dir.join("backups"))?;
         let mut removed = 0;
         for shelf in entries(&self.dir.join("shares"))? {
@@ -242,7 +242,7 @@ impl Archive {
         Ok(())
     }
 
-    /// What an earlier backup has left that did not end.
+    /// Removes the remains of an interrupted backup.
     fn remove_halves(&self) -> Result<(), BackupError> {
         let backups = self.dir.join("backups");
         let names = entries(&backups)?;
@@ -259,7 +259,7 @@ impl Archive {
     }
 }
 
-/// The share whose copy is called so.
+/// The share of a copy's file name.
 fn share_of(name: &str) -> Option<ShareId> {
     let share = u128::from_str_radix(name, 16).ok().map(|number| ShareId(number.to_be_bytes()))?;
     (format!("{:032x}", u128::from_be_bytes(share.0)) == name).then_some(share)
@@ -277,7 +277,7 @@ impl Archive {
     }
 }
 
-/// What is wrong with the backup in this file.
+/// The error for damage in this backup's file.
 pub(super) fn broken(file: &Path, error: ChainError) -> BackupError {
     match error {
         ChainError::Io(source) => io("read", file)(source),
@@ -288,7 +288,7 @@ pub(super) fn broken(file: &Path, error: ChainError) -> BackupError {
     }
 }
 
-/// Whose backups are in `dir`; none if there are none.
+/// The cluster that owns the backups in `dir`; none if there are none.
 fn read_mark(dir: &Path) -> Result<Option<String>, BackupError> {
     let file = dir.join(MARK);
     let bytes = match fs::read(&file) {
@@ -321,7 +321,7 @@ fn lock(dir: &Path, operation: FlockOperation) -> Result<Option<File>, BackupErr
 }
 
 fn is_empty(dir: &Path) -> Result<bool, BackupError> {
-    // What a first backup leaves that was cut short.
+    // The entries that an interrupted first backup may leave.
     let ours = ["lost+found", "lock", "backups", "shares", "leasehold-backups.new"];
     Ok(entries(dir)?.iter().all(|name| ours.contains(&name.as_str())) && {
         let inside = |sub: &str| entries(&dir.join(sub)).is_ok_and(|entries| !entries.is_empty());
@@ -329,7 +329,7 @@ fn is_empty(dir: &Path) -> Result<bool, BackupError> {
     })
 }
 
-/// The names in a directory that are text, as all of ours are.
+/// The names in a directory that are text. All names of the archive are.
 fn entries(dir: &Path) -> Result<Vec<String>, BackupError> {
     let entries = fs::read_dir(dir).map_err(io("list", dir))?;
     let mut names = Vec::new();

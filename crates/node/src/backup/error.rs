@@ -1,4 +1,4 @@
-//! Why there is no backup, or nothing is restored.
+//! The errors of backups and restores.
 
 use super::format;
 use crate::data::DataError;
@@ -6,50 +6,50 @@ use raft::GroupError;
 use raft::StoreError;
 use std::path::{Path, PathBuf};
 
-/// Why there is no backup, or nothing is restored.
+/// An error of a backup or restore.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {verb} {file}", file = file.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         verb: &'static str,
-        /// On what.
+        /// The file concerned.
         file: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// It is no directory for backups.
+    /// The directory does not hold backups.
     #[error("{dir} is not empty and has no backups of leasehold: choose another directory", dir = dir.display())]
     Foreign {
         /// The directory.
         dir: PathBuf,
     },
-    /// It has the backups of another cluster.
+    /// The directory has the backups of another cluster.
     #[error("{dir} has the backups of another file system: choose another directory", dir = dir.display())]
     OtherCluster {
         /// The directory.
         dir: PathBuf,
     },
-    /// The server cannot say what belongs to a backup.
+    /// The server cannot say which data belongs to a backup.
     #[error("{0}")]
     Server(String),
-    /// Somebody else is at it.
+    /// Another process works in the directory.
     #[error("another backup or restore is at work in {dir}", dir = dir.display())]
     Busy {
         /// The directory.
         dir: PathBuf,
     },
-    /// There is no such backup.
+    /// The requested backup does not exist.
     #[error("there is no {what} in {dir}: leasehold restore {dir} --list", dir = dir.display())]
     NoBackup {
-        /// Which.
+        /// The backup.
         what: String,
-        /// Where.
+        /// The directory of backups.
         dir: PathBuf,
     },
-    /// Written by a newer version.
+    /// A newer version wrote the file.
     #[error("{file} has format {found}, this leasehold knows format {known}: use a newer leasehold", file = file.display(), known = format::FORMAT)]
     Newer {
         /// The file.
@@ -57,7 +57,7 @@ pub enum BackupError {
         /// Its format.
         found: u32,
     },
-    /// The metadata in it is encoded otherwise than here.
+    /// The metadata is encoded in another format than this program's.
     #[error("{file} has metadata of format {found}, this leasehold has format {known}: restore it with the version that made it", file = file.display(), known = raft::FORMAT)]
     Rows {
         /// The file.
@@ -65,102 +65,102 @@ pub enum BackupError {
         /// Its format.
         found: u32,
     },
-    /// It is not what was written.
+    /// The file's bytes differ from the written ones.
     #[error("{file} is damaged: {why}", file = file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         why: String,
     },
-    /// Content is missing in the backup.
+    /// The backup lacks content.
     #[error(
         "{count} shares of the backup are missing or damaged, the first: {first}. Restore another one (--backup NAME), or what there is: --incomplete"
     )]
     Incomplete {
-        /// How many shares.
+        /// The number of missing shares.
         count: usize,
         /// One of them.
         first: String,
     },
-    /// There is no such file in the backup.
+    /// The backup has no such file.
     #[error("there is no {path} in backup {name}: {why}. Another backup may have it: --backup NAME", path = path.display())]
     NoFile {
-        /// Which.
+        /// The requested path.
         path: PathBuf,
         /// The backup's name.
         name: String,
-        /// How far the path leads.
+        /// The point at which the path ends.
         why: String,
     },
-    /// A file of the backup is not whole.
+    /// A file of the backup is incomplete.
     #[error(
         "{path} is not whole in backup {name}: {why}. Take another backup (--backup NAME), or leave out what is not whole: --incomplete", path = path.display()
     )]
     Lost {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The backup's name.
         name: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// Something is where files are to be restored.
+    /// The destination exists already.
     #[error("{to} is there already, and nothing is replaced: choose another name", to = to.display())]
     Exists {
-        /// Where.
+        /// The destination.
         to: PathBuf,
     },
-    /// There is no directory in which files could be restored.
+    /// The directory in which files are to be restored does not exist.
     #[error("{dir} is no directory: make it first, or choose another place", dir = dir.display())]
     NoDirectory {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
     },
-    /// Something is where files are made before they have their name.
+    /// The place for unfinished files is taken.
     #[error(
         "{dir} is there already: another restore of {to} is at work, or was cut short, and then you can remove that directory", dir = dir.display(), to = to.display()
     )]
     Remains {
         /// The directory.
         dir: PathBuf,
-        /// What is to be restored.
+        /// The destination of the restore.
         to: PathBuf,
     },
-    /// Content was deleted everywhere while it was to be copied.
+    /// Other hosts deleted content while it was to be copied.
     #[error("too much was deleted while the backup was made; try again, or on another server")]
     Gone,
-    /// What the others have done this server does not know.
+    /// This server does not know the other servers' changes.
     #[error("this server does not know what the other servers have done; ask another one, or later")]
     Behind,
     /// This machine has no server.
     #[error("this machine has no server; make backups on one that has: leasehold status says where it is")]
     NoServer,
-    /// The machine ends.
+    /// The machine is stopping.
     #[error("the machine is being stopped; what was copied is kept for the next backup")]
     Stopping,
-    /// The data directory.
+    /// An error of the data directory.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The rows.
+    /// An error of the rows.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The directory's state.
+    /// An error of the directory's state.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The share server that is being filled.
+    /// An error of the share server that is being filled.
     #[error("content cannot be restored")]
     Shares(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl BackupError {
-    /// What is wrong with a file's bytes.
+    /// The error for damage to a file's bytes.
     pub(super) fn damaged(file: &Path, why: impl std::fmt::Display) -> BackupError {
         BackupError::Damaged { file: file.to_path_buf(), why: why.to_string() }
     }
 }
 
-/// The system refused to `verb` `file`.
+/// The error of a system call that should `verb` `file`.
 pub(super) fn io<'a>(
     verb: &'static str,
     file: &'a Path,

@@ -1,10 +1,10 @@
-//! Files out of a backup: one, or a directory with all below, written as ordinary files. This takes
-//! no cluster and no mount.
+//! Extraction: one file of a backup, or a directory with its whole tree, is written as ordinary
+//! files. It needs no cluster and no mount.
 //!
 //! The rows go into a store of their own beside the destination, since they are found by key and
-//! there may be more than memory holds. Of the shares only those are read that the files refer to.
-//! All is made under another name, in a directory that nobody else can enter, and has its own when
-//! it is whole.
+//! may exceed the memory. Only the shares to which the files refer are read. The tree is made under
+//! a temporary name, in a directory that no other user can enter. It gets its final name when it is
+//! whole.
 
 use super::archive::{Archive, broken};
 use super::error::{BackupError, io};
@@ -27,43 +27,43 @@ use std::time::{Duration, Instant};
 use wire::Versions;
 
 /// Bounds the memory, whatever the size of the backup: pages of the file with the rows, and two
-/// layers of rows on their way there. To that comes what [`Tree`] keeps.
+/// layers of rows on their way there. [`Tree`] needs its own memory in addition.
 const ROWS: StoreSettings = StoreSettings { cache_bytes: 64 << 20, overlay_bytes: 32 << 20 };
-/// Bytes of the destination's name that are in that of the directory in which it is made: with the
-/// rest, no more than a name may have.
+/// The bytes of the destination's name in the name of the temporary directory. With the rest they
+/// fit into a file name.
 const NAME_BYTES: usize = 200;
-/// Between two reports of progress.
+/// The time between two reports of progress.
 pub(super) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// What is to be had out of a backup.
+/// An order to extract from a backup.
 #[derive(Clone, Debug)]
 pub struct Extracting {
-    /// Where the backups are.
+    /// The directory of backups.
     pub dir: PathBuf,
-    /// Which; the latest if absent.
+    /// The backup; the latest if absent.
     pub name: Option<String>,
     /// The file or directory, from the root of the file system.
     pub file: PathBuf,
-    /// What is to be made. There must be nothing yet.
+    /// The destination. It must not exist.
     pub to: PathBuf,
-    /// Files whose content is missing or damaged are left out.
+    /// Leaves out files whose content is missing or damaged.
     pub incomplete: bool,
 }
 
-/// What was had.
+/// The result of an extraction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtractReport {
     /// The backup's name.
     pub name: String,
     /// The file or directory in it.
     pub file: String,
-    /// Where it is now.
+    /// The destination.
     pub to: String,
-    /// Files, directories not counted.
+    /// The number of files, without directories.
     pub files: u64,
     /// Bytes of their content, without holes.
     pub bytes: u64,
-    /// Files that were left out since their content is missing or damaged, in words.
+    /// Files left out because their content is missing or damaged, in words.
     pub lost: Vec<String>,
     /// Attributes and special files that could not be made here, in words.
     pub skipped: Vec<String>,
@@ -82,7 +82,7 @@ impl fmt::Display for ExtractReport {
     }
 }
 
-/// Writes a file, or a directory with all below, out of a backup.
+/// Extracts a file, or a directory with its whole tree, from a backup.
 pub fn extract(order: &Extracting, progress: &mut dyn FnMut(&str)) -> Result<ExtractReport, BackupError> {
     let archive = Archive::open_to_read(&order.dir)?;
     let name = archive.choose(order.name.as_deref())?;
@@ -101,7 +101,7 @@ pub fn extract(order: &Extracting, progress: &mut dyn FnMut(&str)) -> Result<Ext
     let mut tree = Tree::new(&archive, &state, order.incomplete, report, progress);
     if let Some(unfinished) = tree.make(&found, &made, &shown)? {
         staging.place(&made, &to)?;
-        // Last: a user can move only directories in which he may write.
+        // Attributes come last: a user can move only directories in which he may write.
         tree.finish(unfinished, &to, &shown);
         staging.sync()?;
     }
@@ -130,7 +130,7 @@ impl ExtractState {
         let (mut read, mut told) = (0, Instant::now());
         while let Some(mut rows) = reader.rows().map_err(|error| broken(&file, error))? {
             read += rows.len();
-            // Which shares there are, the files' own rows say.
+            // The files' own rows name the shares.
             rows.retain(|(key, row)| directory::share_of_row(key, row).is_none());
             store.fill(rows)?;
             if told.elapsed() >= PROGRESS_EVERY {
@@ -142,7 +142,7 @@ impl ExtractState {
         Ok(ExtractState { directory, store, name: name.to_owned(), file })
     }
 
-    /// What the state says, if that can be read.
+    /// Converts the result of a read of the state. A failed read means a damaged backup.
     pub(super) fn sound<T>(&self, read: Result<T, Corrupt>) -> Result<T, BackupError> {
         read.map_err(|corrupt| BackupError::damaged(&self.file, corrupt))
     }
@@ -163,7 +163,7 @@ impl ExtractState {
         }
     }
 
-    /// Why nothing is at that path.
+    /// The reason why there is no file at that path.
     fn where_it_ends(&self, path: &Path) -> Result<String, BackupError> {
         let mut way = PathBuf::from("/");
         for part in path.components().filter(|part| !matches!(part, Component::RootDir | Component::CurDir)) {
@@ -189,8 +189,8 @@ impl ExtractState {
     }
 }
 
-/// The directory beside the destination in which everything is made first. The directory and all in
-/// it are removed at the end, whatever happens.
+/// The temporary directory beside the destination in which everything is made first. It is removed
+/// with its contents at the end, whatever happens.
 struct Staging {
     dir: PathBuf,
 }
@@ -213,13 +213,14 @@ impl Staging {
             }
             Err(error) => return Err(io("make", &dir)(error)),
         }
-        // Files made here have the access lists of the backup, none from the directory around them.
+        // Files made here get the access lists of the backup, and none from the surrounding
+        // directory.
         let _ = rustix::fs::removexattr(&dir, "system.posix_acl_default");
         Ok(Staging { dir })
     }
 
-    /// Gives what was made its own name, if there is still nothing of that name: the name is taken
-    /// first, as all file systems can, and then what has it is replaced.
+    /// Moves the finished tree to its final name, if that is still unused. The name is taken first,
+    /// as all file systems can, and then its holder is replaced.
     fn place(&self, made: &Path, to: &Path) -> Result<(), BackupError> {
         let is_dir = fs::symlink_metadata(made).map_err(io("look at", made))?.is_dir();
         let taken = if is_dir {
@@ -236,7 +237,7 @@ impl Staging {
         }
     }
 
-    /// What was made is durable from now on.
+    /// Makes the finished tree durable.
     fn sync(&self) -> Result<(), BackupError> {
         let dir = File::open(&self.dir).map_err(io("open", &self.dir))?;
         rustix::fs::syncfs(dir).map_err(|error| io("sync", &self.dir)(error.into()))
@@ -252,7 +253,7 @@ impl Drop for Staging {
     }
 }
 
-/// Directories that nobody may write in cannot be emptied.
+/// Makes directories writable. A directory without write permission cannot be emptied.
 fn open_up(dir: &Path) {
     let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

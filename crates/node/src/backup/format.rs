@@ -1,11 +1,11 @@
-//! What is in a backup's file, and in a share's copy.
+//! The format of a backup's file and of a share's copy.
 //!
 //! ```text
 //! backup   a chain (`LHBACKUP`) of a Frame each
 //! copy     LHCOPY · format (u16 LE) · share (16) · length (u32 LE) · BLAKE3 of the body · BLAKE3 of all this · the body
 //! ```
 //!
-//! The last frame says that it is the last.
+//! The last frame is marked as the last.
 
 use crate::chain::{self, ChainError};
 use lease::Time;
@@ -28,21 +28,21 @@ pub(super) enum Frame {
     About(About),
     /// The next rows, in the order of their keys.
     Rows(Vec<Row>),
-    /// The last one: how many rows there were.
+    /// The last frame: the number of rows.
     End(u64),
 }
 
-/// Which backup it is.
+/// The description of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct About {
     /// The format of rows ([`raft`]).
     pub rows: u32,
-    /// When it was made, UTC seconds.
+    /// The time when it was made, UTC seconds.
     pub at: u64,
     /// The directory's time.
     pub time: Time,
-    /// The cluster's authority, by which machines know their servers: its key (PKCS #8) and its
-    /// certificate (DER).
+    /// The cluster's authority, by which machines recognize their servers: its key (PKCS #8) and
+    /// its certificate (DER).
     pub authority: (Vec<u8>, Vec<u8>),
 }
 
@@ -53,20 +53,20 @@ pub(super) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins.
+    /// Begins a backup with its description.
     pub(super) fn new(out: W, about: About) -> io::Result<Writer<W>> {
         let mut chain = chain::Writer::new(out, MAGIC, FORMAT)?;
         chain.frame(&Frame::About(about))?;
         Ok(Writer { chain, rows: 0 })
     }
 
-    /// The next rows.
+    /// Writes the next rows.
     pub(super) fn rows(&mut self, rows: Vec<Row>) -> io::Result<()> {
         self.rows += rows.len() as u64;
         self.chain.frame(&Frame::Rows(rows))
     }
 
-    /// Ends: gives back where it was written to, and how many bytes that were, about.
+    /// Ends the backup. Returns the output and the approximate number of bytes written.
     pub(super) fn finish(mut self) -> io::Result<(W, u64)> {
         self.chain.frame(&Frame::End(self.rows))?;
         self.chain.finish()
@@ -80,7 +80,7 @@ pub(super) struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads which one it is.
+    /// Opens a backup and reads its description.
     pub(super) fn new(from: R) -> Result<(Reader<R>, About), ChainError> {
         let mut chain = chain::Reader::new(from, MAGIC, FORMAT)?;
         match chain.frame()? {
@@ -89,7 +89,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next rows; none behind the last.
+    /// Reads the next rows; none behind the last.
     pub(super) fn rows(&mut self) -> Result<Option<Vec<Row>>, ChainError> {
         match self.chain.frame()? {
             Frame::Rows(rows) => {
@@ -102,7 +102,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// What a share's copy begins with.
+/// The header of a share's copy.
 pub(super) fn copy_header(share: &ShareId, body: &[u8]) -> Vec<u8> {
     let mut header = COPY_MAGIC.to_vec();
     header.extend_from_slice(&share.0);
@@ -113,8 +113,8 @@ pub(super) fn copy_header(share: &ShareId, body: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Of the copy of `share` that begins with this header: how long its body is, and its hash. None if
-/// it is not such a header.
+/// Parses a header of the copy of `share`: the length of its body and its hash. None if the header
+/// is not valid for this share.
 pub(super) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [u8; 32])> {
     let (said, check) = header.get(..COPY_HEADER)?.split_last_chunk::<32>()?;
     let rest = said.strip_prefix(COPY_MAGIC)?.strip_prefix(&share.0)?;
@@ -123,7 +123,7 @@ pub(super) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [
     is_sound.then_some((u32::from_le_bytes(*length), hash.try_into().ok()?))
 }
 
-/// The body of the copy of `share`, if it is whole and sound.
+/// The body of the copy of `share`, if the copy is whole and sound.
 pub(super) fn read_copy(share: &ShareId, copy: &[u8]) -> Option<Vec<u8>> {
     let (length, hash) = read_copy_header(share, copy)?;
     let body = copy.get(COPY_HEADER..)?;

@@ -1,4 +1,4 @@
-//! The attributes of a file that was made out of a backup: owner, mode, extended attributes, times.
+//! The attributes of an extracted file: owner, mode, extended attributes, times.
 
 use directory::Found;
 use lease::Label;
@@ -15,7 +15,7 @@ const SET_GID: u16 = 0o2000;
 const GROUP_BITS: u16 = 0o070;
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// The user and group of what this process makes.
+/// The user and group of the files that this process makes.
 pub(super) struct Owning {
     uid: Uid,
     gid: Gid,
@@ -27,16 +27,16 @@ impl Owning {
     }
 }
 
-/// A file that was made. An open file stays that one, whatever its name stands for by now.
+/// A file that was made. An open file stays the same, whatever its name stands for by now.
 pub(super) enum Made<'p> {
     /// A file or directory.
     Open(File),
-    /// A symbolic link or special file, where nobody else can put another.
+    /// A symbolic link or special file, in a place where no other user can put another.
     Named(&'p Path),
 }
 
 impl Made<'_> {
-    /// Gives it what it had. Returns what was refused, in words.
+    /// Sets the attributes from the backup. Returns the refused ones, in words.
     pub(super) fn finish(&self, found: &Found, xattrs: &[(Label, Vec<u8>)], owning: &Owning) -> Vec<String> {
         let (attributes, mut refused) = (&found.attributes, Vec::new());
         let mut note = |what: &str, done: Result<(), Errno>| match done {
@@ -46,11 +46,12 @@ impl Made<'_> {
                 false
             }
         };
-        // First: a change of owner costs set-id bits and capabilities. Only root gives files away.
+        // The owner comes first: a change of owner costs set-id bits and capabilities. Only root
+        // gives files away.
         let is_theirs = owning.uid.is_root()
             && note("the owner and the group", self.chown(attributes.uid, attributes.gid));
         let mut mode = attributes.mode & 0o7777;
-        // A program that runs as its owner is not to run as the user who restores this program.
+        // A program that runs as its owner must not run as the user who restores it.
         if !is_theirs && attributes.uid != owning.uid.as_raw() {
             mode &= !SET_UID;
         }
@@ -60,12 +61,12 @@ impl Made<'_> {
         if attributes.kind != FileKind::Symlink {
             note("the mode", self.chmod(mode));
         }
-        // The policy is Leasehold's own, and not the user's to copy.
+        // The policy is Leasehold's own. The user may not copy it.
         for (name, value) in xattrs.iter().filter(|(name, _)| name.as_bytes() != POLICY) {
             let name = OsStr::from_bytes(name.as_bytes());
             let what = format!("the attribute {}", Path::new(name).display());
             if !note(&what, self.set_xattr(name, value)) && name.as_bytes() == ACCESS_LIST {
-                // With a list, these bits are the most that any group in the list may do.
+                // With an access list, these bits are the most that any group in the list may do.
                 note("the mode", self.chmod(mode & !GROUP_BITS));
             }
         }
@@ -76,7 +77,7 @@ impl Made<'_> {
     }
 
     fn chown(&self, uid: u32, gid: u32) -> Result<(), Errno> {
-        // All ones would say that it stays.
+        // All ones would leave the owner unchanged.
         if uid == u32::MAX || gid == u32::MAX {
             return Err(Errno::INVAL);
         }

@@ -16,20 +16,19 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::time::{Duration, Instant};
 
-/// Rows that go in one frame.
+/// The rows in one frame.
 const ROWS_TOGETHER: usize = 256;
-/// Copies that are made durable together, and their bytes.
+/// The copies that are made durable together, and their bytes.
 const COPIES_TOGETHER: (usize, usize) = (16, 16 << 20);
-/// How long this machine's own client may take to get out what it has not logged yet.
-/// How long what programs on this machine have done may take to get to the server.
+/// The longest time for this machine's own client to send its unlogged operations to the server.
 const FLUSH: Duration = Duration::from_secs(30);
-/// How often it is begun anew, since other hosts have let go what was to be copied from them. Each
-/// time less is left to copy.
+/// The most attempts at a backup. An attempt fails when other hosts have released shares that were
+/// to be copied. Each attempt has less left to copy.
 const ATTEMPTS: usize = 5;
-/// Between two reports of progress.
+/// The time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// Makes a backup of what this machine's server has.
+/// Makes a backup of the state of this machine's server.
 pub(crate) fn run(
     membership: &Membership,
     order: &BackupOrder,
@@ -76,13 +75,13 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// One attempt. None if other hosts have deleted what was to be copied from them.
+    /// Makes one attempt. None if other hosts have deleted shares that were to be copied.
     fn attempt(&mut self, mut about: About) -> Result<Option<BackupReport>, BackupError> {
         if !self.server.group().is_current() {
             return Err(BackupError::Behind);
         }
-        // Before the rows are as they are to be copied: whatever these refer to is there until the
-        // hold ends.
+        // The hold comes before the snapshot of the rows: every share to which they refer stays
+        // until the hold ends.
         let hold = self.server.share_host().hold();
         let (view, time) = self.server.group().freeze()?;
         about.time = time;
@@ -117,16 +116,16 @@ impl Making<'_> {
         Ok(Some(report))
     }
 
-    /// A name that is later than all others, whatever the clock says: by their names they are kept
-    /// and removed.
+    /// A name later than all others, whatever the clock says. Backups are kept and removed by their
+    /// names.
     fn name(&self, at: u64) -> Result<String, BackupError> {
         let names = self.archive.names()?;
         let last = names.iter().rfind(|name| name::time(name).is_some());
         Ok(name::after(last.map(String::as_str), at))
     }
 
-    /// Sees to it that there is a copy of `share`. False if there is no share to be had, since
-    /// nothing refers to it any more.
+    /// Ensures that there is a copy of `share`. False if the share is gone because nothing refers
+    /// to it any more.
     fn copy(
         &mut self,
         share: ShareId,
@@ -174,7 +173,7 @@ impl Making<'_> {
     }
 }
 
-/// Copies that are to be stored together.
+/// Copies that are stored together.
 #[derive(Default)]
 struct Copies {
     copies: Vec<(ShareId, Bytes)>,
@@ -182,7 +181,7 @@ struct Copies {
 }
 
 impl Copies {
-    /// One more; whether they are enough.
+    /// Adds a copy. Returns whether the batch is full.
     fn add(&mut self, share: ShareId, body: Bytes) -> bool {
         self.bytes += body.len();
         self.copies.push((share, body));

@@ -1,11 +1,11 @@
-//! Backups: the whole file system as it was at one moment, in a directory, made while it is used;
-//! and the way back.
+//! Backups: the whole file system as it was at one moment, in a directory. A backup is made while
+//! the file system is in use, and can be restored.
 //!
-//! A backup is the rows of the directory after exactly one log entry, in a file of its own, and the
-//! shares that these refer to. Shares never change and their names are never used twice, so all
-//! backups in a directory have them in common: a backup copies those that are not there yet.
-//! Nothing is believed without its hash ([`mod@format`]), and a backup has its name only when all
-//! that it refers to is durable. Single files are had from it, too.
+//! A backup consists of the rows of the directory after exactly one log entry, in a file of its
+//! own, and of the shares to which these refer. Shares never change and their names are never
+//! reused, so all backups in a directory have them in common. A backup copies only the shares that
+//! are not there yet. No byte is believed without its hash ([`mod@format`]). A backup gets its name
+//! only when everything to which it refers is durable. Single files can be extracted, too.
 
 mod archive;
 mod error;
@@ -31,39 +31,39 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// A backup that is to be made.
+/// An order for a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupOrder {
-    /// Where backups are kept.
+    /// The directory of backups.
     pub dir: PathBuf,
-    /// How many; the latest of them. All if absent.
+    /// The number of the latest backups to keep. All if absent.
     pub keep: Option<usize>,
 }
 
-/// What a backup came to.
+/// The result of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupReport {
-    /// Its name: when it was made, UTC.
+    /// Its name: the time when it was made, UTC.
     pub name: String,
-    /// Files that there were.
+    /// The number of files.
     pub files: u64,
-    /// Bytes of its own: rows of the directory.
+    /// The bytes of its own file: rows of the directory.
     pub row_bytes: u64,
-    /// Shares that it refers to.
+    /// The number of shares to which it refers.
     pub shares: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Shares that were not there before.
+    /// The number of shares copied anew.
     pub new_shares: u64,
     /// Their bytes.
     pub new_bytes: u64,
-    /// Older backups that were removed.
+    /// The number of older backups removed.
     pub removed: usize,
-    /// Shares that were removed since no backup refers to them any more.
+    /// The number of shares removed because no backup refers to them any more.
     pub removed_shares: u64,
-    /// What it took, ms.
+    /// The time taken, in ms.
     pub ms: u64,
-    /// What could not be had, in words.
+    /// Content that could not be copied, in words.
     pub faults: Vec<String>,
 }
 

@@ -1,9 +1,9 @@
-//! What backups are called: when they were made, in UTC, so that the order of names is that of time
-//! (`20261122T135202Z`).
+//! The names of backups: the time of their making in UTC (`20261122T135202Z`). So the order of
+//! names is the order of time.
 
 const DAY: u64 = 86_400;
-/// Days from 0000-03-01, on which a year of the Gregorian calendar may as well begin, to
-/// 1970-01-01; and days of 400 years, of 100, and of 4.
+/// Days from 0000-03-01 to 1970-01-01, and days of 400 years, of 100, and of 4. The calculation
+/// begins the Gregorian year in March.
 const TO_1970: u64 = 719_468;
 const ERA: u64 = 146_097;
 
@@ -21,7 +21,7 @@ pub(super) fn of(at: u64) -> String {
     format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// When the backup of that name was made; none if it is no such name.
+/// The time when the backup of that name was made. None if the name has another form.
 pub(super) fn time(name: &str) -> Option<u64> {
     let digits = |from: usize, to: usize| -> Option<u64> {
         let digits = name.get(from..to)?;
@@ -37,7 +37,7 @@ pub(super) fn time(name: &str) -> Option<u64> {
     (of(at) == name).then_some(at)
 }
 
-/// The name of a backup that is made at `at` and comes after `last`, whatever the clock said then.
+/// The name of a backup that is made at `at`, but after `last`, whatever the clock said then.
 pub(super) fn after(last: Option<&str>, at: u64) -> String {
     let last = last.and_then(time);
     of(last.map_or(at, |last| at.max(last + 1)))

@@ -1,4 +1,4 @@
-//! The way back: a new data directory out of a backup.
+//! Restoring: a new data directory is made from a backup.
 
 use super::archive::{Archive, broken, sync_dir};
 use super::error::{BackupError, io};
@@ -17,34 +17,34 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Shares that are stored together, and their bytes.
+/// The shares that are stored together, and their bytes.
 const TOGETHER: (usize, usize) = (16, 16 << 20);
-/// Between two reports of progress.
+/// The time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// What is to be restored.
+/// An order to restore a backup.
 #[derive(Clone, Debug)]
 pub struct Restoring {
-    /// Where the backups are.
+    /// The directory of backups.
     pub dir: PathBuf,
-    /// Which; the latest if absent.
+    /// The backup; the latest if absent.
     pub name: Option<String>,
-    /// The data directory that is to be made.
+    /// The data directory to be made.
     pub data: PathBuf,
-    /// Where content is to be kept; `None`: in the data directory.
+    /// The place of content; `None`: the data directory.
     pub content: Option<Location>,
-    /// Shares that are missing or damaged are done without.
+    /// Restores without the shares that are missing or damaged.
     pub incomplete: bool,
 }
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreReport {
     /// The backup's name.
     pub name: String,
-    /// Rows of the directory.
+    /// The number of the directory's rows.
     pub rows: u64,
-    /// Shares.
+    /// The number of shares.
     pub shares: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -65,8 +65,8 @@ pub fn list(dir: &Path) -> Result<Vec<String>, BackupError> {
     Archive::open_to_list(dir)?.names()
 }
 
-/// Makes a data directory out of a backup: that of the machine which founded the cluster, as its
-/// only server.
+/// Makes a data directory from a backup: that of the machine which founded the cluster, as its only
+/// server.
 pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<RestoreReport, BackupError> {
     let archive = Archive::open_to_read(&order.dir)?;
     let name = archive.choose(order.name.as_deref())?;
@@ -109,16 +109,16 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     let About { time, authority: (key, certificate), .. } = about;
     restored.finish(time, utc_secs())?;
     sync_dir(&server)?;
-    // The machine's own key and certificate are made anew at its first start.
+    // The machine makes its own key and certificate anew at its first start.
     replace_file(&order.data, "authority.key", &key)?;
     replace_file(&order.data, "authority.crt", &certificate)?;
-    // The founder is never expelled, and everybody looks for a lone server as that machine. Its
+    // The founder is never expelled, and every machine expects a lone server to be the founder. Its
     // earlier starts are over with their sessions.
     begun.finish(Identity { machine: directory::FOUNDER.0, ..Identity::default() })?;
     Ok(report)
 }
 
-/// The share server of the new data directory, being filled.
+/// The share server of the new data directory while it is being filled.
 struct Filling<'a> {
     archive: &'a Archive,
     shares: Shares,

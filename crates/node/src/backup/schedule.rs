@@ -1,4 +1,4 @@
-//! Backups at regular times, as long as a machine is up.
+//! Scheduled backups while a machine is up.
 
 use super::archive::Archive;
 use super::{BackupError, BackupOrder, making, name};
@@ -8,21 +8,21 @@ use os::utc_secs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A backup that failed is tried again after this long, or when the next one is due.
+/// The pause before a failed backup is tried again, unless the next one is due earlier.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// When backups are to be made.
+/// The schedule of backups.
 #[derive(Clone, Debug)]
 pub struct BackupSchedule {
-    /// What is to be done.
+    /// The order for each backup.
     pub order: BackupOrder,
-    /// From one to the next.
+    /// The time from one backup to the next.
     pub every: Duration,
 }
 
 impl BackupSchedule {
-    /// Makes them until the machine stops. The first one at once, unless there is one that is young
-    /// enough.
+    /// Makes backups until the machine stops. The first one starts at once, unless there is a
+    /// recent one.
     pub(crate) fn run(&self, membership: &Arc<Membership>) {
         let mut next = Instant::now();
         while !membership.engine().is_stopping() {
@@ -50,9 +50,9 @@ impl BackupSchedule {
         }
     }
 
-    /// How long the latest backup is young enough.
+    /// The time until the next backup is due, by the latest one.
     fn until_due(&self) -> Duration {
-        // What is wrong with the directory is said when a backup is made.
+        // The next backup reports any fault of the directory.
         let names = Archive::open_to_read(&self.order.dir).and_then(|archive| archive.names());
         let latest = names.ok().and_then(|names| names.iter().rev().find_map(|name| name::time(name)));
         let age = latest.and_then(|latest| utc_secs().checked_sub(latest)).map(Duration::from_secs);

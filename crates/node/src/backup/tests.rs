@@ -1,4 +1,4 @@
-//! Backups of a machine that is up, and what comes back.
+//! Backups of a running machine, and their restores.
 
 mod extracting;
 
@@ -21,7 +21,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// More than goes with the log when it is synced: it goes into shares.
+/// More bytes than a sync sends with the log, so they go into shares.
 const BYTES: usize = 300_000;
 
 pub(crate) fn start(dir: &Path) -> Machine {
@@ -49,7 +49,7 @@ fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
 }
 
-/// Content that is this file's only: of small files a piece of a share.
+/// Content of this file alone. A small file's content is a piece of a share.
 pub(crate) fn content(name: &str) -> Vec<u8> {
     let mut bytes = vec![0; if name.starts_with("small") { 20_000 } else { BYTES }];
     crypto::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
@@ -131,7 +131,7 @@ impl Site {
         Restoring { dir: self.backups(), name, data: data.to_path_buf(), content: None, incomplete: false }
     }
 
-    /// Restores a backup, and starts what that is.
+    /// Restores a backup and starts the restored machine.
     fn restored(&self, name: Option<&str>) -> (Machine, TempDir) {
         let dir = tempfile::tempdir().unwrap();
         restore(&self.restoring(name, dir.path()), &mut |_| {}).unwrap();
@@ -158,7 +158,7 @@ fn a_backup_has_what_was_there_when_it_began_while_writing_goes_on() {
             for n in 0.. {
                 write(&site.machine, &format!("during-{n}")).unwrap();
                 written.store(n + 1, SeqCst);
-                // What the backup refers to goes while it is made.
+                // Shares to which the backup refers are released while it is made.
                 if n % 3 == 2 {
                     remove(&site.machine, &format!("during-{}", n - 1));
                 }
@@ -183,7 +183,7 @@ fn a_backup_has_what_was_there_when_it_began_while_writing_goes_on() {
     for name in (0..5).map(|n| format!("before-{n}")).chain([format!("during-{}", certain - 3)]) {
         assert!(read(&restored, &name) == Ok(content(&name)), "{name}");
     }
-    // It is a file system like any other.
+    // The restored file system works like any other.
     write(&restored, "after").unwrap();
     assert!(read(&restored, "after") == Ok(content("after")));
     restored.stop().unwrap();
@@ -206,7 +206,7 @@ fn the_next_backup_copies_what_is_new_only_and_what_no_backup_needs_is_removed()
     let more = site.back_up(None);
     assert_eq!(more.new_shares, more.shares - first.shares);
     assert!(more.new_shares > 0 && more.new_bytes < first.bytes);
-    // One has been given a name by people, and stays.
+    // One backup has been renamed by its users, and stays.
     fs::rename(site.backups().join("backups").join(&same.name), site.backups().join("backups/mine")).unwrap();
     ["a", "c"].iter().for_each(|name| remove(&site.machine, name));
     let last = site.back_up(Some(1));
@@ -236,7 +236,7 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
     assert!(before > 0);
     remove(&site.machine, "a");
     ask(&site.machine, Call::SyncAll).unwrap();
-    // What comes meanwhile is settled as ever.
+    // Later changes are settled as usual.
     write(&site.machine, "b").unwrap();
     is_clean_but_for_what_is_held(&site.machine);
     std::thread::sleep(Duration::from_millis(300));
@@ -259,7 +259,7 @@ fn is_clean_but_for_what_is_held(machine: &Machine) {
     assert!(report.faults.iter().all(|fault| fault.contains("nothing refers to it")), "{report}");
 }
 
-/// With the S3 server of the environment, in the bucket `leasehold-test`.
+/// Runs with the S3 server of the environment, in the bucket `leasehold-test`.
 mod on_foreign_s3 {
     use super::*;
 
@@ -272,7 +272,8 @@ mod on_foreign_s3 {
         let dir = tempfile::tempdir().unwrap();
         let place = format!("s3://leasehold-test/restored-{}", std::process::id());
         let order = Restoring { content: Some(place.parse().unwrap()), ..site.restoring(None, dir.path()) };
-        // Cut short, when some is there already: it is its own to the next.
+        // The restore is interrupted with some content stored. The next run recognizes it as its
+        // own.
         let gone = &site.copies()[1];
         let saved = fs::read(gone).unwrap();
         fs::remove_file(gone).unwrap();
@@ -287,7 +288,7 @@ mod on_foreign_s3 {
             assert!(read(&machine, name) == Ok(content(name)));
         }
         machine.stop().unwrap();
-        // Nobody else may have it for his.
+        // No other store may claim it.
         let other = tempfile::tempdir().unwrap();
         let order = Restoring { data: other.path().to_path_buf(), ..order };
         assert!(matches!(restore(&order, &mut |_| {}), Err(BackupError::Shares(_))));
@@ -300,7 +301,7 @@ fn what_is_not_whole_is_not_restored_and_does_not_start() {
     ["a", "b"].iter().for_each(|name| write(&site.machine, name).unwrap());
     let report = site.back_up(None);
     let dir = tempfile::tempdir().unwrap();
-    // A share is missing, and one is damaged.
+    // One share is missing, and one is damaged.
     let copies = site.copies();
     let (gone, rotten) = (&copies[0], &copies[1]);
     let saved = (fs::read(gone).unwrap(), fs::read(rotten).unwrap());
@@ -313,18 +314,19 @@ fn what_is_not_whole_is_not_restored_and_does_not_start() {
     assert!(matches!(refused, BackupError::Incomplete { count: 2, .. }), "{refused}");
     let refused = Machine::start(dir.path(), "a test", MachineSettings::default()).err().unwrap();
     assert!(matches!(refused, MachineError::Data(DataError::Restoring { .. })), "{refused}");
-    // What can be had, if that is wished; the file system knows what is missing.
+    // With `incomplete` the available content is restored. The file system knows which content is
+    // missing.
     let lost = restore(&Restoring { incomplete: true, ..order.clone() }, &mut |_| {}).unwrap().lost;
     assert_eq!(lost.len(), 2);
     let machine = start(dir.path());
     assert_eq!(fsck::run(&machine.server().unwrap(), &mut |_| {}).faults.len(), 2);
     drop(machine);
-    // A share that is missing is copied anew; one that has rotted its length does not tell.
+    // A missing share is copied anew. The length does not reveal a rotten one.
     assert_eq!(site.back_up(None).new_shares, 1);
     fs::write(rotten, saved.1).unwrap();
     let refused = restore(&order, &mut |_| {}).unwrap_err();
     assert!(matches!(refused, BackupError::Data(DataError::Joined { .. })), "{refused}");
-    // Cut short and run again.
+    // The restore is interrupted and run again.
     let other = tempfile::tempdir().unwrap();
     let file = site.backups().join("backups").join(&report.name);
     let whole = fs::read(&file).unwrap();
@@ -338,7 +340,7 @@ fn what_is_not_whole_is_not_restored_and_does_not_start() {
     let machine = start(other.path());
     is_clean(&machine);
     assert!(read(&machine, "a") == Ok(content("a")));
-    // Newer ones are refused by name.
+    // A newer format is refused by name.
     let mut newer = whole.clone();
     newer[8] = 77;
     fs::write(&file, &newer).unwrap();
@@ -363,12 +365,12 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
     let refused = run(site.machine.membership(), &order(&site.backups()), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, BackupError::Busy { .. }), "{refused}");
     drop(held);
-    // Who asks which there are is in nobody's way, nor is anybody in his.
+    // A list and a backup under way do not wait for each other.
     let (_, authority) = site.machine.server().unwrap().latest_authority().unwrap();
     let made = super::archive::Archive::open_to_write(&site.backups(), &authority.cluster).unwrap();
     assert_eq!(list(&site.backups()).unwrap().len(), 1);
     drop(made);
-    // The cluster's own, once it is restored.
+    // The cluster's own authority remains after the restore.
     let (restored, _dir) = site.restored(None);
     let report = run(restored.membership(), &order(&site.backups()), &mut |_| {}).unwrap();
     assert_eq!(report.new_shares, 0);
@@ -399,7 +401,7 @@ fn machines_go_on_with_a_restored_server() {
         join(dir.path(), &token, "second").unwrap();
         dir
     };
-    // Where its content will be, should it become a server: no such store is asked before.
+    // The place for its content, should it become a server. Nothing contacts this store before.
     let settings = MachineSettings {
         shares: crate::ShareSettings { content: Some("s3://somewhere/hall".parse().unwrap()), expiry: None },
         ..Default::default()
@@ -438,7 +440,7 @@ fn machines_go_on_with_a_restored_server() {
     assert_eq!(read(&client, "small-after"), Err(Error::NotFound));
     assert!(read(&restored, "small-again") == Ok(content("small-again")));
     is_clean(&restored);
-    // What it tried before it knew of that is salvaged, and nothing else.
+    // Only the operations that it tried before it knew of that are salvaged.
     let salvaged = SalvageStore::open(joined.path()).unwrap().list().unwrap();
     let items: Vec<_> = salvaged.iter().flat_map(|one| &one.items).collect();
     assert!(items.iter().all(|item| item.path.contains("again")), "{items:?}");

@@ -1,8 +1,8 @@
-//! A file of a backup, or a directory with all below, as files on this machine.
+//! A file of a backup, or a directory with its whole tree, as files on this machine.
 //!
-//! All is made below one directory that nobody else can enter: so nothing is there that this did
-//! not make, and no link that it made is followed. Memory that grows: the names of files with
-//! several links. Of shares a few are kept, since those of one file follow each other.
+//! Everything is made in one directory that no other user can enter. So this process made every
+//! file there, and no link that it made is followed. The memory grows only with the names of files
+//! with several links. A few shares are kept, since the shares of one file follow each other.
 
 use super::archive::Archive;
 use super::error::{BackupError, io};
@@ -25,9 +25,9 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Shares that are kept, of about 1 MiB each.
+/// The number of shares kept, of about 1 MiB each.
 const SHARES_KEPT: NonZeroUsize = NonZeroUsize::new(8).expect("more than none");
-/// Entries of a directory, or extents of a file, that are read at a time.
+/// The entries of a directory, or extents of a file, read at a time.
 const PAGE: usize = 256;
 
 /// Why a file is not made.
@@ -43,14 +43,14 @@ impl From<BackupError> for Failed {
     }
 }
 
-/// A file or directory that was made, and has no attributes yet.
+/// A file or directory that was made and lacks its attributes.
 pub(super) struct Unfinished {
     found: Found,
     xattrs: Vec<(lease::Label, Vec<u8>)>,
     open: Option<File>,
 }
 
-/// See the module.
+/// A tree being extracted.
 pub(super) struct Tree<'a> {
     archive: &'a Archive,
     state: &'a ExtractState,
@@ -62,7 +62,7 @@ pub(super) struct Tree<'a> {
     /// The first name of each file that has several.
     named: FxHashMap<u64, PathBuf>,
     owning: Owning,
-    /// What could not be made: how often, and where first.
+    /// The attributes and files that could not be made: how often, and the first place.
     skipped: BTreeMap<String, (u64, String)>,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// What it came to.
+    /// The result of the extraction.
     pub(super) fn report(mut self) -> ExtractReport {
         let line = |(what, (count, first)): (String, (u64, String))| match count {
             1 => format!("{first}: {what}"),
@@ -98,8 +98,8 @@ impl<'a> Tree<'a> {
         self.report
     }
 
-    /// Makes `file` and all below it, which is called `shown` in the backup, at `at`. What is
-    /// returned has its content, and is to be given its attributes; nothing, if it was left out.
+    /// Makes `file` and its whole tree at `at`; `shown` is its path in the backup. The result has
+    /// its content and needs its attributes. None if the file was left out.
     pub(super) fn make(
         &mut self,
         file: &FileId,
@@ -144,7 +144,7 @@ impl<'a> Tree<'a> {
         Ok(Some(Unfinished { found, xattrs, open }))
     }
 
-    /// Gives what was made its attributes.
+    /// Sets the attributes of a finished file.
     pub(super) fn finish(&mut self, unfinished: Unfinished, at: &Path, shown: &Path) {
         let Unfinished { found, xattrs, open } = unfinished;
         let made = open.map_or(Made::Named(at), Made::Open);
@@ -170,7 +170,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// An entry of a directory: a name of a file that is there already, or that file.
+    /// Makes an entry of a directory: another name of a file that is there already, or the file.
     fn entry(&mut self, file: &FileId, ino: u64, at: &Path, shown: &Path) -> Result<(), BackupError> {
         if let Some(first) = self.named.get(&ino) {
             // The system follows no symbolic link here.
@@ -189,7 +189,7 @@ impl<'a> Tree<'a> {
         let ExtractState { directory, store, .. } = self.state;
         let head = found.content;
         let out = private::options().write(true).create_new(true).open(at).map_err(io("make", at))?;
-        // All of it a hole, in which there is nothing yet.
+        // The whole file begins as a hole.
         out.set_len(head.size).map_err(io("write", at))?;
         let sealed = self.state.sound(directory.inline(store, file))?;
         let plain = content::open_whole(head.key.as_ref(), &sealed).map_err(lost)?;
@@ -219,7 +219,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// What the piece of an extent holds.
+    /// Reads the piece of an extent.
     fn open(&mut self, key: Option<&content::Key>, extent: &Extent) -> Result<Vec<u8>, Failed> {
         let piece = &extent.piece;
         let ciphertext = match &piece.place {
@@ -244,7 +244,7 @@ impl<'a> Tree<'a> {
         Ok(self.shares.get(share).and_then(Option::as_deref))
     }
 
-    /// Makes a device, a pipe or a socket's name; whether that was allowed.
+    /// Makes a device, a pipe or a socket's name. Returns whether that was allowed.
     fn special(&mut self, kind: FileKind, rdev: u32, at: &Path, shown: &Path) -> Result<bool, BackupError> {
         let (of, called) = match kind {
             FileKind::Fifo => (FileType::Fifo, "a named pipe"),
@@ -252,7 +252,7 @@ impl<'a> Tree<'a> {
             FileKind::CharDevice => (FileType::CharacterDevice, "a character device"),
             _ => (FileType::BlockDevice, "a block device"),
         };
-        // As Linux' `new_encode_dev` has it.
+        // The encoding of Linux' `new_encode_dev`.
         let device = makedev((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & 0xfff00));
         match mknodat(CWD, at, of, Mode::RUSR | Mode::WUSR, device) {
             Ok(()) => Ok(true),
@@ -264,7 +264,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The content of a file is not to be had.
+    /// Leaves out a file whose content is not available.
     fn leave_out(&mut self, shown: &Path, why: String) -> Result<(), BackupError> {
         if !self.incomplete {
             let (path, name) = (shown.to_path_buf(), self.state.name.clone());
@@ -291,7 +291,7 @@ fn lost(why: content::Damaged) -> Failed {
     Failed::Lost(why.to_string())
 }
 
-/// Users may not make devices, and some file systems have none.
+/// Whether the error is a refusal. Users may not make devices, and some file systems have none.
 fn is_refusal(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(error, Errno::PERM | Errno::ACCESS | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL)

@@ -1,5 +1,5 @@
-//! Shares that are kept in fragments: what is wanted is read of the fragments that have it. Where
-//! one of these is not to be had the share is put together of any that are enough.
+//! Shares in fragments. A read asks the fragments that have the range. If one of these is
+//! unavailable, the share is reassembled from any sufficient set of fragments.
 
 use super::{Asked, Copies, PATIENCE, PAUSE, ShareRange, is_whole, patience};
 use crate::fragments::{Scattered, put_together};
@@ -9,14 +9,14 @@ use namespace::{Error, ShareId, Spread};
 use std::collections::VecDeque;
 use wire::MachineId;
 
-/// Shares that are kept at hand: who reads on wants the next piece of the same one.
+/// The number of reassembled shares kept: a sequential reader wants the next piece of the same one.
 const AT_HAND: usize = 4;
 
-/// The last shares that were put together of their fragments, the latest last.
+/// The last reassembled shares, the latest last.
 #[derive(Default)]
 pub(super) struct PutTogether(VecDeque<(ShareId, Bytes)>);
 
-/// What was asked of a fragment's host.
+/// A request to a fragment's host.
 struct Asking {
     fragment: ShareId,
     machine: MachineId,
@@ -53,7 +53,7 @@ impl Copies {
         each.collect()
     }
 
-    /// Asks for a part where it should be; of what is kept whole nobody.
+    /// Asks the hosts that should have the range. A share kept whole gives no requests.
     fn ask_fragments(&self, hosts: &HostList, (share, at, length): ShareRange) -> Vec<Asking> {
         let Spread::Code { data, .. } = share.spread() else { return Vec::new() };
         let ask = |segment: content::Segment| {
@@ -66,8 +66,8 @@ impl Copies {
         asked.unwrap_or_default()
     }
 
-    /// What they answer, if all do and it is what it was. Whose fragments do not go together look
-    /// at them.
+    /// Joins the answers, if all arrive and the result is sound. Otherwise the hosts of the
+    /// fragments are told to check them.
     fn hear<T>(
         &self,
         hosts: &HostList,
@@ -89,8 +89,8 @@ impl Copies {
         opened
     }
 
-    /// All of a share, of whichever fragments there are. Blocks until enough of those that can be
-    /// had at all are.
+    /// Reassembles a share from any of its fragments. Blocks until enough of the fragments that
+    /// exist are available.
     fn put_together(&self, share: ShareId) -> Result<Bytes, Error> {
         if let Some((_, bytes)) = self.put_together.lock().0.iter().find(|(known, _)| *known == share) {
             return Ok(bytes.clone());

@@ -1,5 +1,5 @@
-//! A client's way to shares: stored at several hosts, whole or in fragments, and read at the
-//! nearest that have them.
+//! A client's access to shares. They are stored at several hosts, whole or in fragments, and read
+//! at the nearest hosts that have them.
 
 mod coded;
 mod reading;
@@ -20,19 +20,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::{MachineId, ShareCall};
 
-/// What became of an upload: its number, and the hashes of its pieces.
+/// The result of an upload: its number, and the hashes of its pieces.
 pub(crate) type StoredUpload = (u64, Result<Vec<[u8; 32]>, Error>);
 
-/// A part of a share: which, from where, how many bytes.
+/// A range of a share: the share, the offset and the number of bytes.
 pub(crate) type ShareRange = (ShareId, u32, u32);
 
-/// How long a host may say nothing at all before another one is asked, or is enough; twice as long
-/// each time that all were, up to the second.
+/// The time without any message from a host before another host is asked, or before the others
+/// suffice. It doubles each time that all hosts were silent, up to the second value.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(6));
-/// Before hosts are asked once more, none of which could be reached.
+/// The pause before hosts are asked once more, when none could be reached.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// A client's access to shares.
 pub(crate) struct Copies {
     peers: Arc<Peers>,
     /// This machine's own share server, while it has one.
@@ -41,12 +41,12 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Of the machine whose connections are `peers`.
+    /// The access of the machine whose connections are `peers`.
     pub(crate) fn new(peers: Arc<Peers>) -> Copies {
         Copies { peers, here: RwLock::default(), put_together: Mutex::default() }
     }
 
-    /// From now on this is the machine's own share server, or there is none.
+    /// Sets this machine's own share server, or records that there is none.
     pub(crate) fn set_here(&self, share_host: Option<Arc<ShareHost>>) {
         *self.here.write() = share_host;
     }
@@ -55,13 +55,13 @@ impl Copies {
         self.here.read().clone()
     }
 
-    /// The share server, if it is this machine's and there is no other.
+    /// This machine's share server, if there is no other.
     fn alone(&self) -> Option<Arc<ShareHost>> {
         self.here().filter(|share_host| share_host.is_alone())
     }
 
-    /// Whether all hosts of these are this very machine, so that a front door's thread may wait for
-    /// what is read.
+    /// Whether this machine is the only host of these shares. A front door's thread may then wait
+    /// for the read.
     pub(crate) fn are_here(&self, mut shares: impl Iterator<Item = ShareId>) -> bool {
         if self.here.read().is_none() {
             return false;
@@ -72,7 +72,7 @@ impl Copies {
     }
 
     /// Seals uploads here, and has them stored together. Blocks until they are durable at all hosts
-    /// that are to have them, or at enough.
+    /// that should have them, or at enough.
     pub(crate) fn store(&self, session: SessionId, uploads: Vec<Upload>) -> Vec<StoredUpload> {
         let mut shares = Vec::with_capacity(uploads.len());
         let mut sealed = Vec::with_capacity(uploads.len());
@@ -87,7 +87,7 @@ impl Copies {
         all.map(|((upload, hashes), result)| (upload, result.map(|()| hashes))).collect()
     }
 
-    /// Has shares stored that are sealed. As [`Copies::store`].
+    /// Has sealed shares stored. Otherwise as [`Copies::store`].
     pub(crate) fn store_sealed(
         &self,
         session: SessionId,
@@ -101,8 +101,8 @@ impl Copies {
         }
     }
 
-    /// Reads parts of shares, together, and `open`s them, which fails for bytes that are not what
-    /// they were. Blocks.
+    /// Reads ranges of shares together and `open`s them. Opening fails for bytes that differ from
+    /// the stored ones. Blocks.
     pub(crate) fn read<T>(
         &self,
         parts: &[ShareRange],
@@ -114,7 +114,7 @@ impl Copies {
         self.read_whole(parts, open)
     }
 
-    /// Of shares that are kept whole.
+    /// Reads ranges of shares that are kept whole.
     fn read_whole<T>(
         &self,
         parts: &[ShareRange],
@@ -130,8 +130,8 @@ impl Copies {
         self.read_copies(parts, open)
     }
 
-    /// Lets go what was stored and is not needed. What cannot be let go now is swept when this
-    /// machine's next session begins.
+    /// Releases stored shares that are not needed. Shares that cannot be released now are swept
+    /// when this machine's next session begins.
     pub(crate) fn let_go(&self, shares: &[ShareId]) {
         let hosts = self.peers.hosts().now();
         let here = self.here();
@@ -169,7 +169,7 @@ impl Copies {
     }
 }
 
-/// A part that a host was asked for.
+/// A range that a host was asked for.
 enum Asked {
     Answered(Result<Vec<u8>, Error>),
     Pending(Pending),
@@ -190,12 +190,12 @@ impl Asked {
     }
 }
 
-/// Where there is nobody else to ask, there is nothing but to wait.
+/// The time to wait for a host. Without another host to ask, there is no limit.
 fn patience(hosts: &HostList, patience: Duration) -> Option<Duration> {
     (hosts.all().len() > 1).then_some(patience)
 }
 
-/// It is kept under its own name, and not in fragments.
+/// Whether the share is kept under its own name, not in fragments.
 fn is_whole(share: &ShareId) -> bool {
     !matches!(share.spread(), Spread::Code { .. })
 }

@@ -6,7 +6,8 @@ use namespace::{Error, ShareId};
 use std::time::{Duration, Instant};
 use wire::MachineId;
 
-/// What some hosts do not have and others cannot be asked for is not to be had, after this long.
+/// The time after which a share is unavailable that some hosts lack and the others do not answer
+/// for.
 const GRACE: Duration = Duration::from_secs(3);
 
 impl Copies {
@@ -72,7 +73,7 @@ impl Copies {
         }
     }
 
-    /// The hosts that may have `share`, this machine first, then the nearest of those that are to
+    /// The hosts that may have `share`: this machine first, then the nearest of those that should
     /// have it.
     fn order(&self, hosts: &HostList, share: ShareId) -> Vec<MachineId> {
         let mut all = hosts.having(&share);
@@ -87,11 +88,11 @@ impl Copies {
     }
 }
 
-/// Where a share has been looked for.
+/// The result of looking for a share.
 #[derive(Default)]
 struct Search {
     order: Option<std::vec::IntoIter<MachineId>>,
-    /// Some host does not have it.
+    /// Some host lacks it.
     failed: bool,
     /// Some host could not be asked.
     unreachable: bool,

@@ -1,4 +1,4 @@
-//! Shares on their way to their hosts: whole or in fragments, to all hosts that are to have them,
+//! Shares on their way to their hosts, whole or in fragments: to all hosts that should have them,
 //! or to enough.
 
 use super::{Copies, PATIENCE, PAUSE, patience, store_here};
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::{MachineId, ShareCall};
 
-/// How long a host may say nothing at all whose copy is needed: a disk may take long to write.
+/// The silence allowed to a host whose copy is needed: a disk may take long to write.
 const STORE_PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of shares that go in one request: none holds up others for long.
+/// The bytes of shares in one request. No request holds up others for long.
 const STORE_BYTES: usize = 4 << 20;
 
 impl Copies {
-    /// Returns when each is durable at all hosts that are to have it, or at enough.
+    /// Stores shares. Returns when each is durable at all hosts that should have it, or at enough.
     pub(super) fn store_anywhere(
         &self,
         session: SessionId,
@@ -29,22 +29,22 @@ impl Copies {
     }
 }
 
-/// See the module.
+/// An upload of shares to their hosts.
 struct Storing<'a> {
     copies: &'a Copies,
     hosts: Arc<HostList>,
     session: SessionId,
     shares: Vec<Share>,
-    /// What hosts are given: each share itself, or its fragments.
+    /// The units given to hosts: each share itself, or its fragments.
     placings: Vec<Placing>,
-    /// Sent, and not waited for any longer: the answer may come yet.
+    /// Requests that are no longer awaited: the answer may still come.
     late: Vec<Sent>,
 }
 
 /// A share that is to be stored.
 struct Share {
     id: ShareId,
-    /// Which of the placings are its.
+    /// Its range of the placings.
     placings: Range<usize>,
     failed: Option<Error>,
     done: Option<Result<(), Error>>,
@@ -53,19 +53,19 @@ struct Share {
 /// A share or a fragment on its way.
 struct Placing {
     name: ShareId,
-    /// Which share it belongs to.
+    /// The share to which it belongs.
     share: usize,
     bytes: Bytes,
-    /// Who has it.
+    /// The hosts that have it.
     kept: Vec<MachineId>,
-    /// Who has not been asked yet, the first last.
+    /// The hosts that have not been asked yet, the first last.
     left: Vec<MachineId>,
-    /// By how many hosts it is to be kept beyond what is usual, since too few others can be
-    /// reached.
+    /// The number of extra hosts that should keep it, beyond the usual number, since too few others
+    /// can be reached.
     more: usize,
 }
 
-/// A request to store some of them.
+/// A request to store some placings.
 struct Sent {
     machine: MachineId,
     which: Vec<usize>,
@@ -86,7 +86,7 @@ impl<'a> Storing<'a> {
 
     fn add(&mut self, id: ShareId, bytes: Bytes) {
         let kept = content::kept(id, bytes);
-        // Whoever set the policy was told that there is no such code.
+        // The setter of the policy was answered that there is no such code.
         let done = kept.is_none().then_some(Err(Error::Invalid));
         let (from, share) = (self.placings.len(), self.shares.len());
         let placing = |(name, bytes)| {
@@ -122,7 +122,7 @@ impl<'a> Storing<'a> {
         self.shares.into_iter().map(|share| share.done.unwrap_or(Err(Error::CutOff))).collect()
     }
 
-    /// All hosts that do not have it, and have not been asked and may answer yet, are to be asked.
+    /// Marks hosts to be asked again: all that lack the share and are not being asked.
     fn begin_again(&mut self) {
         self.hosts = self.copies.peers.hosts().now();
         for (index, placing) in self.placings.iter_mut().enumerate() {
@@ -134,7 +134,7 @@ impl<'a> Storing<'a> {
         }
     }
 
-    /// Whether a share is where it survives whatever may be lost.
+    /// Whether a share survives every loss that it must survive.
     fn is_enough(&self, share: usize) -> bool {
         let Some(share) = self.shares.get(share) else { return false };
         let placings = self.placings.get(share.placings.clone()).unwrap_or_default();
@@ -154,7 +154,8 @@ impl<'a> Storing<'a> {
         self.shares.get(share).is_none_or(|share| share.done.is_some())
     }
 
-    /// Asks the next hosts for what has too few copies, and waits for them; whether there were any.
+    /// Asks the next hosts for placings with too few copies, and waits for the answers. Returns
+    /// whether there were any.
     fn hand_out(&mut self) -> bool {
         let mut batches = BTreeMap::<MachineId, Vec<usize>>::new();
         for index in 0..self.placings.len() {
@@ -172,7 +173,7 @@ impl<'a> Storing<'a> {
         for (machine, which) in batches {
             sent.extend(self.send(machine, which));
         }
-        // While the others are at it.
+        // The local store runs while the others are busy.
         if let Some((which, share_host)) = here {
             let placings = which.iter().filter_map(|index| self.placings.get(*index));
             let shares = placings.map(|placing| (placing.name, placing.bytes.clone())).collect();
@@ -180,15 +181,15 @@ impl<'a> Storing<'a> {
             self.heard(self.copies.peers.me(), &which, results);
         }
         let silent = self.wait_for(sent, PATIENCE.0);
-        // A copy fewer, which is made good later, costs less than writers that wait.
+        // One copy fewer, which is repaired later, costs less than waiting writers.
         let (spare, needed) = silent.into_iter().partition(|sent| self.is_spare(sent));
         let silent = self.wait_for(needed, STORE_PATIENCE);
         self.late.extend(silent.into_iter().chain(spare).inspect(|sent| sent.pending.give_up()));
         any
     }
 
-    /// Each host that can be reached has its fragment, and that is not enough: they are to have one
-    /// more each. Whether there are any.
+    /// Gives each placing one more host: every reachable host has its fragment, and that is not
+    /// enough. Returns whether there are any hosts left.
     fn widen(&mut self) -> bool {
         let mut any = false;
         for index in 0..self.shares.len() {
@@ -204,7 +205,7 @@ impl<'a> Storing<'a> {
         any
     }
 
-    /// Those who have said nothing at all for so long.
+    /// Waits for answers. Returns the requests whose hosts have been silent for that long.
     fn wait_for(&mut self, sent: Vec<Sent>, patience: Duration) -> Vec<Sent> {
         let mut silent = Vec::new();
         for sent in sent {
@@ -217,7 +218,7 @@ impl<'a> Storing<'a> {
         silent
     }
 
-    /// What this one was sent of is enough without it.
+    /// Whether the shares of this request have enough copies without it.
     fn is_spare(&self, sent: &Sent) -> bool {
         let of_share = |index: &usize| self.placings.get(*index).map(|placing| placing.share);
         sent.which.iter().filter_map(of_share).all(|share| self.is_enough(share))
@@ -252,7 +253,8 @@ impl<'a> Storing<'a> {
             let Some(placing) = self.placings.get_mut(*index) else { continue };
             match result {
                 Ok(()) => placing.kept.push(machine),
-                // It has not heard of our session yet, and is asked again if others are too few.
+                // The host has not heard of our session yet. It is asked again if the others are
+                // too few.
                 Err(Error::CutOff) => {}
                 Err(error) => {
                     let share = self.shares.get_mut(placing.share);
@@ -262,7 +264,7 @@ impl<'a> Storing<'a> {
         }
     }
 
-    /// Who was slow may have answered meanwhile.
+    /// Takes the answers of slow hosts that have arrived meanwhile.
     fn hear_late(&mut self) {
         for sent in std::mem::take(&mut self.late) {
             match sent.pending.heard() {

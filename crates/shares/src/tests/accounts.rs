@@ -1,4 +1,4 @@
-//! What accounts are to shares: taken over, ended, compared.
+//! Accounts and shares: taking over, ending and comparing leases.
 
 use crypto::SecretKey;
 
@@ -39,8 +39,7 @@ fn who_takes_shares_over_holds_them_alone(on: On) {
     for n in [1, 2] {
         assert_eq!(server.leases_of(&id(n)).unwrap().iter().map(|l| l.account).collect::<Vec<_>>(), [ME]);
     }
-    // What is damaged is not held, may be all that there is, and stays leased by whoever has a
-    // lease.
+    // A damaged share is not reported as held. It may be the only copy, so every lease on it stays.
     running.store(&[(id(4), &body(4))], uploader).unwrap();
     world.write_file(&id(4), b"else");
     assert!(server.verify(&id(4)).is_err());
@@ -61,7 +60,8 @@ fn what_only_those_hold_who_should_not_have_stored_it_is_not_taken_over_and_goes
     server.lease(two, &[id(1)], None).unwrap();
     server.lease(other, &[id(2)], None).unwrap();
     server.lease(key, &[id(3)], None).unwrap();
-    // Whoever has a lease brought the same bytes. Of the fourth its uploader is believed.
+    // Each account with a lease brought the same bytes. Only the fourth share's uploader is
+    // believed.
     let ids: Vec<_> = (1..6).map(id).collect();
     let believed = (1..6).map(|n| (id(n), [if n == 4 { one } else { other }].into())).collect();
     assert_eq!(server.take_over(ME, &ids, believed).unwrap(), [id(2), id(4)]);
@@ -69,7 +69,7 @@ fn what_only_those_hold_who_should_not_have_stored_it_is_not_taken_over_and_goes
         assert!(matches!(server.read(&id(gone), 0, 1), Err(ReadError::Going(_) | ReadError::NotFound(_))));
     }
     server.reap().unwrap();
-    // The true ones.
+    // The true bytes are stored now.
     running.store(&[(id(1), &body(6)), (id(3), &body(5))], ME).unwrap();
     assert_eq!(server.read(&id(1), 0, 4).unwrap(), body(6)[..4]);
     assert_eq!(server.leases_of(&id(3)).unwrap().iter().map(|l| l.account).collect::<Vec<_>>(), [ME]);
@@ -112,7 +112,7 @@ fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On
         (vec![Holds::Leased], Some(world.now() + 31 * day))
     );
     assert_eq!(ends(1), Some(server.lease_end()));
-    // It is never shortened.
+    // A lease is never shortened.
     let longest = ends(1);
     world.set(world.now() - 3 * day);
     server.take_over(group, &[id(1)], Uploaders::new()).unwrap();
@@ -158,20 +158,20 @@ fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start(on: On) {
     server.bring(super::new_share(id(1), &body(1)), &leases[..1]).unwrap();
     let starter = lease(AccountId::STARTER, now, Some(now + 60 * 24 * 3600));
     assert_eq!(server.leases_of(&id(1)).unwrap(), [starter, leases[0]]);
-    // Whose lease is over does not keep it, and who holds it is the one who does.
+    // An account whose lease is over does not keep the share. A known holder gets no second lease.
     server.bring(super::new_share(id(1), &body(1)), &[lease(stranger, now, Some(now))]).unwrap();
     assert_eq!(server.leases_of(&id(1)).unwrap().len(), 3);
     server.bring(super::new_share(id(1), &body(1)), &leases).unwrap();
     let mut brought = vec![leases[0], lease(stranger, now, None)];
     assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
-    // Once more, what is held longer stays so.
+    // Bringing the share once more does not shorten a longer lease.
     server.bring(super::new_share(id(1), &body(1)), &[lease(group, 4, Some(3))]).unwrap();
     assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
     server.bring(super::new_share(id(1), &body(1)), &[lease(group, 6, None)]).unwrap();
     brought[0] = lease(group, 6, None);
     assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
-    // Bytes that are lost come back.
+    // Lost bytes come back.
     world.remove_file(&id(1));
     server.bring(super::new_share(id(1), &body(1)), &[]).unwrap();
     assert!(server.verify(&id(1)).is_ok());
@@ -223,12 +223,12 @@ fn a_whole_share_comes_with_the_digest_that_it_has(on: On) {
     let (bytes, its) = running.server.whole(&id(5)).unwrap();
     assert_eq!((&bytes, its), (&body(5), digest(&body(5))));
     assert!(matches!(running.server.whole(&id(6)), Err(ReadError::NotFound(_))));
-    // A bit of its body, which a read of a part would not notice.
+    // A bit of its body flips. A read of another part would not notice.
     let mut bytes = world.file(&id(5)).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     world.write_file(&id(5), &bytes);
     assert!(matches!(running.server.whole(&id(5)), Err(ReadError::Damaged { .. })));
-    // It is stored anew, by whoever has it.
+    // An uploader that has the bytes stores the share anew.
     running.store(&[(id(5), &body(5))], ME).unwrap();
     assert_eq!(running.server.whole(&id(5)).unwrap().0, body(5));
 }
@@ -240,7 +240,7 @@ fn a_quota_bounds_what_an_account_leases_and_nobody_else(on: On) {
     let quota =
         |shares, bytes| server.key_account(KEY, "bounded", Some(Usage { shares, bytes })).unwrap().unwrap();
     let account = quota(2, 1000);
-    // Bodies of 50, 100, 150 and 200 bytes.
+    // The bodies have 50, 100, 150 and 200 bytes.
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], account).unwrap();
     let refused = running.store(&[(id(3), &body(3))], account).unwrap_err();
     assert!(matches!(refused, StoreError::Refused { why: Refusal::Quota, .. }), "{refused}");
@@ -252,11 +252,11 @@ fn a_quota_bounds_what_an_account_leases_and_nobody_else(on: On) {
     assert_eq!(server.lease(account, &[id(1), id(2), id(3)], None).unwrap(), [id(1), id(2)], "renewed");
     server.let_go(account, &[id(1)], Deletion::AfterGrace).unwrap();
     assert_eq!(server.lease(account, &[id(3)], None).unwrap(), [id(3)]);
-    // Bytes.
+    // The quota in bytes.
     assert_eq!(quota(9, 350), account);
     assert_eq!(server.lease(account, &[id(1)], None).unwrap(), [id(1)], "300 of 350");
     running.store(&[(id(4), &body(4))], account).unwrap_err();
-    // Less than it has already: nothing new, and nothing is taken away.
+    // The quota is below the usage: the account gets nothing new and loses nothing.
     assert_eq!(quota(1, 1), account);
     assert_eq!(server.lease(account, &[id(1), id(2)], None).unwrap(), [id(1), id(2)]);
     assert_eq!(server.usage(account).unwrap(), Usage { shares: 3, bytes: 300 });
@@ -303,7 +303,7 @@ fn a_signed_request_is_believed_once_from_its_account_for_its_store(on: On) {
     ] {
         assert_eq!(server.admit(&sign(nonce, b"lease")).unwrap(), expected, "{nonce}");
     }
-    // Anything else than what was signed.
+    // Every change to the signed request is refused.
     let good = sign(10, b"lease");
     let elsewhere = Signed::by(&secret, &[1; 16], 10, b"lease".to_vec());
     let mut forged = Signed::by(&other_secret, &store, 10, b"lease".to_vec());
@@ -321,7 +321,7 @@ fn a_signed_request_is_believed_once_from_its_account_for_its_store(on: On) {
     for signed in changed {
         assert_eq!(server.admit(&signed).unwrap(), Err(SignatureError::Signature), "{signed:?}");
     }
-    // What was used up stays so, also after power is lost.
+    // A used number stays used, also after a power cut.
     running.cut(1);
     let running = world.open();
     assert_eq!(running.server.admit(&sign(6, b"lease")).unwrap(), Err(SignatureError::Replayed));

@@ -1,5 +1,5 @@
-//! Expirer, discovery, scrub and reaper: when they act, when they do not, and how they go on after
-//! a restart.
+//! Expirer, discovery, scrub and reaper: when they act, when they do not, and how they continue
+//! after a restart.
 
 use std::{fs, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
@@ -41,7 +41,7 @@ fn place(world: &World, n: u64) -> PathBuf {
     world.dir().join("shares").join(&name[..2]).join(&name)
 }
 
-/// Days go by one by one, and each has a request: no jump of the clock.
+/// Advances the clock day by day with a request each day, so that it does not jump.
 fn days(world: &World, running: &Running, count: u64) {
     for _ in 0..count {
         world.advance(DAY);
@@ -65,7 +65,7 @@ fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_
                 let mut random = Random(worker);
                 for _ in 0..150 {
                     let n = worker * 100 + random.below(10);
-                    // Whoever comes upon it while it is being deleted comes again.
+                    // An uploader that meets a deletion tries again.
                     let stored = || match server.store_many(vec![new_share(id(n), &body(n))], ME, None) {
                         Err(StoreError::Refused { why: Refusal::Going, .. }) => false,
                         stored => {
@@ -81,8 +81,8 @@ fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_
                     if random.chance(50) {
                         server.let_go(ME, &[id(n)], Deletion::AtOnce).unwrap();
                         server.reap().unwrap();
-                        // What is not deleted yet, since discovery is under way, is leased again by
-                        // the next upload.
+                        // While discovery is under way nothing is deleted. The next upload then
+                        // leases the share again.
                     }
                 }
             });
@@ -103,7 +103,7 @@ fn fault_5_who_renews_in_time_wins_against_the_reaper(on: On) {
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
     running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
     world.advance(100);
-    // The index finds both; by the time that they are to go one is leased.
+    // The index finds both. One is leased by the time that they are to go.
     running.server.lease(ME, &[id(1)], None).unwrap();
     running.server.reap().unwrap();
     assert_eq!(world.files().0, [id(1)]);
@@ -128,7 +128,7 @@ fn fault_6_discovered_shares_are_stable_and_leased(on: On) {
     }
     assert_eq!(running.server.lease(ME, &[id(10)], None).unwrap(), [id(10)]);
     check_quiet(&world, &running);
-    // Their time comes, too.
+    // They become due, too.
     days(&world, &running, 60);
     running.server.expire().unwrap();
     days(&world, &running, 1);
@@ -161,8 +161,8 @@ fn fault_10_what_has_no_row_is_looked_for_on_the_disk(on: On) {
     assert_eq!(server.lease(ME, &[id(1), id(4)], None).unwrap(), [id(1)]);
     assert_eq!(server.take_over(ME, &[id(2)], Uploaders::new()).unwrap(), [id(2)]);
     assert_eq!(server.leases_of(&id(2)).unwrap().len(), 1);
-    // Storing what lies there takes a lease on it and puts nothing in its place; other bytes of
-    // that name are refused, and delete nothing.
+    // Storing a share that lies there takes a lease on it and puts nothing in its place. Other
+    // bytes of that name are refused and delete nothing.
     let placed = |running: &Running| running.disk.steps().iter().filter(|step| PLACE.contains(step)).count();
     let before = placed(&running);
     running.store(&[(id(3), b"other bytes")], ME).unwrap_err();
@@ -192,7 +192,7 @@ fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart(on: O
     assert_eq!(running.server.leases_of(&id(1)).unwrap().len(), 1, "what was known gets no starter lease");
     let incidents = running.server.incidents().unwrap();
     assert_eq!(incidents.iter().map(|i| i.share).collect::<Vec<_>>(), [Some(id(3))]);
-    // Whoever has the bytes stores them anew.
+    // An uploader that has the bytes stores them anew.
     running.store(&[(id(3), &body(3))], ME).unwrap();
     assert_eq!(running.read_all(&id(3)).unwrap(), body(3));
     world.set_stranger(false);
@@ -202,7 +202,7 @@ fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart(on: O
 fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on: On) {
     let mut world = World::on(on);
     world.grace = Duration::ZERO;
-    // More than one step, in several directories.
+    // The shares take more than one step, in several directories.
     let (first, second) = (0..600_u64, 600..640);
     let running = world.open();
     for n in first.clone().chain(second) {
@@ -238,7 +238,7 @@ fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on
 
 fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_when_a_policy_says(on: On) {
     let stranger_key = AccountKey([3; 32]);
-    // Each policy, and the first second at which a lease renewed at 0 that says 1000 is over.
+    // Each policy, with the first second at which a lease renewed at 0 with end 1000 is over.
     for (expiry, ends) in [
         (None, None),
         (Some(Expiry::Age), Some(1000)),
@@ -283,7 +283,7 @@ fn what_the_cluster_has_not_vouched_for_does_not_expire(on: On) {
     world.deposit(4);
     running.server.discover().unwrap();
     drop(running);
-    // It starts anew, long after.
+    // The server starts anew, long after.
     let begin = world.now();
     let server = world.serve(world.settings());
     for _ in 0..100 {
@@ -297,7 +297,7 @@ fn what_the_cluster_has_not_vouched_for_does_not_expire(on: On) {
     assert_eq!((server.vouched(), leased()), (None, [1, 1, 0, 1]));
     server.vouch(begin + 10);
     assert_eq!(leased(), [0, 1, 0, 1]);
-    // An earlier word takes back no later one.
+    // An earlier promise does not undo a later one.
     server.vouch(begin);
     assert_eq!(server.vouched(), Some(begin + 10));
     server.vouch(begin + 99 * DAY);
@@ -334,7 +334,7 @@ fn an_inventory_says_how_all_that_is_stored_stands(on: On) {
     assert_eq!(server.inventory().unwrap(), sums);
     world.advance(40);
     assert_eq!(server.inventory().unwrap().due, usage(3, &[1, 2, 4]));
-    // What the reaper cannot delete is going.
+    // A share that the reaper cannot delete is going.
     running.disk.set_fault_among(DELETE, 0, Fault::Fail(std::io::ErrorKind::Other));
     server.reap().unwrap_err();
     let sums = server.inventory().unwrap();
@@ -358,7 +358,7 @@ fn a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_ti
     running.server.expire().unwrap();
     let leases = |n| running.server.leases_of(&id(n)).unwrap().len();
     assert_eq!([1, 2, 3, 4].map(leases), [0, 1, 0, 1]);
-    // An override is no shorter way to lose what discovery found.
+    // An override does not lose discovered shares earlier.
     world.expiry = Some(Expiry::Override(1));
     drop(running);
     let running = world.open();
@@ -376,7 +376,7 @@ fn the_expirer_goes_on_where_it_was_and_remembers_ten_passes(on: On) {
     running.server.lease(ME, &[id(3)], None).unwrap();
     world.advance(10);
     assert!(!running.server.inner().expire_some().unwrap().is_last);
-    // Of the first thousand leases one may be that which does not end.
+    // One of the first thousand leases may be the one without an end.
     assert!((500..=501).contains(&running.server.usage(own).unwrap().shares));
     drop(running);
     let running = world.open();
@@ -404,11 +404,11 @@ fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it(on: 
     server.reap().unwrap();
     assert_eq!(server.suspended().unwrap(), Some(Suspended::Clock { at: world.now() }));
     assert_eq!(world.files().0.len(), 3);
-    // Who knows that nothing refers to a share needs no clock.
+    // A caller that knows the share to be unreferenced needs no clock.
     server.let_go(own, &[id(3)], Deletion::AtOnce).unwrap();
     server.reap().unwrap();
     assert_eq!(world.files().0, [id(1), id(2)]);
-    // A restart is no confirmation.
+    // A restart does not confirm the clock.
     drop(running);
     let running = world.open();
     let server = &running.server;
@@ -472,7 +472,7 @@ fn the_scrub_finds_what_has_rotted_and_goes_on_where_it_was(on: On) {
         assert_eq!(health, right, "{n}");
     }
     assert_eq!(running.server.incidents().unwrap().len(), 4);
-    // What is known is no news.
+    // Known damage is not reported again.
     running.server.scrub().unwrap();
     assert_eq!(running.server.passes().unwrap()[0].acted, 0);
     assert_eq!(running.server.incidents().unwrap().len(), 4);
@@ -497,7 +497,7 @@ fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_dam
     let mut bytes = fs::read(place(&world, 3)).unwrap();
     *bytes.last_mut().unwrap() ^= 4;
     fs::write(place(&world, 3), &bytes).unwrap();
-    // Reading this is EIO, as of a sector that is lost.
+    // Reading this gives EIO, as a lost sector does.
     fs::remove_file(place(&world, 99)).unwrap();
     std::os::unix::fs::symlink("/proc/self/mem", place(&world, 99)).unwrap();
     let mut examined = Vec::new();
@@ -508,7 +508,7 @@ fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_dam
     scrubbed.unwrap();
     assert_eq!(examined, [32, 64]);
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [id(3)]);
-    // It goes on from there.
+    // The scrub continues from there.
     server.scrub().unwrap();
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [id(99)]);
     let pass = &server.passes().unwrap()[0];
@@ -516,14 +516,14 @@ fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_dam
     assert!(server.inner().due_in(Process::Scrub) > Duration::from_secs(6 * 24 * 3600));
     let unreadable = ReadError::Damaged { share: id(99), damage: Damage::Unreadable }.to_string();
     assert_eq!(server.verify(&id(99)).unwrap_err().to_string(), unreadable);
-    // Who knows what it is to be has what is left of it.
+    // A reader that knows the right bytes gets the rest of them.
     let length = bytes.len() - HEADER_BYTES;
     server.read(&id(3), 0, 1).unwrap_err();
     let left = server.read_unsound(&id(3), 0, u32::try_from(length).unwrap()).unwrap();
     assert_eq!(left, bytes[HEADER_BYTES..]);
     assert_eq!(left[..length - 1], body(3)[..length - 1]);
     server.read_unsound(&id(99), 0, 1).unwrap_err();
-    // Stored anew it is sound.
+    // Stored anew, the share is sound.
     server.store_many(vec![new_share(id(3), &body(3)), new_share(id(99), &body(99))], ME, None).unwrap();
     assert_eq!(server.damaged().unwrap(), 0);
     server.verify(&id(99)).unwrap();
@@ -534,7 +534,7 @@ fn a_damaged_database_deletes_nothing_until_it_was_made_anew(on: On) {
     world.grace = Duration::ZERO;
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
-    // A row that says that nobody holds the share, as a bit that flipped might.
+    // A row says that the share is unleased, as after a bit flip.
     let connection = rusqlite::Connection::open(world.dir().join("leases.sqlite")).unwrap();
     let sql = "UPDATE shares SET nleases = 0, unleased_since = 0 WHERE share = ?1";
     assert_eq!(connection.execute(sql, [id(1).0]).unwrap(), 1);

@@ -1,6 +1,7 @@
-//! An S3 server in this process: s3s speaks the protocol and checks signatures, and keeps nothing;
-//! a map keeps the objects of one bucket. Stricter than S3 in two ways: what others only may do (a
-//! list in many short pages) it does, and what nobody here needs it refuses.
+//! An S3 server in this process. s3s speaks the protocol and checks signatures, and keeps nothing;
+//! a map keeps the objects of one bucket. It is stricter than S3 in two ways. It does what other
+//! servers only may do (a list in many short pages), and it refuses requests that this crate does
+//! not need.
 
 use std::{collections::BTreeMap, ops::Bound, sync::LazyLock, time::SystemTime};
 
@@ -25,11 +26,11 @@ use tokio::net::TcpListener;
 
 use crate::bridge::Bridge;
 
-/// So many keys are in one page of a list.
+/// The keys in one page of a list.
 const PAGE: usize = 3;
 const KEY: &str = "test";
 
-/// How to reach the server, which starts when first asked for: what the environment would say.
+/// The environment that reaches the server. The first call starts it.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     static SERVER: LazyLock<(Bridge, String)> = LazyLock::new(|| {
         let bridge = Bridge::start().unwrap();
@@ -58,7 +59,7 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-/// By name; each with what tells it from others that had the name.
+/// The objects by name, each with a tag that tells it from others of that name.
 #[derive(Debug, Default)]
 struct Bucket(Mutex<(BTreeMap<String, Stored>, u64)>);
 
@@ -109,7 +110,7 @@ impl S3 for Bucket {
             Some(range) => {
                 let part = range.check(body.len() as u64)?;
                 let said = format!("bytes {}-{}/{}", part.start, part.end - 1, body.len());
-                // Within the body.
+                // The range is within the body.
                 (body.slice(part.start as usize..part.end as usize), Some(said))
             }
         };

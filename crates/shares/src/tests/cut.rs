@@ -1,5 +1,5 @@
-//! A disk on the local one that counts its steps, fails at a chosen one or loses power there, and
-//! then loses what was not synced.
+//! A disk on top of the local one. It counts its steps, fails or loses power at a chosen one, and
+//! then loses the data that was not synced.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,10 +32,9 @@ pub struct CutDisk {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Files whose bytes were not synced, by the name that they were written under, and where they
-    /// are now.
+    /// Files with unsynced bytes: the name under which they were written, and their present place.
     unsynced: BTreeMap<String, PathBuf>,
-    /// Changes of entries that were not synced, in order.
+    /// Unsynced changes of entries, in order.
     entries: BTreeMap<u8, Vec<Change>>,
     limbo_names: usize,
 }
@@ -43,7 +42,7 @@ struct State {
 #[derive(Debug)]
 struct Change {
     share: ShareId,
-    /// What the name stood for before: a link in limbo.
+    /// The previous target of the name: a link in limbo.
     before: Option<PathBuf>,
 }
 
@@ -65,8 +64,8 @@ impl CutDisk {
         state.entries.entry(share.0[0]).or_default().push(Change { share: *share, before });
     }
 
-    /// Of what was not synced, keeps what `seed` says: any part of the bytes, any set of the
-    /// changes to names, though for each name what came later only if what came before it is kept.
+    /// Loses unsynced data. `seed` chooses what is kept: any part of the bytes, and any set of the
+    /// changes to names. For each name a later change is kept only with the earlier ones.
     pub fn lose(&self, seed: u64) {
         let random = &mut Random(seed);
         let mut state = self.state.lock();

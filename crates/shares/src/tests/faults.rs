@@ -30,8 +30,8 @@ fn fault_1_a_failed_write_leaves_nothing(on: On) {
     let running = world.open();
     running.disk.set_fault_among(WRITE, 1, Fault::Fail(ErrorKind::StorageFull));
     let error = running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap_err();
-    // An object store does not run full. The room on a disk is free at once, the rows are as soon
-    // as the reaper has been there.
+    // An object store does not run full. The room on a disk is free at once, and the rows after the
+    // reaper's pass.
     if on == On::Disk {
         assert!(matches!(error, StoreError::Full), "{error}");
         assert_eq!(world.files(), (vec![], 0));
@@ -54,7 +54,8 @@ fn fault_1_deletion_of_a_failed_write_is_retried_until_it_is_confirmed(on: On) {
     let refused = running.store(&[(id(1), &body(1))], ME).unwrap_err();
     assert!(matches!(refused, StoreError::Refused { why: Refusal::Going, .. }), "{refused}");
     assert!(matches!(running.server.read(&id(1), 0, 1), Err(ReadError::Going(_))));
-    // Deleted, but nobody hears of it; then it is not there, which is as good.
+    // The first deletion succeeds, and its answer is lost. The second finds nothing, which counts
+    // as success.
     running.disk.set_fault_among(DELETE, 0, Fault::Lost);
     running.server.reap().unwrap_err();
     assert_eq!(world.files().0, []);
@@ -100,7 +101,7 @@ fn fault_3_a_corrupt_share_is_quarantined_and_replaced(on: On) {
     assert!(matches!(running.read_all(&id(6)), Err(ReadError::Damaged { damage: Damage::Quarantined, .. })));
     running.store(&[(id(6), &body(6))], ME).unwrap();
     assert_eq!(running.read_all(&id(6)).unwrap(), body(6));
-    // What has become sound by itself comes out of quarantine.
+    // A share that is sound again by itself leaves quarantine.
     world.write_file(&id(6), &bytes[..140]);
     assert!(matches!(running.server.verify(&id(6)), Err(ReadError::Damaged { damage: Damage::Length, .. })));
     world.write_file(&id(6), &sound);

@@ -1,5 +1,5 @@
-//! An object store that counts its steps, fails at a chosen one or falls silent there, loses
-//! answers, and lists what was there a while ago.
+//! A flaky object store. It counts its steps, fails or falls silent at a chosen one, loses answers,
+//! and lists an earlier state.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::trouble::{Told, Trouble};
 
-/// So many changes back may a list be.
+/// The number of changes by which a list may be behind.
 const REMEMBERED: usize = 6;
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Flaky {
     memory: Arc<Memory>,
 }
 
-/// What lists may not show yet, or show still: shared by the connections to one store.
+/// The changes that lists may not show yet. The connections to one store share them.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Lists do not show the last changes.
@@ -38,7 +38,7 @@ pub struct Memory {
     changes: Mutex<VecDeque<Change>>,
 }
 
-/// What was listed under a name before it changed.
+/// The listed entry of a name before its change.
 #[derive(Debug)]
 struct Change {
     path: Path,

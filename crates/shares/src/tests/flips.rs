@@ -1,5 +1,5 @@
-//! A bit flips, anywhere in the files of a store: what is read is what was written, or the damage
-//! is noticed; and what anybody leases is neither lost nor deleted.
+//! A bit flips, anywhere in the files of a store. A read returns the bytes that were written, or
+//! the damage is noticed. No leased share is lost or deleted.
 
 use std::{
     collections::BTreeMap,
@@ -13,19 +13,19 @@ use crate::{
     ShareServer, StoredShare, Suspended, Usage,
 };
 
-/// Leased shares are `0..LEASED`; some more are leased by nobody.
+/// Leased shares are `0..LEASED`; some more are unleased.
 const LEASED: u64 = 120;
 const UNLEASED: u64 = 10;
 const KEY: AccountKey = AccountKey([7; 32]);
 
-/// All that can be asked, and the files to flip bits of.
+/// A store with the answers to all queries, and its files to flip bits of.
 struct Store {
     dir: PathBuf,
     now: u64,
     written: Told,
 }
 
-/// Answers, in order.
+/// The answers, in order.
 #[derive(Debug, PartialEq)]
 struct Told {
     shares: BTreeMap<ShareId, (StoredShare, Vec<ShareLease>)>,
@@ -51,7 +51,7 @@ fn ask(server: &ShareServer) -> Result<Told, DatabaseError> {
     Ok(Told { shares, accounts, stored: server.stored()?, incidents: server.incidents()?.len() })
 }
 
-/// A store in use, copied as it is after a clean end, or as a crash leaves it: with a log.
+/// A store in use. It is copied after a clean end, or with a log as a crash leaves it.
 fn store(clean: bool) -> (World, Store) {
     let world = World::new();
     let mut running = world.open();
@@ -65,7 +65,7 @@ fn store(clean: bool) -> (World, Store) {
     server.lease(stranger, &[id(3), id(4), id(5)], Some(world.now() + 90 * 24 * 3600)).unwrap();
     let unneeded: Vec<ShareId> = (LEASED..LEASED + UNLEASED).map(id).collect();
     server.let_go_all(&unneeded, Deletion::AfterGrace).unwrap();
-    // Something of everything: a pass that is over, and an incident.
+    // The store has everything, such as a finished pass and an incident.
     server.expire().unwrap();
     let lost = world.dir().join("shares/04").join(crate::share::file_name(&id(9)));
     let bytes = fs::read(&lost).unwrap();
@@ -76,7 +76,7 @@ fn store(clean: bool) -> (World, Store) {
     server.scrub().unwrap();
     assert_eq!(server.suspended().unwrap(), None);
     if !clean {
-        // A log of its own, with all kinds of commits.
+        // The log is this run's own and has all kinds of commits.
         drop(running);
         running = world.open();
         server = &running.server;
@@ -103,7 +103,7 @@ fn store(clean: bool) -> (World, Store) {
     (world, Store { dir, now, written })
 }
 
-/// Copies a store; shares' files are links, but for `own`.
+/// Copies a store. Its share files are links, except `own`.
 fn copy(from: &Path, to: &Path, own: Option<&Path>) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -121,23 +121,23 @@ fn copy(from: &Path, to: &Path, own: Option<&Path>) {
     }
 }
 
-/// How one flip showed.
+/// The effect of one flip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     /// The store does not open, and says why.
     Refused,
     /// The database was made anew, or its shares discovered anew.
     Rebuilt,
-    /// A request failed, or the scrub found it; the next start made the database anew.
+    /// A request failed, or the scrub found the damage; the next start rebuilt the database.
     Noticed,
-    /// One share is damaged, which it says.
+    /// One share is damaged, and reads of it say so.
     ShareDamaged,
-    /// It changed nothing that anybody reads.
+    /// The flip changed no answer.
     Harmless,
 }
 
 fn is_corrupt(error: &DatabaseError) -> bool {
-    // What SQLite says of a damaged page is not always "corrupt"; but it never says nothing.
+    // SQLite's error for a damaged page is not always "corrupt", but there always is one.
     matches!(error, DatabaseError::Corrupt { .. } | DatabaseError::Sql { .. })
 }
 
@@ -174,7 +174,7 @@ fn flip(store: &Store, file: &Path, bit: u64) -> Shown {
         Err(ReapError::Database(error)) if is_corrupt(&error) => {}
         Err(error) => panic!("{error}"),
     }
-    // Before anybody has looked through all of it: no answer is wrong.
+    // No answer is wrong before the whole database has been checked.
     let told = ask(server);
     let exact = match &told {
         Ok(told) => *told == store.written,
@@ -214,7 +214,7 @@ fn flip(store: &Store, file: &Path, bit: u64) -> Shown {
     }
 }
 
-/// What is leased is still there.
+/// Checks that every leased share is still there.
 fn check_files(world: &World) {
     let present = files(&world.dir()).0;
     for n in 0..LEASED {
@@ -226,13 +226,13 @@ fn check_reads(world: &World, running: &super::Running, flipped: Option<ShareId>
     for n in 0..LEASED {
         let length = u32::try_from(body(n).len()).unwrap();
         match running.server.read(&id(n), 0, length) {
-            // Who reads a part checks it against a hash of his own; the server answers for the
-            // whole.
+            // A reader of a part checks it against a hash of its own. The server answers only for
+            // the whole.
             Ok(bytes) if flipped != Some(id(n)) => assert_eq!(bytes, body(n)),
             Ok(_) => {}
             Err(ReadError::Damaged { damage: Damage::Missing, .. }) => panic!("share {n} is lost"),
             Err(ReadError::Damaged { .. }) if flipped == Some(id(n)) => {}
-            // A log that lost its end may have lost that it was found sound again.
+            // A log that lost its end may have lost the note that the share was sound again.
             Err(ReadError::Damaged { damage: Damage::Quarantined, .. }) if n == 9 => {
                 assert_eq!(running.server.verify(&id(n)).unwrap(), length);
             }
@@ -241,7 +241,7 @@ fn check_reads(world: &World, running: &super::Running, flipped: Option<ShareId>
     }
 }
 
-/// Flips one bit at each of so many places, spread evenly.
+/// Flips one bit at each of this many places, spread evenly.
 fn sweep(store: &Store, file: &str, places: u64) -> BTreeMap<Shown, u32> {
     let bits = fs::metadata(store.dir.join(file)).unwrap().len() * 8;
     let mut random = Random(bits);

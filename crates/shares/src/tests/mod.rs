@@ -1,5 +1,4 @@
-//! Tests of the server as a whole, on disks and object stores that can fail or fall silent at any
-//! step.
+//! Tests of the whole server, on disks and object stores that can fail or fall silent at any step.
 
 mod accounts;
 mod background;
@@ -45,7 +44,7 @@ use crate::{
     share::{file_name, from_file_name},
 };
 
-/// What shares are kept on.
+/// The backends of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     /// Files.
@@ -54,20 +53,19 @@ pub enum On {
     Memory,
     /// Our own S3 server, in this process.
     S3,
-    /// Others' S3 server: that of the environment (`AWS_ENDPOINT_URL` and others), in the bucket
+    /// A foreign S3 server, given by the environment (`AWS_ENDPOINT_URL` and others), in the bucket
     /// `leasehold-test`.
     Foreign,
 }
 
 impl On {
-    /// Which of so many cases to try: all that take milliseconds, a few of those whose requests go
-    /// to another process.
+    /// The cases to try: all if they take milliseconds, a few if requests go to another process.
     pub fn some_of(self, cases: usize) -> impl Iterator<Item = usize> {
         (0..cases).step_by(if self == On::Foreign { (cases / 4).max(1) } else { 1 })
     }
 }
 
-/// Each of these tests on everything. Another S3 server comes with `tests/s3`.
+/// Runs each of these tests on every backend. `tests/s3` brings a foreign S3 server.
 macro_rules! everywhere {
     ($($test:ident,)*) => {
         mod on_disk {
@@ -86,7 +84,7 @@ macro_rules! everywhere {
 }
 use everywhere;
 
-/// A directory, a clock, and what the next server's disk is to do.
+/// A directory, a clock, and the orders for the next server's disk.
 pub struct World {
     dir: TempDir,
     now: Arc<AtomicU64>,
@@ -96,21 +94,21 @@ pub struct World {
     pub expiry: Option<Expiry>,
 }
 
-/// An object store, as whoever else uses it sees it.
+/// An object store as its other users see it.
 pub struct Outside {
     pub store: Arc<dyn ObjectStore>,
     pub location: Location,
     pub memory: Arc<Memory>,
 }
 
-/// A server whose reaper works when it is told to.
+/// A server whose reaper works on request.
 pub struct Running {
     pub server: ShareServer,
     pub disk: Arc<Trouble>,
     cut: Option<Arc<CutDisk>>,
 }
 
-/// For who looks at objects from outside.
+/// The bridge for looking at objects from outside.
 static BRIDGE: LazyLock<Bridge> = LazyLock::new(|| Bridge::start().unwrap());
 
 impl Outside {
@@ -145,8 +143,8 @@ impl World {
     }
 
     pub fn on(on: On) -> World {
-        // In memory where that is possible: what a power cut loses is decided by the disk of the
-        // tests, not by the real one.
+        // The directory is in memory where that is possible. The test disk decides the loss of a
+        // power cut, not the real disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         fs::create_dir(dir.path().join("limbo")).unwrap();
         World {
@@ -163,7 +161,7 @@ impl World {
         self.dir.path().join("server")
     }
 
-    /// Another directory, whose objects are to be in the same store below the same name with
+    /// Another directory. Its objects are to be in the same store, under the same name with
     /// `suffix` added.
     pub fn neighbour(&self, suffix: &str) -> World {
         let beside = |outside: &Outside| Outside {
@@ -199,7 +197,7 @@ impl World {
         ShareServerSettings { grace, open_files_max, expiry, content, ..ShareServerSettings::new(clock) }
     }
 
-    /// Opens it and lets discovery finish.
+    /// Opens the server and lets discovery finish.
     pub fn open(&self) -> Running {
         let running = self.try_open(None).unwrap();
         running.server.finish_discovery().unwrap();
@@ -215,7 +213,7 @@ impl World {
         match self.open_with(self.settings(), &trouble, &mut cut) {
             Ok(server) => {
                 let server = ShareServer::without_threads(server);
-                // Whoever does not say otherwise has renewed what it wants kept.
+                // Unless a test says otherwise, the cluster has renewed every wanted share.
                 server.vouch(Seconds::MAX);
                 Ok(Running { server, disk: trouble, cut })
             }
@@ -228,7 +226,7 @@ impl World {
         }
     }
 
-    /// As it is for users: with threads that do what is due.
+    /// Serves as in production, with background threads.
     pub fn serve(&self, settings: ShareServerSettings) -> ShareServer {
         ShareServer::start(self.open_with(settings, &Arc::default(), &mut None).unwrap()).unwrap()
     }
@@ -255,14 +253,14 @@ impl World {
         })
     }
 
-    /// Puts share `n` there as `scp` does: a file, and no row.
+    /// Deposits share `n` as `scp` does: a file without a row.
     pub fn deposit(&self, n: u64) {
         let elsewhere = World::new();
         elsewhere.open().store(&[(id(n), &body(n))], ME).unwrap();
         self.write_file(&id(n), &elsewhere.file(&id(n)).unwrap());
     }
 
-    /// Something among the shares that is none.
+    /// Puts or removes a foreign file among the shares.
     pub fn set_stranger(&self, present: bool) {
         let Some(outside) = &self.objects else {
             let path = self.dir().join("shares/00/README");
@@ -284,7 +282,7 @@ impl World {
         self.dir().join(format!("shares/{:02x}", share.0[0])).join(file_name(share))
     }
 
-    /// A share's file, past the server.
+    /// A share's file, read past the server.
     pub fn file(&self, share: &ShareId) -> Option<Vec<u8>> {
         let Some(outside) = &self.objects else { return fs::read(self.path(share)).ok() };
         let (store, name) = (outside.store.clone(), outside.name(share));
@@ -304,7 +302,7 @@ impl World {
         BRIDGE.wait(async move { store.delete(&name).await }).unwrap().unwrap();
     }
 
-    /// Files among the shares, and those of uploads under way.
+    /// The files among the shares, and the number of files of uploads under way.
     pub fn files(&self) -> (Vec<ShareId>, usize) {
         let Some(outside) = &self.objects else { return files(&self.dir()) };
         let names = outside.names();
@@ -317,7 +315,7 @@ impl World {
 }
 
 impl Running {
-    /// Power is lost, and with it a part of what was not synced.
+    /// Cuts the power, which loses a part of the unsynced data.
     pub fn cut(self, seed: u64) {
         drop(self.server);
         if let Some(cut) = self.cut {
@@ -352,7 +350,7 @@ pub fn body(n: u64) -> Vec<u8> {
     (0..(n % 7) * 50).map(|i| u8::try_from((n * 31 + i) % 251).unwrap()).collect()
 }
 
-/// Files among the shares and in `tmp/`.
+/// The files among the shares and the number in `tmp/`.
 fn files(dir: &Path) -> (Vec<ShareId>, usize) {
     let mut found = Vec::new();
     for prefix in fs::read_dir(dir.join("shares")).unwrap() {
@@ -364,7 +362,7 @@ fn files(dir: &Path) -> (Vec<ShareId>, usize) {
     (found, fs::read_dir(dir.join("tmp")).unwrap().count())
 }
 
-/// Nothing is under way, and everything that is kept agrees: rows, files, sums.
+/// Checks that nothing is under way and that rows, files and sums agree.
 pub fn check_quiet(world: &World, running: &Running) {
     let mut rows = Vec::new();
     let mut bytes = 0;

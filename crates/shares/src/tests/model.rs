@@ -1,9 +1,9 @@
-//! Random sequences of uploads, leases, releases, expiry, deletions, failures, power cuts, damage
-//! and restored databases, against a model in memory.
+//! Random sequences of operations against a model in memory: uploads, leases, releases, expiry,
+//! deletions, failures, power cuts, damage and restored databases.
 //!
-//! An operation that was not acknowledged may have happened or not, as a whole; everything else is
-//! known exactly. When the database was lost or put back to an earlier state, what was held must be
-//! there still, under some lease; the model then begins anew from what is there.
+//! An operation without an acknowledgement has happened as a whole or not at all; everything else
+//! is known exactly. After the database was lost or put back to an earlier state, every held share
+//! must be there still, under some lease. The model then begins anew from the observed state.
 
 use std::{
     collections::BTreeMap, fs, io::ErrorKind, ops::ControlFlow, path::PathBuf, sync::atomic::Ordering, thread,
@@ -14,8 +14,8 @@ use crate::{
     AccountId, Deletion, Expiry, Health, ReadError, Seconds, ShareId, State, Suspended, transitions,
 };
 
-/// On disk, in memory, over our own S3 server, and over others', each of whose answers takes
-/// milliseconds; as many times more as `SEQUENCES_TIMES` says, as `.ci/soak` does.
+/// The numbers of sequences: on disk, in memory, over our own S3 server, and over a foreign one,
+/// whose answers take milliseconds each. `SEQUENCES_TIMES` multiplies them, as `.ci/soak` does.
 const SEQUENCES: [u64; 4] = [1_500, 750, 500, 6];
 const STEPS: usize = 10;
 const SHARES: u64 = 8;
@@ -70,12 +70,12 @@ enum Op {
     Reap,
     Scrub,
     Discover,
-    /// What happens outside: bytes of a share change, its file goes.
+    /// Damage from outside: a share's bytes change, or its file is removed.
     Damage {
         number: u64,
         gone: bool,
     },
-    /// The database is lost, garbled, or put back as it was once.
+    /// The database is lost, garbled, or put back to an earlier state.
     Database(Loss),
 }
 
@@ -87,7 +87,7 @@ enum Loss {
 }
 
 impl Model {
-    /// What is leased must be there and sound.
+    /// Leases a share that must be there and sound.
     fn lease(&mut self, share: &ShareId, account: AccountId, lease: Lease) -> bool {
         let Some(kept) = self.shares.get_mut(share).filter(|kept| !kept.damaged) else { return false };
         let longer = match kept.leases.get(&account) {
@@ -156,7 +156,8 @@ impl Model {
         }
     }
 
-    /// Only what was there before gets its leases: an upload that failed after it was announced.
+    /// Applies an upload that failed after its announcement: only shares that were there get
+    /// leases.
     fn apply_announced(&mut self, op: &Op, now: Seconds) {
         if let Op::Upload { numbers, account, until } = op {
             for n in numbers {
@@ -166,7 +167,7 @@ impl Model {
     }
 }
 
-/// What the server holds, in the model's words.
+/// The server's state in the model's terms.
 fn observe(running: &Running) -> Model {
     let mut seen = Model::default();
     let server = &running.server;
@@ -197,7 +198,7 @@ struct Run {
     backup: Option<PathBuf>,
 }
 
-/// The account that is the cluster's own is there whatever became of the database.
+/// Opens the server. The cluster's own account exists whatever became of the database.
 fn open(world: &World) -> Running {
     let running = world.open();
     assert_eq!(running.server.account("group").unwrap(), OWN);
@@ -239,7 +240,7 @@ impl Run {
         }
     }
 
-    /// Whether it was acknowledged.
+    /// Carries out an operation. Returns whether it was acknowledged.
     fn carry_out(&self, op: &Op) -> bool {
         let server = &self.running().server;
         let ids = |numbers: &[u64]| -> Vec<ShareId> { numbers.iter().map(|n| id(*n)).collect() };
@@ -317,8 +318,8 @@ impl Run {
         }
     }
 
-    /// A repair that failed may have put the file in its place, and then the share is sound for
-    /// whoever looks.
+    /// A failed repair may have put the file in its place. The share is then sound for every
+    /// reader.
     fn look_at_repairs(&mut self) {
         let server = &self.running.as_ref().unwrap().server;
         for (id, kept) in &mut self.model.shares {
@@ -332,8 +333,8 @@ impl Run {
         }
     }
 
-    /// Whatever happened, what all possibilities hold is readable, and what none holds is not
-    /// served. An object store that was to fail may do so at these reads.
+    /// Checks reads. A share that all possibilities hold is readable, and one that none holds is
+    /// not served. An object store with a fault ahead may fail at these reads.
     fn check_reads(&self, possible: &[Model], may_fail: bool) {
         if self.running().disk.is_dead() {
             return;
@@ -347,8 +348,8 @@ impl Run {
                     assert!(any(&|kept| kept.is_some_and(|kept| !kept.damaged)), "share {n} is served");
                 }
                 Err(ReadError::NotFound(_) | ReadError::Going(_)) => {
-                    // What is being repaired is not there either, until the reaper has seen to a
-                    // repair that failed.
+                    // A share under repair is not served either, until the reaper has dealt with a
+                    // failed repair.
                     assert!(any(&|kept| kept.is_none_or(|kept| kept.damaged)), "share {n} is not served");
                 }
                 Err(ReadError::Damaged { .. }) => {
@@ -360,7 +361,7 @@ impl Run {
         }
     }
 
-    /// Reopens after a cut, lets the reaper finish, and finds out which possibility it was.
+    /// Reopens after a cut, lets the reaper finish, and finds out which possibility is true.
     fn settle(&mut self, mut possible: Vec<Model>) {
         let running = self.running.take().unwrap();
         let running = if running.disk.is_dead() || self.random.chance(5) {
@@ -374,7 +375,7 @@ impl Run {
         } else {
             running
         };
-        // A fault that is still ahead may strike here, and after this no more.
+        // A fault that is still ahead may strike here, but not later.
         let _ = running.server.reap();
         if running.disk.is_dead() {
             let seed = self.random.next();
@@ -384,7 +385,7 @@ impl Run {
             running.disk.clear_fault();
             self.running = Some(running);
         }
-        // Discovery that was cut short goes on; nothing is deleted before.
+        // An interrupted discovery continues; nothing is deleted before its end.
         self.running().server.finish_discovery().unwrap();
         self.running().server.reap().unwrap();
         for model in &mut possible {
@@ -410,7 +411,7 @@ impl Run {
             self.world.write_file(&id(number), &bytes);
         }
         self.model.apply(&Op::Damage { number, gone }, self.world.now(), 0);
-        // By whoever comes upon it.
+        // Any reader may find the damage.
         if self.random.chance(50) {
             self.running().server.verify(&id(number)).unwrap_err();
         } else {
@@ -437,7 +438,7 @@ impl Run {
                 let page = usize::try_from(at).unwrap() % (bytes.len() / 4096) * 4096;
                 bytes[page..page + 4096].fill(0xa5);
                 fs::write(&path, bytes).unwrap();
-                // Whoever comes upon it says so; here, the scrub.
+                // The first reader of the damage reports it; here, the scrub.
                 if let Ok(running) = self.world.try_open(None) {
                     let _ = running.server.scrub();
                 }
@@ -452,17 +453,17 @@ impl Run {
         let server = &self.running().server;
         server.scrub().unwrap();
         server.reap().unwrap();
-        // What nobody has held for long enough may be deleted at any time.
+        // A share that is unleased for long enough may be deleted at any time.
         let (now, grace) = (self.world.now(), self.world.grace.as_secs());
         self.model.apply(&Op::Reap, now, grace);
         let server = &self.running().server;
-        // Discovery by an old list leaves some out; who knows of them asks for them.
+        // Discovery by an old list leaves some shares out. A user who knows them asks for them.
         for n in 0..SHARES {
             if server.share(&id(n)).unwrap().is_none() {
                 let held = server.lease(OWN, &[id(n)], None).unwrap();
                 let lost = held.is_empty() && self.model.shares.get(&id(n)).is_some_and(|kept| !kept.damaged);
                 assert!(!lost, "{loss:?}: share {n} is lost");
-                // The scrub has not seen it.
+                // The scrub has not examined the share yet.
                 let _ = server.verify(&id(n));
             }
         }
@@ -470,8 +471,8 @@ impl Run {
         let seen = observe(self.running());
         for (share, kept) in &self.model.shares {
             let now = seen.shares.get(share);
-            // Damage that was known may be found anew, or not be looked for; a file that is gone
-            // has no more row.
+            // Known damage may be found anew, or not be looked for. A missing file has no row any
+            // more.
             if kept.damaged {
                 continue;
             }
@@ -487,7 +488,7 @@ impl Run {
     }
 }
 
-/// As [`check_quiet`]; rows of what has vanished have no file.
+/// As [`check_quiet`], but rows of vanished shares have no file.
 fn check_quiet_but_lost(run: &Run) {
     let lost = |kept: &&Kept| run.world.file(&id(kept.number)).is_none();
     if run.model.shares.values().filter(lost).count() == 0 {

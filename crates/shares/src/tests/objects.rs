@@ -1,5 +1,4 @@
-//! What only an object store does: lists that are old, answers that are late, others who use it
-//! too.
+//! The peculiarities of an object store: old lists, late answers and other users.
 
 use std::{fs, io::ErrorKind, sync::atomic::Ordering};
 
@@ -35,7 +34,7 @@ fn a_list_that_is_old_loses_nothing_and_revives_nothing(on: On) {
     drop(running);
     fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
     set_stale(&world, true);
-    // The list has the second, which is gone, and has neither the first nor the third.
+    // The list has the second share, which is gone, and lacks the first and the third.
     let running = world.open();
     if on != On::Disk {
         assert_eq!(running.server.stored().unwrap().shares, 0);
@@ -46,7 +45,7 @@ fn a_list_that_is_old_loses_nothing_and_revives_nothing(on: On) {
         assert_eq!(running.server.lease(ME, &[id(2), id(n)], None).unwrap(), [id(n)]);
         assert_eq!(running.read_all(&id(n)).unwrap(), body(n));
     }
-    // What is known is not given up for a list.
+    // A known share is not given up because a list lacks it.
     running.server.discover().unwrap();
     assert_eq!(running.server.share(&id(3)).unwrap().unwrap().health, Health::Ok);
     check_quiet(&world, &running);
@@ -65,7 +64,7 @@ fn a_list_that_is_old_leaves_no_share_of_a_restored_database_without_a_lease(on:
     drop(running);
     fs::write(&database, backup).unwrap();
     set_stale(&world, true);
-    // By the old rows nobody holds it.
+    // By the old rows the share is unleased.
     let running = world.open();
     running.server.reap().unwrap();
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
@@ -109,7 +108,7 @@ fn an_answer_that_is_lost_for_a_part_of_a_batch_fails_all_of_it(on: On) {
     check_quiet(&world, &running);
 }
 
-/// The hazard of names that begin others (leasedb, fault 8), of prefixes as well as of shares.
+/// Checks the hazard of names that begin others (leasedb, fault 8), for prefixes and for shares.
 fn names_are_compared_whole(on: On) {
     let first = &World::on(on);
     let second = &first.neighbour("-2");
@@ -142,7 +141,7 @@ fn objects_belong_to_one_directory(on: On) {
     }
     let error = world.neighbour("").try_open(None).err().unwrap();
     assert!(matches!(error, OpenError::Taken { .. }), "{error}");
-    // Written down: nobody has to say it again, and nothing else may be said.
+    // The place is recorded. It need not be given again, and no other is accepted.
     let record = fs::read_to_string(world.dir().join("content")).unwrap();
     let location = world.outside().unwrap().location.clone();
     assert!(record.starts_with(&format!("{location}\n")), "{record}");

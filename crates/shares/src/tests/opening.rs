@@ -28,7 +28,7 @@ fn with_two_shares(on: On) -> World {
     world
 }
 
-/// Both shares are there under starter leases, and the old database has been kept.
+/// Checks that both shares are there under starter leases, and that the old database has been kept.
 fn check_rebuilt(world: &World, kept: bool) {
     let running = world.open();
     running.server.reap().unwrap();
@@ -47,7 +47,7 @@ fn check_rebuilt(world: &World, kept: bool) {
         .filter(|e| e.as_ref().unwrap().file_name().to_str().unwrap().starts_with("leases.sqlite.aside"))
         .count();
     assert_eq!(aside > 0, kept);
-    // Leases work as ever.
+    // Leases work as before.
     assert_eq!(running.server.lease(ME, &[id(5)], None).unwrap(), [id(5)]);
 }
 
@@ -94,7 +94,7 @@ fn corruption_found_while_running_is_looked_into_at_the_next_start(on: On) {
     let world = with_two_shares(on);
     let path = world.dir().join("leases.sqlite");
     let sound = fs::read(&path).unwrap();
-    // Pages of tables that opening does not look at: the leases'.
+    // Opening does not read these pages, which belong to the table of leases.
     let rest = corrupt_leases(&sound);
     fs::write(&path, &rest).unwrap();
     let running = world.open();
@@ -133,8 +133,8 @@ fn a_newer_schema_or_layout_is_refused(on: On) {
     assert_eq!(world.files().0, [id(5), id(6)]);
 }
 
-/// What a power cut in the first start left (tests/e2e/power-cut.sh): journal_mode was set, and no
-/// table made yet.
+/// The state after a power cut in the first start (tests/e2e/power-cut.sh): journal_mode was set,
+/// and no table was made yet.
 #[test]
 fn a_database_cut_off_before_its_first_table_is_made_anew() {
     let world = World::new();
@@ -197,7 +197,7 @@ fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone(on:
         Err(ReadError::Damaged { damage: Damage::Header(HeaderError::Short), .. })
     ));
     assert_eq!(running.read_all(&id(6)).unwrap(), body(6));
-    // It has one lease, and its length counts from when it is known.
+    // The share has one lease, and its length counts from the moment when it is known.
     running.store(&[(id(5), &body(5))], ME).unwrap();
     assert_eq!(running.read_all(&id(5)).unwrap(), body(5));
     world.set_stranger(false);

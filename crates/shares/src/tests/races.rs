@@ -14,8 +14,8 @@ everywhere! {
     concurrent_batches_are_all_stored,
 }
 
-/// Each thread works on the same few shares with an account of its own: what it has been told it
-/// holds must be readable.
+/// Each thread works on the same few shares with an account of its own. A share that the server
+/// reported as held must be readable.
 fn what_is_held_is_readable_whatever_the_others_do(on: On) {
     let mut world = World::on(on);
     world.grace = Duration::ZERO;
@@ -55,8 +55,8 @@ fn what_is_held_is_readable_whatever_the_others_do(on: On) {
     check_quiet(&world, &running);
 }
 
-/// Batches that are under way at the same time share syncs and transactions, and each is complete
-/// when it returns.
+/// Batches under way at the same time share syncs and transactions. Each batch is complete when it
+/// returns.
 fn concurrent_batches_are_all_stored(on: On) {
     let world = World::on(on);
     let server = world.serve(world.settings());
@@ -75,7 +75,7 @@ fn concurrent_batches_are_all_stored(on: On) {
             })
             .collect();
         scope.spawn(|| {
-            // A reader that keeps the files coming and going in the cache.
+            // A reader that keeps the files coming into the cache and leaving it.
             let mut random = Random(7);
             while !stop.load(Ordering::Relaxed) {
                 let n = random.below(3) * 1000 + random.below(80);

@@ -1,4 +1,4 @@
-//! Every step of storing and deleting, failed at or cut at.
+//! Every step of storing and deleting, with a failure or a power cut at it.
 
 use std::{collections::BTreeMap, io::ErrorKind};
 
@@ -16,11 +16,11 @@ everywhere! {
     power_lost_while_discovering_is_recovered_from,
 }
 
-/// What was acknowledged: `true`, the share is stored and leased; `false`, it was let go.
+/// The acknowledged results: `true`, the share is stored and leased; `false`, it was released.
 type Acknowledged = BTreeMap<ShareId, bool>;
 
-/// Stores two batches, stores some again, lets go of some, deletes them, and stores one of those
-/// anew. Stops when power is lost; takes failures as they come.
+/// Stores two batches, stores some again, releases some, deletes them, and stores one of those
+/// anew. It stops at a power cut and goes on after failures.
 fn scenario(running: &Running, acknowledged: &mut Acknowledged) -> Result<(), StoreError> {
     let store = |acknowledged: &mut Acknowledged, numbers: &[u64]| {
         let bodies: Vec<Vec<u8>> = numbers.iter().map(|n| body(*n)).collect();
@@ -28,7 +28,7 @@ fn scenario(running: &Running, acknowledged: &mut Acknowledged) -> Result<(), St
             numbers.iter().map(|n| id(*n)).zip(bodies.iter().map(|b| &b[..])).collect();
         let mut result = running.store(&shares, ME);
         if result.is_err() && !running.disk.is_dead() {
-            // The failure was one of a moment: once it is cleared away, the same must succeed.
+            // The failure was momentary: after the cleanup the same upload must succeed.
             let _ = running.server.reap();
             running.server.reap().unwrap();
             result = running.store(&shares, ME);
@@ -38,7 +38,7 @@ fn scenario(running: &Running, acknowledged: &mut Acknowledged) -> Result<(), St
     store(acknowledged, &[1, 2, 3])?;
     store(acknowledged, &[3, 4])?;
     let gone = [id(1), id(4)];
-    // Whether letting go took effect is not known until it is acknowledged.
+    // The effect of a release is unknown until its acknowledgement.
     for each in gone {
         acknowledged.remove(&each);
     }
@@ -128,7 +128,7 @@ fn a_failure_at_any_step_is_reported_and_cleared_away(on: On) {
 }
 
 fn power_lost_while_recovering_is_recovered_from(on: On) {
-    // Interrupted in the middle of an upload with files in place: the database still says coming.
+    // The upload is interrupted with files in place: the database still says coming.
     let interrupted = |world: &World| {
         let running = world.open();
         running.store(&[(id(7), &body(7))], ME).unwrap();

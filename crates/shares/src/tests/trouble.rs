@@ -1,5 +1,5 @@
-//! What goes wrong, and at which step: every step of what is below the share server (files,
-//! objects, commits) is counted, and one is chosen.
+//! Faults, and the step at which they strike. Every step beneath the share server (files, objects,
+//! commits) is counted, and one is chosen.
 
 use std::io;
 
@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 
 use crate::{DiskError, database::Commits};
 
-/// What happens at the chosen step.
+/// The fault at the chosen step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The power goes before the step, which does not happen, nor does anything after it.
+    /// The power goes before the step. Neither this step nor a later one happens.
     Cut,
-    /// The power goes when the step has happened, before anybody hears of it.
+    /// The power goes after the step and before its answer.
     CutAfter,
     /// The step fails, once.
     Fail(io::ErrorKind),
-    /// The step happens, and is told to have failed, once.
+    /// The step happens, and its answer is an error, once.
     Lost,
 }
 
@@ -37,7 +37,7 @@ struct State {
 enum When {
     /// The step of this number.
     At(usize),
-    /// After so many more of these.
+    /// After this many more steps of these names.
     Among(&'static [&'static str], usize),
 }
 
@@ -48,7 +48,7 @@ pub const WRITE: &[&str] = &["write", "put"];
 /// Share files are deleted.
 pub const DELETE: &[&str] = &["unlink", "delete"];
 
-/// How a step that was done is told to have gone.
+/// The reported result of a step that was done.
 #[must_use]
 pub struct Told(Option<io::ErrorKind>);
 
@@ -59,7 +59,7 @@ impl Told {
 }
 
 impl Trouble {
-    /// From now on, `fault` happens `after` so many more steps.
+    /// Arms `fault` for the step after this many more.
     pub fn set_fault(&self, after: usize, fault: Fault) {
         let mut state = self.state.lock();
         state.fault = Some((When::At(state.steps.len() + after), fault));
@@ -82,7 +82,7 @@ impl Trouble {
         self.state.lock().dead
     }
 
-    /// The error: it is not to be done.
+    /// Counts a step. On an error the caller must not do the step.
     pub fn step(&self, what: &'static str) -> io::Result<Told> {
         let mut state = self.state.lock();
         if state.dead {
@@ -114,7 +114,7 @@ impl Trouble {
 
     fn commit(&self, what: &'static str) -> Result<(), DiskError> {
         match self.step(what).and_then(Told::told) {
-            // SQLite takes a failed commit back: there is no failure after one.
+            // SQLite rolls a failed commit back: there is no failure after one.
             Err(error) if what == "commit" || error.kind() == io::ErrorKind::BrokenPipe => {
                 Err(DiskError::new(what, "the disk of the tests", error))
             }

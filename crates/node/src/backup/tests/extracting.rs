@@ -1,4 +1,4 @@
-//! Single files and trees out of a backup.
+//! Extraction of single files and trees.
 
 use super::*;
 use crate::backup::{ExtractReport, Extracting, extract};
@@ -50,7 +50,7 @@ fn xattr(path: &Path, name: &str) -> Vec<u8> {
     value
 }
 
-/// A list by which user 1000 may read, and neither group nor others.
+/// An access list that lets user 1000 read, and neither group nor others.
 fn access_list() -> Vec<u8> {
     let entry = |tag: u16, perm: u16, id: u32| {
         [&tag.to_le_bytes()[..], &perm.to_le_bytes()[..], &id.to_le_bytes()[..]].concat()
@@ -89,7 +89,7 @@ fn a_tree_is_restored_with_all_that_belongs_to_it() {
     let dir = make(machine, &root, b"proj", FileKind::Directory, 0o755, b"");
     make(machine, &dir, b"tiny", FileKind::Regular, 0o4755, b"a few bytes");
     let large = make(machine, &dir, b"large", FileKind::Regular, 0o600, &content("large"));
-    // What overwrites a part of it stays a piece of its own.
+    // The overwritten part stays a piece of its own.
     put(machine, &large, 100_000, b"in between");
     ask(machine, Call::Link { file: large.clone(), dir: dir.clone(), label: label("hard") }).unwrap();
     let sparse = make(machine, &dir, b"sparse", FileKind::Regular, 0o644, b"");
@@ -146,7 +146,7 @@ fn a_tree_is_restored_with_all_that_belongs_to_it() {
     assert_eq!(xattr(&coded, "system.posix_acl_access"), access_list());
     assert_eq!(fs::metadata(&coded).unwrap().mode() & 0o7777, 0o640);
 
-    // One file, a link itself, and everything.
+    // Extracts one file, a link itself, and everything.
     let refused = site.extract("/proj/link/passwd", &at.path().join("none")).unwrap_err().to_string();
     assert!(refused.contains("/proj/link is a symbolic link to ../../../etc"), "{refused}");
     site.extract("/proj/link", &at.path().join("link")).unwrap();
@@ -187,7 +187,7 @@ fn only_the_shares_of_a_file_are_needed_and_what_is_damaged_is_refused() {
     assert!(fs::read(to("all/a")).unwrap() == content("a"));
     assert_eq!(fs::read_dir(to("all")).unwrap().count(), 1);
 
-    // Nothing is replaced, and nothing is left of what was refused.
+    // Nothing is replaced, and a refused extraction leaves nothing behind.
     for there in ["a", "all"] {
         let refused = site.extract("a", &to(there)).unwrap_err();
         assert!(matches!(refused, BackupError::Exists { .. }), "{refused}");
