@@ -77,7 +77,7 @@ impl Transaction<'_> {
         self.out.push(Output::Authorized { number, done });
     }
 
-    /// Takes in that a machine has shown a certificate of that authority, with this key, or that it
+    /// Takes in that a machine has shown a certificate of that authority, with this key; or that it
     /// is a server and has that authority's key. A key other than the known one does not count,
     /// except from the leading machine, which names its own key (`itself`).
     pub fn known(&mut self, machine: MachineId, known: Known, itself: bool) {

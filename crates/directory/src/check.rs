@@ -231,7 +231,7 @@ struct Walk<'a> {
     granularity: Granularity,
     inspector: &'a mut dyn Inspector,
     next_inode: u64,
-    /// Directories known to be below the root.
+    /// Directories known to be within the root.
     reachable: FxHashSet<FileId>,
     /// References found, by share.
     shares: FxHashMap<ShareId, (FileId, u64)>,

@@ -25,8 +25,8 @@ use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 /// The server's choices beyond its duties. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Grants carry whatever no other session holds or waits for: write instead of read, the whole
-    /// file, a directory's other entries.
+    /// Grants carry everything that no other session holds or waits for: write instead of read, the
+    /// whole file, a directory's other entries.
     pub generous: bool,
     /// The creator of a file holds everything in it. Clients rely on this; it is off only to
     /// measure its savings.

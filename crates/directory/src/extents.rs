@@ -1,7 +1,7 @@
 //! The effect of a publication on a file's extents, and on its shares.
 //!
 //! A share belongs to one file. A row of its own names that file, with the number of extents that
-//! refer to the share. With both facts in one place, a client that names another file's share is
+//! refer to the share. Both facts are in one place. So a client that names another file's share is
 //! found out before any change, and the last reference is seen without a search.
 
 use crate::Corrupt;

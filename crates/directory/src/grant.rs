@@ -395,8 +395,8 @@ fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
     }
 }
 
-/// The fields whose values go along with everything, and the labels that were asked for, which are
-/// not all in the page of a large directory.
+/// The fields whose values go along with everything, and the labels that were asked for. The page
+/// of a large directory does not hold all of these labels.
 fn whole_fields(needs: Option<&Vec<(Field, Kind)>>) -> Vec<(Field, Kind)> {
     let labels = needs.into_iter().flatten().filter(|(field, _)| matches!(field, Field::Child(_)));
     all_but_labels().into_iter().chain([(Field::Content, Kind::Write)]).chain(labels.cloned()).collect()

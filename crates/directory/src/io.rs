@@ -78,7 +78,7 @@ pub enum Input {
     Invite {
         /// BLAKE3 of the secret: the Raft log does not hold the secret that admits a machine.
         token: [u8; 32],
-        /// What the machine may do.
+        /// The rights of the machine.
         rights: Rights,
         /// The time of the invitation: UTC seconds, on the leader's clock. The cluster's own time
         /// stands still while nothing runs.

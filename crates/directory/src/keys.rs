@@ -47,9 +47,9 @@ pub(crate) enum Global {
     Share = 0x04,
     /// Shares whose adoption or drop the share server has not confirmed; then the share.
     Unsettled = 0x05,
-    /// Shields: files that a session has locked, or has open, at all or in a mode, without being
-    /// able to say otherwise (it is stuck TRUE, BlackBox §4.6). They remain to be cleared after the
-    /// session's end. Session, then the identifier.
+    /// Shields: files that a session has locked, or that it is stuck at having open, at all or in a
+    /// mode (stuck TRUE, BlackBox §4.6: the session cannot say otherwise). They remain to be
+    /// cleared after the session's end. Session, then the identifier.
     Shield = 0x06,
     /// A machine of the cluster, or a former one ([`crate::enrolment`]); then its number.
     Machine = 0x07,

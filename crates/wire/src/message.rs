@@ -156,7 +156,7 @@ pub enum ToClient {
         inodes: (u64, u64),
         /// Allowance: bytes and files.
         allowance: (u64, u64),
-        /// What is free.
+        /// The free space.
         space: Space,
         /// The time without a renewal after which the session may be taken for lapsed, ms.
         term_ms: u64,

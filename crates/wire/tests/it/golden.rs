@@ -6,7 +6,8 @@ use std::mem;
 use wire::{Version, Versions};
 
 /// A section for each version that this program knows. It has a line that names the version, and a
-/// line for each sample whose bytes differ from the versions before, with its name and its bytes.
+/// line for each sample whose bytes differ from the versions before. Such a line has the sample's
+/// name and its bytes.
 const GOLDEN: &str = include_str!("golden.txt");
 
 const CHANGED: &str = "A change of any message is a new version once the last one is released, since machines are not all updated at once: \

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What a subtree's session may do in the property test below, by number.
+/// The operations that a subtree's session may do in the property test, by number.
 fn operation(tree: &Tree, kind: u8, a: usize, b: usize) -> Operation {
     let files = [
         &ROOT,
