@@ -1,5 +1,5 @@
-//! Requests: what they need, what is in the way, and doing them once nothing is (Farsite §7.2.1:
-//! first come, first served).
+//! Requests: the leases that they need, the leases in their way, and their execution once none is
+//! (Farsite §7.2.1: first come, first served).
 
 use crate::authority::Authority;
 use crate::departed_sessions::files_of_the_departed;
@@ -12,26 +12,25 @@ use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, de
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
-/// So many labels of a directory asked back lately make it one that several machines work in at
-/// once.
+/// Recently recalled labels that make a directory one in which several machines work at once.
 const CROWDED: usize = 8;
 
-/// Leases that one message asks back.
+/// Leases that one recall message names.
 const RECALLED_TOGETHER: usize = 1000;
 
-/// Who has to let go of what before a request can be done.
+/// The leases that holders have to release before a request can be done.
 type Holders = Vec<(SessionId, Released)>;
 
-/// What was found out about a request.
+/// The result of deciding a request.
 pub(crate) struct Found {
     verdict: Verdict,
     pub needs: Vec<Lease>,
-    /// Files that it concerns and that are no more.
+    /// Files that the request concerns and that no longer exist.
     gone: Vec<FileId>,
 }
 
 impl Transaction<'_> {
-    /// A request arrives.
+    /// Takes in a request.
     pub fn on_ask(&mut self, asked: Asked) -> Result<(), Misdeed> {
         if self.is_asked_again(&asked) {
             return Ok(());
@@ -59,12 +58,13 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Departs from Farsite §6, where recipients need not draw inferences: because a lease that
-    /// goes to and fro takes a message less each way. Both sides go by one rule, and the simulation
-    /// compares what they come to.
+    /// Lets the coming answer acknowledge the session's log. Departs from Farsite §6, where
+    /// recipients need not draw inferences, because a ping-pong lease then takes one message less
+    /// each way. Both sides go by one rule, and the simulation compares their results.
     ///
-    /// Its answer will say how far the log has come: the client knows how far that was when it
-    /// asked. Unless another answer, to what it asked before some of that, may come first.
+    /// The answer tells how far the log has come, since the client knows how far the log was when
+    /// it asked. This does not work if another answer may come first, to a request made before some
+    /// part of that log.
     fn will_acknowledge(&mut self, session: SessionId) {
         if self.state.pending.queue.of_session(session).len() == 0
             && let Some(known) = self.state.sessions.all.get_mut(&session)
@@ -73,9 +73,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Whether the request is known already: it still waits and is answered in its turn, or it was
-    /// done and is answered once more. A client asks again over a new connection, since it cannot
-    /// know what became of it.
+    /// Whether the request is known already. It still waits and is answered in its turn, or it was
+    /// done and is answered once more. A client repeats its requests over a new connection, since
+    /// it cannot know their fate.
     fn is_asked_again(&mut self, asked: &Asked) -> bool {
         let Asked { session, number, mode, .. } = asked;
         if self.state.pending.is_waiting(*session, *number) {
@@ -87,7 +87,7 @@ impl Transaction<'_> {
         true
     }
 
-    /// Whether the asker's machine has no right to it, which it is told.
+    /// Whether the asker's machine has no right to the request; if so, sends the refusal.
     fn is_refused(&mut self, asked: &Asked) -> bool {
         let Asked { session, number, operation, wants, mode, .. } = asked;
         let Some(error) = self.refusal(*session, operation, wants, *mode) else { return false };
@@ -95,8 +95,9 @@ impl Transaction<'_> {
         true
     }
 
-    /// The server wants something done itself: it stands in line like anybody, and nobody is told.
-    /// At most once for each file; what is too much at a time is found again when there is room.
+    /// Asks for an operation on the server's own behalf. The request queues like any other, and its
+    /// result is sent to no client. There is at most one for each file; requests beyond the bound
+    /// are found again when there is room.
     pub fn ask_itself(&mut self, file: &FileId, operation: Operation) {
         let queue = &self.state.pending.queue;
         let asked = |arrival: &Arrival| queue.get(*arrival).is_some_and(|request| request.session == SERVER);
@@ -108,17 +109,17 @@ impl Transaction<'_> {
         self.serve(arrival);
     }
 
-    /// Tries again whom something that happened in this turn may concern, in the order of arrival.
+    /// Tries again the requests that this turn's changes may concern, in the order of arrival.
     pub fn serve_woken(&mut self) {
         while let Some(arrival) = self.state.pending.next_woken() {
             self.serve(arrival);
         }
     }
 
-    /// Does the request, or lets it wait in its place and recalls what is in its way.
+    /// Does the request, or lets it wait in its place and recalls the leases in its way.
     fn serve(&mut self, arrival: Arrival) {
         while let Some(asked) = self.state.pending.asked(arrival) {
-            // What it is about may have been moved away since it came.
+            // The file may have been moved out of the subtree since the request came.
             if self.is_refused(&asked) {
                 return self.state.pending.remove(arrival);
             }
@@ -133,7 +134,7 @@ impl Transaction<'_> {
             let lapsed: Vec<SessionId> =
                 holders_and_lockers.filter(|holder| self.is_lapsed(*holder)).collect();
             if !lapsed.is_empty() {
-                // A session that nobody hears of keeps its leases until somebody needs them: now.
+                // A silent session keeps its leases until a request needs them: now.
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
                 continue;
             }
@@ -154,8 +155,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Decides on the authoritative state what the request rests on: the proof of success, or one
-    /// counterexample.
+    /// Decides on the authoritative state which leases the request rests on: the proof of success,
+    /// or one counterexample.
     fn find(&self, request: &Asked) -> Found {
         let for_itself = request.mode == AskMode::Ship;
         let authority = Authority { files: &self.files, session: request.session, for_itself };
@@ -165,10 +166,10 @@ impl Transaction<'_> {
         if let (Operation::Lookup { .. }, Verdict::Done { answer: Answer::Entry(entry), .. }) =
             (&request.operation, &verdict)
         {
-            // Whoever looks a name up is told what stat shows of the file, and comes back for it:
-            // so nobody removes the file in between without asking whether it is open. All of it at
-            // one time, or who replaces the file again and again would keep it from ever being
-            // found.
+            // A client that looks a name up also learns what stat shows of the file, and comes back
+            // for the file. So no other session removes the file in between without asking whether
+            // it is open. All of it is granted at one time. Otherwise a client that replaces the
+            // file again and again would keep others from ever finding it.
             decide(&Operation::Stat { file: entry.file.clone() }, &traced);
             let handle = || Lease::new(entry.file.clone(), Field::Handles, Kind::Touch);
             opens = (entry.kind != FileKind::Directory).then(handle);
@@ -187,8 +188,8 @@ impl Transaction<'_> {
         for lease in leases {
             let file = lease.file.clone();
             let Some(lease) = self.within_rights(request.session, lease) else {
-                // For this machine there never was such a file; one that it did not name it is not
-                // told of.
+                // For this machine such a file never existed. A file that the machine did not name
+                // is not mentioned to it.
                 if request.wants.iter().any(|want| want.file == file) && !gone.contains(&file) {
                     gone.push(file);
                 }
@@ -200,7 +201,7 @@ impl Transaction<'_> {
                 }
                 continue;
             }
-            // Of a black box there is no value to report: who holds it has but its own.
+            // A black box has no value to report: each holder has only its own.
             let only_values = matches!(request.mode, AskMode::Report | AskMode::Values);
             let told = !only_values || !lease.field.is_black_box();
             if !told || !may_be_leased(&lease.field, Some(lease.kind)) {
@@ -218,7 +219,7 @@ impl Transaction<'_> {
         Found { verdict, needs, gone }
     }
 
-    /// What others hold that goes ill with what is needed.
+    /// The leases of others that conflict with the needs.
     fn in_the_way(&self, asked: &Asked, needs: &[Lease]) -> Holders {
         let mut holders = Holders::new();
         for need in needs {
@@ -248,9 +249,10 @@ impl Transaction<'_> {
         holders
     }
 
-    /// What the asker itself holds of files that the server is to change for it, and that it does
-    /// not know to be changed: a name that it holds no lease on may be of any file. Others may be
-    /// told what was done before it is, and it would go on answering from that.
+    /// The leases that the asker itself holds on files that the server is to change for it, without
+    /// the asker knowing. A name that the asker holds no lease on may belong to any file. Others
+    /// may learn of the change before the asker does, and the asker would go on answering from its
+    /// leases.
     fn unknown_to(&self, asked: &Asked, needs: &[Lease]) -> Holders {
         if asked.mode != AskMode::Ship {
             return Holders::new();
@@ -271,10 +273,10 @@ impl Transaction<'_> {
         unknown.map(|need| (asked.session, released(need))).collect()
     }
 
-    /// Where many labels were asked back lately from whom holds all, it is asked for all that it
-    /// has no lease of its own on: one by one, each new name of somebody else would be another
-    /// recall. Nobody is granted all labels of such a directory for a while, so names are asked for
-    /// and nobody need be recalled.
+    /// Turns recalls of single labels into a recall of all labels where many were recalled lately
+    /// from a holder of all. That holder keeps the labels that it has leases of their own on. Label
+    /// by label, each new name of another client would cost another recall. For a while no session
+    /// is granted all labels of such a directory, so clients ask for names and no recall is needed.
     fn crowded(&self, file: &FileId, holders: impl Iterator<Item = (SessionId, Released)>) -> Holders {
         let mut holders: Holders = holders.collect();
         let asked_back =
@@ -293,7 +295,7 @@ impl Transaction<'_> {
         holders
     }
 
-    /// Tells holders to let go, each once.
+    /// Recalls leases from their holders, each once.
     pub fn recall(&mut self, holders: Holders) {
         let mut by_holder: BTreeMap<SessionId, Vec<Released>> = BTreeMap::new();
         for (holder, released) in holders {
@@ -303,14 +305,14 @@ impl Transaction<'_> {
         by_holder.into_iter().for_each(|(holder, leases)| self.tell_to_let_go(holder, &leases));
     }
 
-    /// In messages that are not long.
+    /// Sends recalls in messages of bounded length.
     pub fn tell_to_let_go(&mut self, holder: SessionId, leases: &[Released]) {
         for leases in leases.chunks(RECALLED_TOGETHER) {
             self.send(holder, ToClient::Recall { leases: leases.to_vec() });
         }
     }
 
-    /// Asks holders to flush what is pending and keep their leases, each once.
+    /// Asks holders to flush their pending changes and keep their leases, each once.
     fn ask_to_flush(&mut self, report: Arrival, holders: Holders) {
         for (holder, Released { file, field, .. }) in holders {
             if let Some(number) =
@@ -322,11 +324,11 @@ impl Transaction<'_> {
         }
     }
 
-    /// Nothing is in the way: grants, does or tells.
+    /// Fulfils a request with nothing in its way: grants, does or reports.
     fn fulfil(&mut self, request: &Asked, found: Found) {
         let Asked { session, number, .. } = *request;
         if session == SERVER {
-            // Refused: it is not to go after all.
+            // If this is refused, the file is not to go after all.
             let _ = self.ship(session, &request.operation, found.verdict);
             if self.state.pending.queue.of_session(SERVER).len() + 1 == REQUESTS_MAX {
                 self.look_for_the_doomed();
@@ -380,20 +382,21 @@ impl Transaction<'_> {
                     self.state.sessions.spend_unclaimed(wire::cost(operation).0)?;
                     self.carry_out(session, operation, &effects);
                     if let Operation::SetDisposition { file, .. } = operation {
-                        // The handle that it says it has may have been closed while it waited.
+                        // The handle that the client claims may have been closed while the request
+                        // waited.
                         self.dispose_unless_open(file);
                     }
                 }
                 Ok((answer, effects))
             }
             Verdict::Refused { error, .. } => Err(error),
-            // The authoritative state leaves no question open once nobody is in the way.
+            // The authoritative state leaves no question open once no holder is in the way.
             Verdict::Unknown { .. } => Err(Error::Invalid),
         }
     }
 
-    /// What a client gave a shipped operation for numbers may be used up by the time that it is
-    /// done: it gets new ones.
+    /// Gives a shipped operation new numbers: those that the client chose may be used up by the
+    /// time that it is done.
     fn renumber(&mut self, mut operation: Operation) -> Operation {
         match &mut operation {
             Operation::Create { dir, position, new, .. } => {
@@ -424,8 +427,8 @@ impl Transaction<'_> {
     }
 }
 
-/// Who has the file open the server finds out by itself: what the client said of the file that it
-/// knew by that label may be of another now.
+/// Makes the server find out which sessions have the file open. The client's claim was about the
+/// file that it knew by that label, and the label may name another file now.
 fn found_out(mut operation: Operation) -> Operation {
     if let Operation::Unlink { open, .. } | Operation::Rename { open, .. } = &mut operation {
         *open = false;
@@ -433,13 +436,14 @@ fn found_out(mut operation: Operation) -> Operation {
     operation
 }
 
-/// Who is refused a lock waits for it, and to unlock it the holder has to ask for the lease in any
-/// case: what it kept until then would only be recalled once more.
+/// Whether the operation sets a lock. A client that is refused a lock waits for it, and the holder
+/// has to ask for the lease to unlock it in any case. A lease that the holder kept until then would
+/// only be recalled once more.
 fn is_for_locking(operation: &Operation) -> bool {
     matches!(operation, Operation::Lock { change, .. } if change.kind.is_some())
 }
 
-/// What is in the way, as those who hold it are told.
+/// The conflicting leases, in the form in which their holders are asked for them.
 pub(crate) fn to_let_go(
     file: &FileId,
     in_the_way: impl IntoIterator<Item = InTheWay>,

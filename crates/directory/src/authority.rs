@@ -1,4 +1,4 @@
-//! The two kinds of knowledge that a server decides with: its own state, and as much of it as a
+//! The two kinds of knowledge that a server decides with: its own state, and the part of it that a
 //! client's leases let that client know.
 
 use crate::files::Files;
@@ -9,15 +9,15 @@ use namespace::{
 };
 use std::sync::Arc;
 
-/// Directories between a file and the root, at most; a chain that is longer is a loop.
+/// Directories between a file and the root, at most; a longer chain is a loop.
 pub(crate) const DEPTH_MAX: usize = 1 << 16;
 
-/// The authoritative state, as `session` asks for it.
+/// The authoritative state, as seen by a request of `session`.
 pub(crate) struct Authority<'a, 's> {
     pub files: &'a Files<'s>,
     pub session: SessionId,
-    /// Whether the server is to decide for itself: then the asker's own values are among those that
-    /// black boxes come to.
+    /// Whether the server decides for itself: then the asker's own values count in the aggregates
+    /// of black boxes.
     pub for_itself: bool,
 }
 
@@ -67,8 +67,8 @@ impl Knowledge for Authority<'_, '_> {
         Known::of(self.files.record(file).map(|record| Arc::new(record.locks.seen_by(&self.session))))
     }
 
-    /// As long as somebody may change it, not even the server knows: who has authority over the
-    /// values has to be asked first.
+    /// While another session may change the value, not even the server knows it: the sessions with
+    /// authority over the values have to be asked first.
     fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
         let Some(record) = self.files.record(file) else { return Known::Unused };
         let black_box = record.holdings.black_box(field);
@@ -93,16 +93,16 @@ impl Knowledge for Authority<'_, '_> {
         Known::Used(true)
     }
 
-    /// All authority that is not with somebody else is here. (With coarser leases more is in the
-    /// way, and nothing less.)
+    /// All authority that no other session has is here. (With coarser leases more leases are in the
+    /// way, and none fewer.)
     fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
         self.files.holdings(file).in_the_way(self.session, field, kind).is_empty()
     }
 }
 
-/// What `session` knows by its leases. Whatever it decides to on this it may have decided itself,
-/// whoever it is; decisions being monotone, that it really knew no more than that does not matter
-/// (Farsite §6: "I know that the client knew").
+/// The knowledge that `session` has by its leases. A decision on this knowledge is one that the
+/// session may have made itself. Decisions are monotone, so it does not matter whether the session
+/// really knew that much (Farsite §6: "I know that the client knew").
 pub(crate) struct Replay<'a, 's> {
     pub authority: Authority<'a, 's>,
 }
@@ -118,8 +118,8 @@ impl Replay<'_, '_> {
         if self.holds(file, field, kind) {
             value(&self.authority)
         } else if self.authority.files.record(file).is_none() {
-            // Identifiers are never reused: who once learnt that a file is gone knows it for ever,
-            // without a lease.
+            // Identifiers are never reused: a client that once learnt that a file is gone knows it
+            // for ever, without a lease.
             Known::Unused
         } else {
             Known::Unknown

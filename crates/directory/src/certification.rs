@@ -1,10 +1,10 @@
-//! By what machines and servers are known: the authorities that certify them, and each machine's
-//! public key.
+//! The keys by which machines and servers are known: the authorities that certify them, and each
+//! machine's public key.
 //!
-//! A certificate proves as much as its authority's key has been kept from others, and every server
-//! has had that. So the machine's own key counts, which it said when it joined: a machine that was
-//! a server once can make certificates for others, and lacks their keys. The authority's key stands
-//! in the servers' rows and nowhere else.
+//! A certificate proves something only as long as its authority's key is secret, and every server
+//! has held that key. So the machine's own key counts, which it named when it joined. A former
+//! server can make certificates for other machines, but lacks their keys. The authority's key
+//! stands in the servers' rows and nowhere else.
 
 use crate::Corrupt;
 use crate::files::Files;
@@ -20,27 +20,27 @@ const AUTHORITIES_MAX: usize = 16;
 /// Bytes of a certificate or a key at most.
 const BYTES_MAX: usize = 4096;
 
-/// Who certifies machines and servers. A row of `Global::Authority`, by its number.
+/// An authority that certifies machines and servers. A row of `Global::Authority`, by its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateAuthority {
     /// Its certificate (DER).
     pub certificate: Vec<u8>,
     /// Its key (PKCS #8).
     pub key: Vec<u8>,
-    /// By what the cluster is known, whatever becomes of its authorities: the first one's
+    /// The cluster's lasting identity, whatever becomes of its authorities: the first one's
     /// fingerprint.
     pub cluster: [u8; 32],
 }
 
-/// By what a machine is known.
+/// The key and the authorities by which a machine is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// Its public key. The founder has none here until it leads for the first time.
     pub key: Option<[u8; 32]>,
-    /// The latest authority of which it has shown a certificate. Earlier ones count for nothing any
-    /// more.
+    /// The latest authority of which it has shown a certificate. Certificates of earlier ones no
+    /// longer count.
     pub certified: u64,
-    /// The latest authority whose key it has had, as servers have.
+    /// The latest authority whose key it has held, as servers do.
     pub holds: u64,
 }
 
@@ -63,23 +63,23 @@ impl Files<'_> {
 }
 
 impl Transaction<'_> {
-    /// From now on this authority certifies, if it is the next one.
+    /// Makes this authority the one that certifies, if it is the next one.
     pub fn authorize(&mut self, number: u64, authority: CertificateAuthority) {
         let fits = authority.certificate.len().max(authority.key.len()) <= BYTES_MAX;
         let done = fits && self.files.latest_authority().checked_add(1) == Some(number);
         if done {
             self.files.set_global(Global::Authority, &number.to_be_bytes(), Some(to_bytes(&authority)));
             self.forget_authorities();
-            // Tokens say by which authority the servers are known: whoever has the key of an
-            // earlier one could take a newcomer in, and with the secret join in its place.
+            // Tokens name the authority by which the servers are known. The holder of an earlier
+            // authority's key could deceive a newcomer, and with the secret join in its place.
             self.forget_all_invitations();
         }
         self.out.push(Output::Authorized { number, done });
     }
 
-    /// A machine has shown a certificate of that authority, with this key; or it is a server, and
-    /// has that authority's key. Another key than the one that is known counts for nothing, but for
-    /// the machine that leads, which says its own `itself`.
+    /// Takes in that a machine has shown a certificate of that authority, with this key; or that it
+    /// is a server and has that authority's key. A key other than the known one does not count,
+    /// except from the leading machine, which names its own key (`itself`).
     pub fn known(&mut self, machine: MachineId, known: Known, itself: bool) {
         let Some(mut row) = self.files.machine(machine) else { return };
         if known.certified.max(known.holds) > self.files.latest_authority() || row.expelled.is_some() {
@@ -99,7 +99,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Forgets the authorities that no machine knows its servers by any more.
+    /// Forgets the authorities by which no machine knows its servers any more.
     pub fn forget_authorities(&mut self) {
         let latest = self.files.latest_authority();
         let machines = self.files.machines();

@@ -1,4 +1,4 @@
-//! What holds of the whole state, between any two turns. `fsck` and the simulation ask this.
+//! The invariants of the whole state, between any two turns. `fsck` and the simulation check them.
 
 use crate::extents::ShareRow;
 use crate::files::extent_from_row;
@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 /// Rows read at a time.
 const SCAN: usize = 4096;
 
-/// Something that should hold and does not.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// A row cannot be read.
     #[error("{0}")]
     Corrupt(#[from] Corrupt),
-    /// A row of a file that is not there.
+    /// A row belongs to a file that does not exist.
     #[error("{file} has a row (tag {tag}) but no record")]
     RowWithoutRecord {
         /// The file.
@@ -32,14 +32,14 @@ pub enum Violation {
     /// There is no root.
     #[error("there is no root")]
     NoRoot,
-    /// A label is bound to what does not say that it is linked there.
+    /// A label is bound to a file that does not say that it is linked there.
     #[error("{dir}/{label} is bound to {file}, which is not there, is something else or is not linked so")]
     DanglingLabel {
         /// The directory.
         dir: FileId,
         /// The label.
         label: Label,
-        /// What it is bound to.
+        /// The file that the label is bound to.
         file: FileId,
     },
     /// A file says that it is linked where it is not.
@@ -65,11 +65,11 @@ pub enum Violation {
     WrongCount {
         /// The file.
         file: FileId,
-        /// What is counted.
+        /// The thing counted.
         what: &'static str,
-        /// What the record says.
+        /// The count in the record.
         said: u64,
-        /// What there is.
+        /// The true count.
         found: u64,
     },
     /// A file without a name is not listed as such, or one with a name is.
@@ -77,9 +77,9 @@ pub enum Violation {
     Doomed {
         /// The file.
         file: FileId,
-        /// Whether it is in the list.
+        /// Whether the file is in the list.
         listed: bool,
-        /// Its links.
+        /// The number of its links.
         links: usize,
     },
     /// A directory cannot be reached from the root.
@@ -96,14 +96,14 @@ pub enum Violation {
         /// Where the extent begins.
         offset: u64,
     },
-    /// The references to a share are not those that are written down.
+    /// The recorded number of references to a share is wrong.
     #[error("share {share}: {said} references are written down, there are {found}")]
     ShareReferences {
         /// The share.
         share: ShareId,
-        /// What is written down.
+        /// The recorded number.
         said: u64,
-        /// What there is.
+        /// The true number.
         found: u64,
     },
     /// A number is in use that its counter has yet to give out.
@@ -111,15 +111,15 @@ pub enum Violation {
     CounterBehind {
         /// The file.
         file: FileId,
-        /// What is counted.
+        /// The thing counted.
         what: &'static str,
         /// The number in use.
         used: u64,
         /// The counter.
         counter: u64,
     },
-    /// The index of who is stuck at having files open or has locked them, the files' records and
-    /// the sessions do not agree.
+    /// The index of shields disagrees with the files' records or the sessions. A shield is a
+    /// session that is stuck at having a file open, or has locked it.
     #[error(
         "{file}: that {session} is stuck at having it open or has locked it stands not in both index and record, or the session is over and forgotten"
     )]
@@ -129,7 +129,7 @@ pub enum Violation {
         /// The session.
         session: SessionId,
     },
-    /// Who is said to write a file's content through may not write it.
+    /// A file is recorded as write-through by a session that may not write it.
     #[error("{file} is written through by {session}, which may not write it")]
     WriteThrough {
         /// The file.
@@ -137,25 +137,25 @@ pub enum Violation {
         /// The session.
         session: SessionId,
     },
-    /// Two sessions hold what only one may.
+    /// Two sessions hold leases that exclude each other.
     #[error("{file}: {what}")]
     Holdings {
         /// The file.
         file: FileId,
-        /// What is wrong.
+        /// The violation.
         what: String,
     },
 }
 
-/// Who looks on while the state is checked.
+/// An observer of the check.
 pub trait Inspector {
-    /// So many rows were seen.
+    /// Reports the number of rows seen so far.
     fn rows(&mut self, _rows: u64) {}
-    /// A file has this extent.
+    /// Reports an extent of a file.
     fn extent(&mut self, _extent: &Extent) {}
-    /// All of a file's content is this, sealed with the key in its head.
+    /// Reports the whole inline content of a file, sealed with the key in its head.
     fn inline(&mut self, _head: &ContentHead, _sealed: &[u8]) {}
-    /// Something does not hold.
+    /// Reports a violated invariant.
     fn violation(&mut self, violation: Violation);
 }
 
@@ -231,23 +231,24 @@ struct Walk<'a> {
     granularity: Granularity,
     inspector: &'a mut dyn Inspector,
     next_inode: u64,
-    /// Directories known to be below the root.
+    /// Directories known to be within the root.
     reachable: FxHashSet<FileId>,
     /// References found, by share.
     shares: FxHashMap<ShareId, (FileId, u64)>,
-    /// Who is stuck at having what open, by the index or by the record: what both say is not here.
+    /// Shields named by only one of the index and the record so far; a pair named by both is
+    /// removed.
     shields: BTreeSet<(SessionId, FileId)>,
-    /// Those that are not over, or fading.
+    /// Sessions that are not over, or have departed and are not yet cleared away.
     sessions: FxHashSet<SessionId>,
     files: u64,
     dying: u64,
     machines: u64,
     invitations: u64,
-    /// The file whose rows are passing by.
+    /// The file whose rows are being read.
     file: Option<CheckPass>,
 }
 
-/// What was seen of one file.
+/// The rows seen of one file, in sum.
 struct CheckPass {
     file: FileId,
     record: Option<Record>,
@@ -512,7 +513,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Compares what is written down of shares with the references that were found.
+    /// Compares the recorded references to shares with those found.
     fn shares(&mut self) {
         let (mut start, end) = keys::globals(Global::Share);
         loop {

@@ -1,5 +1,5 @@
-//! Why a server cannot go on: bytes of the store that make no sense, or a version that its program
-//! does not know.
+//! The reasons why a server cannot go on: bytes of the store that make no sense, or a version that
+//! its program does not know.
 
 use wire::{Version, Versions};
 
@@ -8,9 +8,9 @@ use wire::{Version, Versions};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("row {}: {what} cannot be read", key.escape_ascii())]
 pub struct Corrupt {
-    /// Which row.
+    /// The row's key.
     pub key: Vec<u8>,
-    /// What of it.
+    /// The corrupt part.
     pub what: &'static str,
 }
 
@@ -20,7 +20,7 @@ impl Corrupt {
     }
 }
 
-/// What stops a server.
+/// A fault that stops a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A row makes no sense.
@@ -29,9 +29,9 @@ pub enum Fault {
     /// The state, or an entry, is of a version that this program does not know.
     #[error("{}", unknown(*version, *known))]
     Version {
-        /// Which.
+        /// The unknown version.
         version: Version,
-        /// What it knows.
+        /// The versions that the program knows.
         known: Versions,
     },
 }

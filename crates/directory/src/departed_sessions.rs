@@ -1,23 +1,24 @@
-//! What is left of sessions that are over: the end of a session is a self-write to the identity
-//! (BlackBox §4.7).
+//! The remains of departed sessions, which are over: the end of a session is a self-write to the
+//! identity (BlackBox §4.7).
 //!
-//! A session that returned `SelfWrite` with TRUE is a shield: others may have been told that the
-//! file is open elsewhere because of it alone. So it stays until whoever sees that has let go of
-//! it. Likewise its locks: others may wait for them, and are told that they are gone by being asked
-//! to let go of what they know. Sessions of which something may be left so are *fading*; the rest
-//! of what they held counts for nothing at once.
+//! A session that returned `SelfWrite` with TRUE is a shield: others may know that the file is open
+//! elsewhere because of it alone. So the shield stays until every session that sees it has released
+//! that knowledge. The same holds of its locks. Others may wait for them, and learn that they are
+//! gone by a recall of what they know. A session with such remains is a *departed* session; its
+//! other leases count for nothing at once.
 
 use crate::ask::to_let_go;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, InTheWay, Lease, Released, SessionId};
 
-/// Files that are looked at in one tick.
+/// Files that are examined in one tick.
 const SHIELDS_PER_STEP: usize = 256;
 
 impl Transaction<'_> {
-    /// What fading sessions are stuck at on `file` goes, and what they have locked; or whoever sees
-    /// it is asked to let go. To be tried whenever somebody has let go. Whether anything went.
+    /// Clears the remains of departed sessions on `file` (what they are stuck at, and their locks),
+    /// or recalls from the sessions that see them. To be tried after every release. Returns whether
+    /// anything was cleared.
     pub fn fade(&mut self, file: &FileId) -> bool {
         let mut gone = false;
         for session in self.departed(file) {
@@ -47,13 +48,14 @@ impl Transaction<'_> {
         gone
     }
 
-    /// The same on all files whose handles or locks are needed: it goes before all requests, or
-    /// what they are told would rest on it again. Whether anything went.
+    /// The same on all files whose handles or locks are needed. It goes before all requests, or
+    /// their answers would rest on the remains again. Returns whether anything was cleared.
     pub fn fade_first(&mut self, needs: &[Lease]) -> bool {
         files_of_the_departed(needs).into_iter().fold(false, |gone, file| self.fade(file) | gone)
     }
 
-    /// Who sees on `file` what a fading session is stuck at, and has to let go of that.
+    /// The sessions that see the shield of a departed session on `file`, with the leases that they
+    /// have to release.
     pub fn resting_on_the_departed(&self, file: &FileId) -> Vec<(SessionId, Released)> {
         let holdings = self.files.holdings(file);
         let resting = |session| {
@@ -67,7 +69,7 @@ impl Transaction<'_> {
         to_let_go(file, in_the_way).collect()
     }
 
-    /// Looks through all that fading sessions are stuck at, from the beginning.
+    /// Examines all files on which departed sessions are stuck, from the beginning.
     pub fn look_for_the_departed(&mut self) {
         if let Some(first) = self.state.fading.first() {
             self.state.fade_from = Some((*first, None));
@@ -75,7 +77,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// One step of looking.
+    /// One step of that examination.
     pub fn sweep_shields(&mut self) {
         let Some((session, from)) = self.state.fade_from.take() else { return };
         let shields = self.files.shields(session, from.as_deref(), SHIELDS_PER_STEP);
@@ -109,7 +111,7 @@ impl Transaction<'_> {
     }
 }
 
-/// The files of which something is needed that those who are gone may have left, each once: needs
+/// The files of which departed sessions may have left something that is needed, each once: needs
 /// stand in the order of files.
 pub(crate) fn files_of_the_departed(needs: &[Lease]) -> Vec<&FileId> {
     let concerned = needs.iter().filter(|need| need.field.is_black_box() || need.field == Field::Locks);

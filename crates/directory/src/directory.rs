@@ -1,4 +1,4 @@
-//! The state machine's outside.
+//! The interface of the state machine.
 
 use crate::files::Files;
 use crate::io::{Input, Output, Store};
@@ -22,16 +22,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 
-/// What a server gives beyond what it must. Replicated state machines must agree on it.
+/// The server's choices beyond its duties. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Grants carry what nobody else holds or waits for: write instead of read, the whole file, a
-    /// directory's other entries.
+    /// Grants carry everything that no other session holds or waits for: write instead of read, the
+    /// whole file, a directory's other entries.
     pub generous: bool,
-    /// Who creates a file holds everything in it. Clients count on it; off only to measure what it
-    /// saves.
+    /// The creator of a file holds everything in it. Clients rely on this; it is off only to
+    /// measure its savings.
     pub birthright: bool,
-    /// What leases are about; coarser than fields only to measure what the finer ones save.
+    /// The units of leases; coarser than fields only to measure what the finer ones save.
     pub granularity: Granularity,
 }
 
@@ -41,30 +41,29 @@ impl Default for Policy {
     }
 }
 
-/// What `leasehold status` shows.
+/// The state that `leasehold status` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Files that there are.
+    /// Files in all.
     pub files: u64,
     /// Sessions that are not over.
     pub sessions: usize,
-    /// Of these, how many have not been heard of for their term.
+    /// Sessions not heard of for their term.
     pub lapsed: usize,
     /// Requests that wait.
     pub waiting: usize,
-    /// Machines that were told to let go of something and have not answered, and for how long, ms.
-    /// The longest first.
+    /// Machines that have not answered a recall, and for how long, ms. The longest first.
     pub unresponsive: Vec<(MachineId, u64)>,
     /// Space as clients see it.
     pub space: wire::Space,
 }
 
-/// The server. The host applies inputs in the order of its log, each with the time of its entry
-/// (which never goes back), and carries out what comes out; a spurious [`Input::Tick`] does no
-/// harm. It keeps the store durable together with [`Directory::checkpoint`] and the index of the
-/// last input applied.
+/// The server. The host applies inputs in the order of its Raft log, each with the time of its
+/// entry (which never goes back), and carries out the outputs. A spurious [`Input::Tick`] does no
+/// harm. The host keeps the store durable together with [`Directory::checkpoint`] and the index of
+/// the last input applied.
 ///
-/// The first input after a start is [`Input::Lead`]; [`Input::Space`] comes before the first
+/// The first input after a start is [`Input::Lead`]. [`Input::Space`] comes before the first
 /// [`Input::Open`], or there is no room to set aside.
 #[derive(Clone, Debug)]
 pub struct Directory {
@@ -78,14 +77,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// A new cluster: nothing but a root, with these attributes, and one machine,
-    /// [`crate::FOUNDER`], which is called `founder` and has a name that
-    /// [`crate::is_machine_name`]. Of the newest version that the program knows. Leaves the first
-    /// checkpoint in `store`.
+    /// Creates a new cluster: nothing but a root, with these attributes, in the newest version that
+    /// the program knows, and one machine, [`crate::FOUNDER`]. The machine is called `founder`,
+    /// which [`crate::is_machine_name`]. Leaves the first checkpoint in `store`.
     pub fn create(store: &mut dyn Store, root: Attributes, founder: &str, known: Versions) -> Directory {
         let times = Times { mtime: root.ctime, ctime: root.ctime, generation: 0 };
         let mut record = Record::born(root, ContentHead::default(), times);
-        // Nobody has created the root, so nobody has integers of it; the first is the overflow
+        // The root has no creator, so no client has integers of it; the first is the overflow
         // prefix.
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
@@ -124,13 +122,16 @@ impl Directory {
         Directory { state, live, known, policy, misdeeds, lasts, subtrees }
     }
 
-    /// The same with another policy.
+    /// The same server with another policy.
     pub fn with_policy(self, policy: Policy) -> Directory {
         Directory { policy, ..self }
     }
 
-    /// Takes an input. After an error the host must stop: the store is not what this server wrote,
-    /// or the cluster goes on without programs such as this one.
+    /// Takes an input.
+    ///
+    /// # Errors
+    /// After an error the host must stop: the store is not what this server wrote, or the cluster
+    /// goes on without programs such as this one.
     pub fn handle(
         &mut self,
         now: Time,
@@ -167,8 +168,8 @@ impl Directory {
         }
     }
 
-    /// Answers a question that changes nothing ([`ToServer::Extents`]) without a log entry; nothing
-    /// for any other message.
+    /// Answers a question that changes nothing ([`ToServer::Extents`]) without a Raft log entry;
+    /// `None` for any other message.
     pub fn query(&self, session: SessionId, message: &ToServer, store: &dyn Store) -> Option<ToClient> {
         let ToServer::Extents { number, file, from } = message else { return None };
         if !self.live.contains(&session) {
@@ -191,7 +192,7 @@ impl Directory {
         self.read(store, |files| crate::report::machines(&self.state, now, files))
     }
 
-    /// The invitations that nobody has joined by, expired ones among them.
+    /// The invitations that no machine has joined by, expired ones among them.
     pub fn invitations(&self, store: &dyn Store) -> Vec<InvitationReport> {
         self.read(store, crate::enrolment::open_invitations)
     }
@@ -201,7 +202,8 @@ impl Directory {
         self.read(store, |files| crate::report::path_of(files, file.clone(), None))
     }
 
-    /// Who has to do with which fields of `file`, field by field. Nobody is asked anything for it.
+    /// The sessions that hold, wait for or are recalled from `file`, field by field. This recalls
+    /// nothing.
     pub fn leases(&self, now: Time, store: &dyn Store, file: &FileId) -> Vec<LeaseReport> {
         self.read(store, |files| crate::report::leases(&self.state, now, files, file))
     }
@@ -211,18 +213,18 @@ impl Directory {
         self.read(store, |files| files.admit(machine))
     }
 
-    /// The authorities that certify machines by number, the latest last. Empty before the founder
+    /// The authorities that certify machines by number, the latest last. Empty until the founder
     /// has led.
     pub fn authorities(&self, store: &dyn Store) -> Vec<(u64, CertificateAuthority)> {
         self.read(store, |files| files.authorities())
     }
 
-    /// By what a machine is known, if there is one of that number.
+    /// The key by which a machine is known, if there is a machine of that number.
     pub fn known(&self, machine: MachineId, store: &dyn Store) -> Option<Known> {
         self.read(store, |files| files.machine(machine).map(|machine| machine.known))
     }
 
-    /// The same of all machines, expelled ones among them.
+    /// The keys by which all machines are known, expelled ones among them.
     pub fn all_known(&self, store: &dyn Store) -> Vec<(MachineId, Known)> {
         let known = |files: &Files<'_>| {
             files.machines().into_iter().map(|(machine, row)| (machine, row.known)).collect()
@@ -230,26 +232,26 @@ impl Directory {
         self.read(store, known)
     }
 
-    /// Whether nothing that `machine` uploads in `session` will be published any more: the session
-    /// is over, or never was the machine's. One that this state has not heard of yet may have
-    /// begun.
+    /// Whether none of the shares that `machine` uploads in `session` will be published any more:
+    /// the session is over, or never was the machine's. A session that this state has not heard of
+    /// yet may have begun.
     pub fn is_over(&self, machine: MachineId, session: SessionId) -> bool {
         self.state.sessions.is_over(machine, session)
     }
 
-    /// Whether there was such a session, or is: one that this state has not heard of yet is not
-    /// told from one that nobody began.
+    /// Whether there was such a session, or is. A session that this state has not heard of yet
+    /// looks like one that never began.
     pub fn has_begun(&self, session: SessionId) -> bool {
         self.state.sessions.has_begun(session)
     }
 
-    /// How far the log of a session has come: the number of the last entry that was taken in. None
-    /// if it is over, or never began.
+    /// How far the log of a session has come: the number of the last entry that was taken in.
+    /// `None` if the session is over, or never began.
     pub fn has_through(&self, session: SessionId) -> Option<u64> {
         self.state.sessions.all.get(&session).map(|known| known.next_entry - 1)
     }
 
-    /// The latest start of `machine` of which there is a session.
+    /// The latest start of `machine` that has a session.
     pub fn latest_start(&self, machine: MachineId) -> Option<u64> {
         let of = self.state.sessions.all.values().filter(|known| known.machine == machine);
         of.map(|known| known.incarnation).max()
@@ -260,19 +262,20 @@ impl Directory {
         self.state.in_use.version
     }
 
-    /// The machines that may still speak an older version, by number and name: with the last of
-    /// them goes what is older, and the next version can come.
+    /// The machines that may still speak an older version, by number and name. When the last of
+    /// them goes, the older version goes, and the next version can come.
     pub fn older_machines(&self, store: &dyn Store) -> Vec<(MachineId, String)> {
         self.read(store, |files| crate::versions::older(&self.state, files))
     }
 
-    /// The requests that have waited for so long, in the order of arrival, and for whom.
+    /// The requests that have waited for at least `at_least_ms`, in the order of arrival, and the
+    /// machines that they wait for.
     pub fn waits(&self, now: Time, store: &dyn Store, at_least_ms: u64) -> Vec<WaitReport> {
         self.read(store, |files| crate::report::waits(&self.state, now, files, at_least_ms))
     }
 
-    /// Whether any request waits, or any session to hear how far its log has come: then it is to be
-    /// told when time passes.
+    /// Whether a request waits, or a session waits to hear how far its log has come. Then the host
+    /// must report the passing of time.
     pub fn anybody_waits(&self) -> bool {
         self.state.pending.len() > 0 || self.state.sessions.all.values().any(|session| session.owed)
     }
@@ -282,7 +285,7 @@ impl Directory {
         self.read(store, |files| crate::report::resolve(files, path))
     }
 
-    /// The shares that the file at this path refers to, or all files below, if it is a directory.
+    /// The shares that the file at this path refers to, or all files in the directory at this path.
     /// `None`: there is no such file.
     pub fn shares_below(&self, store: &dyn Store, path: &[u8]) -> Option<BTreeSet<ShareId>> {
         self.read(store, |files| {
@@ -290,12 +293,12 @@ impl Directory {
         })
     }
 
-    /// Reads rows that nobody changes.
+    /// Reads rows that do not change meanwhile.
     fn read<T>(&self, store: &dyn Store, read: impl FnOnce(&Files<'_>) -> T) -> T {
         read(&Files::new(&mut Unchanged(store), self.live.clone(), 0, 0))
     }
 
-    /// The same; an error if anything of that cannot be read.
+    /// The same; an error if any row cannot be read.
     pub(crate) fn read_soundly<T>(
         &self,
         store: &dyn Store,
@@ -307,7 +310,7 @@ impl Directory {
         files.finish().map(|_| value)
     }
 
-    /// Writes down what is not keyed by file: one row.
+    /// Writes the state that is not keyed by file: one row.
     pub fn checkpoint(&self, store: &mut dyn Store) {
         store.put(&keys::global(Global::State, &[]), self.state.to_row());
     }
@@ -317,26 +320,26 @@ impl Directory {
         self.state.digest
     }
 
-    /// What peers did in the last turn that no client does; their sessions are over.
+    /// The misdeeds of peers in the last turn; their sessions are over.
     pub fn misdeeds(&self) -> &[(SessionId, Misdeed)] {
         &self.misdeeds
     }
 
-    /// Whether the last input came to what must not be lost once anybody was told what rests on it.
-    /// If not, nobody would miss it after a crash, so nothing has to wait for its entry to be
-    /// durable: it was a question whose answer told what rows said before, or one that waits for
-    /// somebody to flush.
+    /// Whether the last input had effects that must survive once any answer rests on them. If not,
+    /// no client would miss it after a crash, so no output has to wait for its entry to be durable.
+    /// Such an input was a question whose answer reported what rows said before, or one that waits
+    /// for a flush.
     pub fn lasts(&self) -> bool {
         self.lasts
     }
 
-    /// Bytes that updates have used up since the host measured last: what it measures next has
+    /// Bytes that updates have used up since the host last measured; the next measurement includes
     /// them.
     pub fn used_up(&self) -> u64 {
         self.state.sessions.used_up()
     }
 
-    /// How the server stands.
+    /// The server's state in brief.
     pub fn status(&self, now: Time) -> Status {
         let DirectoryState { sessions, pending, files, .. } = &self.state;
         let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
@@ -349,7 +352,7 @@ impl Directory {
         Status { files, sessions, lapsed, waiting, unresponsive, space }
     }
 
-    /// Shows `inspector` what does not hold though it should, in the whole state.
+    /// Shows `inspector` every violation of an invariant in the whole state.
     pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
         crate::check::check(&self.state, self.policy.granularity, store, inspector);
     }

@@ -1,4 +1,4 @@
-//! Carrying out what was decided: one row or a few for each effect.
+//! Carries out decisions: each effect changes one row or a few.
 
 use crate::extents::References;
 use crate::files::{Files, extent_from_row};
@@ -10,25 +10,26 @@ use lease::{Holdings, SessionId};
 use namespace::{Effect, LockTable, Times};
 use wire::MachineId;
 
-/// Rows of a dead file that go at once, or in one tick: a file with millions of extents must hold
-/// up nobody.
+/// Rows of a dead file that go at once, or in one tick: a file with millions of extents must not
+/// hold up others.
 pub(crate) const DYING_ROWS_PER_STEP: usize = 512;
 
-/// What effects leave to be done beyond the rows.
+/// The work that effects leave beyond the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Aftermath {
     /// Files that came into being.
     pub born: Vec<FileId>,
     /// Files that are to go with their last handle from now on.
     pub doomed: Vec<FileId>,
-    /// Files that are no more.
+    /// Files that no longer exist.
     pub dead: Vec<FileId>,
-    /// What to do about shares.
+    /// Work on shares.
     pub shares: Vec<ShareWork>,
 }
 
 impl Files<'_> {
-    /// Carries out the `effects` of what `session`, which is `machine`'s, decided, in order.
+    /// Carries out the `effects` of a decision of `session`, which is a session of `machine`, in
+    /// order.
     pub fn apply(
         &mut self,
         session: SessionId,
@@ -90,8 +91,8 @@ impl Files<'_> {
         }
     }
 
-    /// The file is no more. Its record goes at once, and with it every lease on it; what else it
-    /// has, in steps.
+    /// Deletes the file. Its record goes at once, and with it every lease on the file; its other
+    /// rows go in steps.
     fn bury(&mut self, file: &FileId, references: &mut References) {
         let Some(record) = self.record(file) else { return };
         if record.attributes.links == 0 || record.disposition.is_some() || self.is_doomed(file) {

@@ -1,10 +1,10 @@
-//! Which machines there are, and who may join: replicated like everything that decides what is
-//! granted (docs/internals/security.md, "Joining and leaving").
+//! The machines of the cluster, and the invitations to join it. They are replicated like everything
+//! that decides what is granted (docs/internals/security.md, "Joining and leaving").
 //!
-//! A machine joins with a secret that was made for it, of which only the hash is here, and is known
-//! by its number from then on: its certificate says it, and no number is given twice. Whoever did
-//! not hear the answer shows the secret with the same key again, and is enrolled as the same. So an
-//! expelled machine stays out, whatever it shows, while its name may be another's.
+//! A machine joins with a secret that was made for it, of which only the hash is here. From then on
+//! its number identifies it: its certificate holds the number, and no number is given twice. A
+//! machine that missed the answer shows the secret with the same key again, and is enrolled as the
+//! same. So an expelled machine stays out, whatever it shows, while its name may be another's.
 
 use crate::certification::Known;
 use crate::files::Files;
@@ -22,8 +22,8 @@ use wire::{
 
 /// The machine that the cluster was made on.
 pub const FOUNDER: MachineId = MachineId(1);
-/// What stands in for the machines that may have joined after a backup that was restored, expelled
-/// for good, is called.
+/// The name of the expelled row that stands for all machines that may have joined after a backup
+/// that was restored.
 const RESTORED_NAME: &str = "restored";
 /// Machines that may belong to a cluster at a time.
 pub const MACHINES_MAX: usize = 4096;
@@ -52,7 +52,7 @@ struct Invitation {
     used: Option<Used>,
 }
 
-/// Who joined by an invitation.
+/// The machine that joined by an invitation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Used {
     machine: MachineId,
@@ -60,14 +60,14 @@ struct Used {
     key: [u8; 32],
 }
 
-/// How many rows there are: mostly nobody need count them, and none goes unseen.
+/// The numbers of rows: mostly they make a count unnecessary, and no row goes unseen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Enrolment {
     pub machines: u64,
     pub invitations: u64,
 }
 
-/// Writes the founder, which is called so, down in a new store.
+/// Writes the founder, of this name, into a new store.
 pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
     assert!(is_machine_name(&name), "{name:?} is no machine's name");
     let (since, known) = (Time::default(), Known::default());
@@ -93,7 +93,7 @@ impl Files<'_> {
         rows.into_iter().filter_map(parse).collect()
     }
 
-    /// What a machine may do, if it is to have a session.
+    /// The rights of a machine, if it may have a session.
     pub fn admit(&self, machine: MachineId) -> Result<Rights, Refusal> {
         match self.machine(machine) {
             None => Err(Refusal::Unknown(machine)),
@@ -129,7 +129,7 @@ impl Files<'_> {
 }
 
 impl Transaction<'_> {
-    /// A machine may join.
+    /// Records an invitation.
     pub fn invite(&mut self, token: [u8; 32], rights: Rights, at: u64, until: u64) {
         let result = self.invited(&token, &rights, at);
         if result.is_ok() {
@@ -164,7 +164,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Nobody joins by this invitation any more.
+    /// Revokes an invitation: no machine joins by it any more.
     pub fn revoke(&mut self, token: [u8; 32]) {
         let result = match self.files.invitation(&token) {
             None => Err(RevokeError::Unknown),
@@ -178,7 +178,7 @@ impl Transaction<'_> {
         self.out.push(Output::Revoked { token, result });
     }
 
-    /// Nobody joins by the invitations that there are.
+    /// Forgets all invitations: no machine joins by them any more.
     pub fn forget_all_invitations(&mut self) {
         for (key, _) in self.files.globals(Global::Invitation, None, usize::MAX) {
             self.files.set(&key, None);
@@ -186,7 +186,7 @@ impl Transaction<'_> {
         self.state.enrolment.invitations = 0;
     }
 
-    /// Machines that join from now on have numbers above `highest`, which is that of none.
+    /// Gives machines that join from now on numbers beyond `highest`, which itself is never given.
     pub fn reserve_machines(&mut self, highest: MachineId) {
         if self.files.machines().last().is_some_and(|(machine, _)| *machine >= highest) {
             return;
@@ -198,7 +198,7 @@ impl Transaction<'_> {
         self.state.enrolment.machines += 1;
     }
 
-    /// A machine joins.
+    /// Enrols a machine.
     pub fn enrol(&mut self, token: &[u8; 32], name: String, key: [u8; 32], at: u64, connection: u64) {
         let result = self.enrolled(token, name, key, at);
         self.out.push(Output::Enrolled { connection, result });
@@ -226,7 +226,7 @@ impl Transaction<'_> {
         let itself = before.as_ref().map(|(number, _)| *number);
         let mut belong =
             machines.iter().filter(|(number, machine)| machine.expelled.is_none() && Some(*number) != itself);
-        // As host names are compared.
+        // Compared as host names are.
         if belong.clone().any(|(_, machine)| machine.name.eq_ignore_ascii_case(&name)) {
             return Err(EnrolError::NameTaken);
         }
@@ -253,15 +253,13 @@ impl Transaction<'_> {
         Ok((number, rights))
     }
 
-    /// The machine that joined by a used invitation, and since when it belongs, if it is who has
-    /// `key`.
+    /// The machine that joined by a used invitation, and since when it belongs, if it has `key`.
     fn joined_before(&self, used: &Used, key: &[u8; 32]) -> Option<(MachineId, Time)> {
         let machine = self.files.machine(used.machine).filter(|machine| machine.expelled.is_none())?;
         (used.key == *key).then_some((used.machine, machine.since))
     }
 
-    /// A machine is to belong to the cluster no more: what it holds is free at once, and what it
-    /// has not sent is refused.
+    /// Expels a machine: its leases are free at once, and its unsent changes are refused.
     pub fn expel(&mut self, machine: MachineId) {
         let result = self.expelled(machine);
         self.out.push(Output::Expelled { machine, result });
@@ -284,7 +282,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Forgets those that were expelled the longest ago, once they are very many.
+    /// Forgets the machines that were expelled the longest ago, once there are very many.
     fn forget_expelled(&mut self) {
         let machines = self.files.machines();
         let highest = machines.last().map(|(machine, _)| *machine);
@@ -299,7 +297,7 @@ impl Transaction<'_> {
     }
 }
 
-/// The invitations that nobody has joined by.
+/// The invitations that no machine has joined by.
 pub(crate) fn open_invitations(files: &Files<'_>) -> Vec<InvitationReport> {
     let open = files.invitations().into_iter().filter(|(_, invitation)| invitation.used.is_none());
     open.map(|(token, Invitation { rights, until, .. })| InvitationReport { token, rights, until }).collect()
@@ -308,7 +306,7 @@ pub(crate) fn open_invitations(files: &Files<'_>) -> Vec<InvitationReport> {
 /// Whether a machine can be called so.
 pub fn is_machine_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    // Commands take names and numbers.
+    // Commands take both names and numbers.
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
     (1..=MACHINE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(allowed) && !is_number
 }

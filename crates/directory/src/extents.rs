@@ -1,8 +1,8 @@
-//! What a publication does to a file's extents, and what follows for its shares.
+//! The effect of a publication on a file's extents, and on its shares.
 //!
-//! A share belongs to one file, and which one stands in a row of its own with the number of extents
-//! that refer to it: one place for both facts, so a client that names another file's share is found
-//! out before anything is done, and the last reference is seen without a search.
+//! A share belongs to one file. A row of its own names that file, with the number of extents that
+//! refer to the share. Both facts are in one place. So a client that names another file's share is
+//! found out before any change, and the last reference is seen without a search.
 
 use crate::Corrupt;
 use crate::files::{Files, Outline};
@@ -18,14 +18,15 @@ use wire::MachineId;
 /// Extents read at a time.
 const SCAN: usize = 64;
 
-/// Whose a share is.
+/// The file and the publisher of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShareRow {
     /// The file.
     pub file: FileId,
-    /// Its extents that refer to the share; when none does, the share's leases are being let go.
+    /// Its extents that refer to the share; at zero, the share's leases are being released.
     pub references: u64,
-    /// Whose update was the first to refer to it: nobody else has uploaded it.
+    /// The machine whose update was the first to refer to the share: only this machine has uploaded
+    /// it.
     pub publisher: MachineId,
 }
 
@@ -43,8 +44,8 @@ impl ShareRow {
     }
 }
 
-/// How the references to shares change, to be settled at the end: what an overwrite splits is
-/// dropped and taken up again on the way.
+/// The changes to the references of shares, to be settled at the end: an overwrite that splits an
+/// extent drops and takes up references on the way.
 #[derive(Debug, Default)]
 pub(crate) struct References(BTreeMap<ShareId, (FileId, i64)>);
 
@@ -67,8 +68,8 @@ pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId>
 }
 
 impl Files<'_> {
-    /// Whether `file` may refer to `share`: it is its own, or new. Nothing refers to a fragment:
-    /// who could would have it let go, whosever it is.
+    /// Whether `file` may refer to `share`: the share is the file's own, or new. No extent refers
+    /// to a fragment: a client that could refer to another's fragment could have it released.
     pub fn may_refer(&self, file: &FileId, share: &ShareId) -> bool {
         if share.number().is_some() {
             return false;
@@ -79,13 +80,14 @@ impl Files<'_> {
         }
     }
 
-    /// Whose `share` is.
+    /// The row of `share`.
     pub fn share(&self, share: &ShareId) -> Option<ShareRow> {
         let row = self.global(Global::Share, &share.0)?;
         self.parse_key(ShareRow::from_bytes(&row).ok_or_else(|| Corrupt::at(&share.0, "share")))
     }
 
-    /// The content of `file` changes so. How much it occupies, its extents say.
+    /// Applies this change to the content of `file`. The extents then give the space that it
+    /// occupies.
     pub fn publish(
         &mut self,
         file: &FileId,
@@ -131,7 +133,7 @@ impl Files<'_> {
         }
     }
 
-    /// Makes a hole of `from..to`; what reaches into it from outside stays outside.
+    /// Makes a hole of `from..to`; the parts of extents outside the hole stay.
     fn cut(&mut self, file: &FileId, from: u64, to: u64, references: &mut References) {
         loop {
             let outlines = self.outlines(file, from, to, SCAN);
@@ -176,13 +178,13 @@ impl Files<'_> {
         references.count(file, outline.share, -1);
     }
 
-    /// Writes down how references to shares changed by an update of `machine`, and what has to be
-    /// done about their leases. That stays written until the share server has confirmed it.
+    /// Records how an update of `machine` changed the references to shares, and the work due on
+    /// their leases. The work stays recorded until the share server has confirmed it.
     pub fn settle(&mut self, references: References, machine: Option<MachineId>, work: &mut Vec<ShareWork>) {
         for (share, (file, change)) in references.0 {
             let known = self.share(&share);
             let new = known.is_none();
-            // Only what machines do refers to what was not referred to before.
+            // Only updates of machines refer to shares that were not referred to before.
             let row = known.or_else(|| machine.map(|publisher| ShareRow { file, references: 0, publisher }));
             let row = row.ok_or_else(|| Corrupt::at(&keys::global(Global::Share, &share.0), "share"));
             let Some(mut row) = self.parse_key(row) else { continue };
@@ -195,8 +197,8 @@ impl Files<'_> {
         }
     }
 
-    /// The share server has done this. What was overtaken by later work on the share stays
-    /// unsettled.
+    /// Takes in that the share server has done this work. Work that later work on the share has
+    /// overtaken stays unsettled.
     pub fn settled(&mut self, work: ShareWork) {
         match work {
             ShareWork::Adopt(share) if self.share(&share).is_some_and(|row| row.references > 0) => {

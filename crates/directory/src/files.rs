@@ -20,24 +20,24 @@ struct FileSlot<T> {
 
 /// The state of all files, as one turn sees it: the store, and the records already decoded.
 ///
-/// A row that cannot be read counts as absent until the end of the turn, when [`Files::finish`]
-/// reports it; the host then stops, so nothing that was done with it leaves the server.
+/// A row that cannot be read counts as absent until the end of the turn. Then [`Files::finish`]
+/// reports it and the host stops, so no result that rests on it leaves the server.
 pub(crate) struct Files<'a> {
     store: &'a mut dyn Store,
     records: RefCell<FxHashMap<FileId, FileSlot<Record>>>,
     corrupt: RefCell<Option<Corrupt>>,
-    /// The label's row read last: what is decided on is what is changed next.
+    /// The label's row read last: a change usually follows the decision on the same row.
     last_child: RefCell<Option<(keys::Key, Option<Entry>)>>,
-    /// Sessions that are not over. What others held counts for nothing, and goes when its row is
-    /// next written: so ending a session costs the same however much it held.
+    /// Sessions that are not over. The holdings of others count for nothing, and go when their row
+    /// is next written. So ending a session costs the same however much it held.
     pub live: FxHashSet<SessionId>,
     /// Running hash of every change to the store, for replicas to compare.
     pub digest: u64,
-    /// Dead files that have rows left: mostly none, and then nobody has to look.
+    /// Dead files that have rows left: mostly none, and then no lookup is needed.
     pub dying: u64,
 }
 
-/// Where an extent is, and whose bytes it has, without those.
+/// An extent without its content: its place, and the share that holds its bytes.
 pub(crate) struct Outline {
     pub offset: u64,
     pub end: u64,
@@ -50,8 +50,8 @@ impl<'a> Files<'a> {
         Files { store, records, corrupt, last_child, live, digest, dying }
     }
 
-    /// Writes back what changed, in the order of identifiers (replicas must agree on it). Gives
-    /// back what [`Files::new`] was given.
+    /// Writes back the changes, in the order of identifiers (replicas must agree on it). Gives back
+    /// the arguments of [`Files::new`].
     pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64, u64), Corrupt> {
         let records = std::mem::take(self.records.get_mut());
         for (file, slot) in sorted(records) {
@@ -64,7 +64,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Notes what could not be read.
+    /// Notes a row that cannot be read.
     fn sound<T>(&self, result: Result<T, Corrupt>) -> Option<T> {
         result.map_err(|corrupt| self.corrupt.borrow_mut().get_or_insert(corrupt).clone()).ok()
     }
@@ -94,23 +94,23 @@ impl<'a> Files<'a> {
         slot.value.as_mut().map(Rc::make_mut)
     }
 
-    /// A file comes into being, or ceases to be.
+    /// Creates or deletes the record of `file`.
     pub fn set_record(&mut self, file: &FileId, record: Option<Record>) {
         self.records.get_mut().insert(file.clone(), FileSlot { value: record.map(Rc::new), changed: true });
     }
 
-    /// Who holds what of `file`.
+    /// The holdings of `file`.
     pub fn holdings(&self, file: &FileId) -> Rc<Holdings> {
         self.record(file).map(|record| record.holdings.clone()).unwrap_or_default()
     }
 
-    /// Changes who holds what of `file`, and keeps the index of whose end leaves something to be
-    /// seen to in step. Nothing is held of a file that is not there.
+    /// Changes the holdings of `file`, and keeps the index of shields in step. No session holds
+    /// anything of a file that does not exist.
     pub fn change_holdings(&mut self, file: &FileId, change: impl FnOnce(&mut Holdings)) {
         self.change_shields(file, |record| change(Rc::make_mut(&mut record.holdings)));
     }
 
-    /// Changes what is locked of `file`, and keeps the same index in step.
+    /// Changes the locks of `file`, and keeps the same index in step.
     pub fn change_locks(&mut self, file: &FileId, change: impl FnOnce(&mut LockTable<(SessionId, u64)>)) {
         self.change_shields(file, |record| change(&mut record.locks));
     }
@@ -141,8 +141,8 @@ impl<'a> Files<'a> {
         rows.into_iter().filter_map(|(key, _)| file(&key).map(|file| (key, file))).collect()
     }
 
-    /// `session` is over: what it held counts for nothing from now on. What it is stuck at does
-    /// until somebody has seen to it.
+    /// Ends `session`: its leases count for nothing from now on. Its shields count until they are
+    /// cleared.
     pub fn end_session(&mut self, session: SessionId) {
         self.live.remove(&session);
         for record in self.records.get_mut().values_mut().filter_map(|slot| slot.value.as_mut()) {
@@ -152,7 +152,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// What exactly `label` is bound to.
+    /// The entry that exactly `label` is bound to.
     pub fn child(&self, dir: &FileId, label: &Label) -> Option<Entry> {
         let key = keys::child(dir, label);
         if let Some((_, entry)) = self.last_child.borrow().as_ref().filter(|(last, _)| *last == key) {
@@ -164,7 +164,7 @@ impl<'a> Files<'a> {
         entry
     }
 
-    /// Binds `label`, whatever it was bound to.
+    /// Binds `label`, whatever it was bound to before.
     pub fn bind(&mut self, dir: &FileId, label: &Label, entry: &Entry) {
         let unused_from = entry.position.saturating_add(1);
         if let Some(record) = self.record_mut(dir) {
@@ -184,7 +184,7 @@ impl<'a> Files<'a> {
         self.set(&keys::position(dir, entry.position), Some(label.as_bytes().to_vec()));
     }
 
-    /// Binds `label` to nothing.
+    /// Unbinds `label`.
     pub fn unbind(&mut self, dir: &FileId, label: &Label) {
         let Some(old) = self.child(dir, label) else { return };
         self.last_child.take();
@@ -206,7 +206,7 @@ impl<'a> Files<'a> {
         rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
     }
 
-    /// The first `limit` entries of `dir` whose position is above `after`, in the order of
+    /// The first `limit` entries of `dir` whose position is greater than `after`, in the order of
     /// positions.
     pub fn page(&self, dir: &FileId, after: u64, limit: usize) -> Vec<(Label, Entry)> {
         let start = keys::position(dir, after.saturating_add(1));
@@ -236,7 +236,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Sealed inline content, or a link's target, becomes `bytes`.
+    /// Sets the sealed inline content, or a link's target, to `bytes`.
     pub fn set_inline(&mut self, file: &FileId, bytes: &[u8]) {
         let Some(record) = self.record_mut(file) else { return };
         let had = std::mem::replace(&mut record.inline_bytes, bytes.len() as u32) > 0;
@@ -264,7 +264,7 @@ impl<'a> Files<'a> {
         rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
     }
 
-    /// The extended attribute becomes `value`, or goes.
+    /// Sets the extended attribute to `value`, or removes it.
     pub fn set_xattr(&mut self, file: &FileId, name: &Label, value: Option<Vec<u8>>) {
         let had = self.xattr(file, name).is_some();
         let Some(record) = self.record_mut(file) else { return };
@@ -272,7 +272,7 @@ impl<'a> Files<'a> {
         self.set(&keys::with(file, Tag::Xattr, name.as_bytes()), value);
     }
 
-    /// The first `limit` extents that end above `offset`, in order.
+    /// The first `limit` extents that end beyond `offset`, in order.
     pub fn extents(&self, file: &FileId, offset: u64, limit: usize) -> Vec<Extent> {
         if self.record(file).is_none_or(|record| record.extents == 0) {
             return Vec::new();
@@ -336,7 +336,7 @@ impl<'a> Files<'a> {
         self.dying > 0 && self.global(Global::Dying, file.as_bytes()).is_some()
     }
 
-    /// `file` is dead and has rows left.
+    /// Records that `file` is dead and has rows left.
     pub fn set_dying(&mut self, file: &FileId) {
         self.dying += 1;
         self.set_global(Global::Dying, file.as_bytes(), Some(Vec::new()));
@@ -389,8 +389,8 @@ fn sorted<T>(slots: FxHashMap<FileId, FileSlot<T>>) -> Vec<(FileId, FileSlot<T>)
     changed
 }
 
-/// Mixes bytes into a running hash. It compares replicas; it does not keep out anybody who wants
-/// them to differ unnoticed.
+/// Mixes bytes into a running hash. The hash compares replicas; it gives no protection against
+/// deliberate tampering.
 fn mix(hash: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(hash, bytes)
 }

@@ -1,19 +1,19 @@
-//! A state that nobody changes, file by file: for taking files out of a backup.
+//! A read-only view of a state, file by file: for taking files out of a backup.
 //!
-//! Nothing that was read is kept, so memory does not grow with the tree; and a row that cannot be
-//! read is an error at once, since no server stops over it here.
+//! The view keeps nothing that it reads, so memory does not grow with the tree. A row that cannot
+//! be read is an error at once, since no server stops over it here.
 
 use crate::{Corrupt, Directory, Store};
 use ident::FileId;
 use lease::Label;
 use namespace::{Attributes, ContentHead, Entry, Extent, FileKind, Timestamp};
 
-/// A file as the state has it.
+/// A file in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its attributes.
     pub attributes: Attributes,
-    /// Of its content: how long that is, and its key.
+    /// The length and the key of its content.
     pub content: ContentHead,
     /// When its content, or a directory's entries, last changed.
     pub mtime: Timestamp,
@@ -29,8 +29,8 @@ impl Directory {
         })
     }
 
-    /// The first `limit` entries of the directory whose position is above `after`, in the order of
-    /// positions.
+    /// The first `limit` entries of the directory whose position is greater than `after`, in the
+    /// order of positions.
     pub fn entries(
         &self,
         store: &dyn Store,
@@ -46,12 +46,12 @@ impl Directory {
         self.read_soundly(store, |files| files.xattrs(file))
     }
 
-    /// Content that stands in the metadata whole, sealed; empty if it does not.
+    /// Sealed content that stands in the metadata whole; empty if there is none.
     pub fn inline(&self, store: &dyn Store, file: &FileId) -> Result<Vec<u8>, Corrupt> {
         self.read_soundly(store, |files| files.inline(file))
     }
 
-    /// Where a symbolic link leads to; none if the file is none.
+    /// The target of a symbolic link; `None` for any other file.
     pub fn target(&self, store: &dyn Store, file: &FileId) -> Result<Option<Vec<u8>>, Corrupt> {
         self.read_soundly(store, |files| {
             let is_link = files.record(file)?.attributes.kind == FileKind::Symlink;
@@ -59,7 +59,7 @@ impl Directory {
         })
     }
 
-    /// The first `limit` extents of its content that end above `offset`, in order.
+    /// The first `limit` extents of its content that end beyond `offset`, in order.
     pub fn extents(
         &self,
         store: &dyn Store,

@@ -1,5 +1,5 @@
-//! Granting: the leases that a request needs and, where nobody minds, more than that, with the
-//! values that they give knowledge of.
+//! Granting: the leases that a request needs, more than that where no other session is affected,
+//! and the values that they give knowledge of.
 
 use crate::pending::Asked;
 use crate::record::Record;
@@ -14,17 +14,18 @@ use wire::{AskMode, FileGrant};
 
 /// Entries of a directory in one grant. A directory with no more is granted with all of them.
 pub const PAGE: usize = 1000;
-/// Entries that come along with one label of a larger directory: those that were linked after it.
+/// Entries that come along with one label of a larger directory: those that were linked after the
+/// label.
 const NEIGHBOURS: usize = 128;
-/// Labels that a generous infinite lease excludes at most; a directory where others hold more is no
-/// place for it.
+/// Labels that a generous infinite lease excludes at most. A directory where others hold more gets
+/// no such lease.
 const EXCLUDED_MAX: usize = 64;
-/// Labels that a row of holdings names of one session at most, by leases or by exclusions: it is
-/// read and written whole.
+/// Labels that a row of holdings names of one session at most, by leases or by exclusions: the row
+/// is read and written whole.
 const NAMED_MAX: usize = 1024;
 
 impl Transaction<'_> {
-    /// Grants what the request needs, all of it at once; nobody is in the way.
+    /// Grants the leases that the request needs, all at once; no holder is in the way.
     pub fn grant(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
         self.watch_lockers(request.session, needs);
         let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
@@ -88,8 +89,8 @@ impl Transaction<'_> {
         FileGrant { file: file.clone(), whole, fields, excluded, excluded_xattrs: Vec::new(), values }
     }
 
-    /// Of `fields` those that the asker does not hold yet, or that it says it misses. Of the others
-    /// it gets the values once more, and no lease.
+    /// The fields that the asker does not hold yet, or that it says it misses. Of the others it
+    /// gets the values once more, and no lease.
     fn not_held(&self, request: &Asked, file: &FileId, mut fields: Vec<(Field, Kind)>) -> Vec<(Field, Kind)> {
         let holdings = self.files.holdings(file);
         fields.retain(|(field, kind)| {
@@ -99,8 +100,8 @@ impl Transaction<'_> {
         fields
     }
 
-    /// Recalls from whoever holds too many labels by name those labels, and from whoever is to
-    /// leave too many out the infinite lease.
+    /// Bounds the labels in a row. From a holder of too many labels by name it recalls those
+    /// labels; from a holder that is to leave too many out it recalls the infinite lease.
     fn limit_named(&mut self, dir: &FileId) {
         let mut holders = Vec::new();
         for (holder, held) in self.files.holdings(dir).iter() {
@@ -115,18 +116,19 @@ impl Transaction<'_> {
         self.recall(holders);
     }
 
-    /// Whether `session` may have all of the file although it asked for less: nobody else holds,
-    /// waits for or lately wanted any of it.
+    /// Whether `session` may have all of the file although it asked for less: no other session
+    /// holds, waits for or lately wanted any of it.
     fn may_be_granted_whole(&self, session: SessionId, file: &FileId, wants_labels: bool) -> bool {
         let Some(record) = self.files.record(file) else { return false };
         self.policy.generous
             && self.may_hold_whole(session, file)
             && (!record.is_directory() || wants_labels || record.children == 0)
-            // The handles of what is to go with the last may be on their way back, for the server
-            // to dispose of it.
+            // The handles of a file that is to go with its last handle may be on their way back,
+            // for the server to dispose of it.
             && record.attributes.links > 0
             && record.disposition.is_none()
-            // What others have locked is told to who asks, and then they are watched.
+            // Others' locks are reported to a session that asks for them, and then they are
+            // watched.
             && record.locks.iter().all(|lock| lock.holder.0 == session)
             && self.files.holdings(file).is_alone(session)
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
@@ -135,8 +137,8 @@ impl Transaction<'_> {
             && self.files.unasked_bytes(file).is_some()
     }
 
-    /// The needs, each in write where that costs nobody anything, and the infinite child lease with
-    /// any label of a directory.
+    /// The needs, each in write where that costs no other session anything, and the infinite child
+    /// lease with any label of a directory.
     fn widened(
         &self,
         session: SessionId,
@@ -151,8 +153,8 @@ impl Transaction<'_> {
         let granularity = self.policy.granularity;
         let alone = holdings.is_alone(session);
         let free = |field: &Field| {
-            // Of a black box each takes what it needs: what it could do without is in the way of
-            // one who opens next.
+            // Each session takes only what it needs of a black box. More would be in the way of the
+            // next opener.
             (alone || !field.is_black_box())
                 && !pending.is_contended(now, file, field)
                 && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
@@ -177,10 +179,10 @@ impl Transaction<'_> {
         needs
     }
 
-    /// What any handle needs that keeps nobody from anything comes along with whatever an open
-    /// needs, or fails for: such leases are in the way of those only who exclude others. So who
-    /// opens a file that others have open asks once, however often it tries, and in whichever modes
-    /// that are shared.
+    /// Adds the leases that any handle needs and that keep no session from anything, to those on
+    /// which an open succeeds or fails. Such leases are only in the way of openers that exclude
+    /// others. So a client that opens a file that others have open asks once, however often it
+    /// tries, and in whichever shared modes.
     fn with_shared_open(
         &self,
         request: &Asked,
@@ -204,7 +206,7 @@ impl Transaction<'_> {
             if known || !granularity.in_the_way(&holdings, session, &field, kind).is_empty() {
                 continue;
             }
-            // First come, first served: nobody who waits gets something more in its way.
+            // First come, first served: no waiting request gets something more in its way.
             let mut with = Holdings::clone(&holdings);
             with.grant(session, &field, kind, []);
             let hinders = |(other, want): &(SessionId, Lease)| {
@@ -218,8 +220,8 @@ impl Transaction<'_> {
         fields
     }
 
-    /// What an infinite child lease among `fields` has to leave out: what others hold, and what
-    /// they lately wanted. A label that was asked for has a lease of its own.
+    /// The labels that an infinite child lease among `fields` has to exclude: those that others
+    /// hold, and those that they lately wanted. A label that was asked for has a lease of its own.
     fn excluded(
         &self,
         session: SessionId,
@@ -235,8 +237,8 @@ impl Transaction<'_> {
         let excluded = self.files.holdings(file).excluded_for(session, &Field::Children, *kind);
         let mut excluded = excluded.unwrap_or_default();
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
-        // What it once let go it gets back by name only, with the value: its knowledge of all
-        // others goes on meanwhile.
+        // A label that the session once released comes back by name only, with the value: the
+        // session's knowledge of all other labels goes on meanwhile.
         excluded.extend(held.excluded().cloned());
         let lately = self.state.pending.contended_labels(self.now, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
@@ -254,7 +256,7 @@ impl Transaction<'_> {
         }
         let record = self.files.record(file)?;
         if !infinite || !record.is_directory() {
-            // Of an empty directory it costs nothing to say so.
+            // For an empty directory an empty page costs nothing.
             return (record.is_directory() && record.children == 0).then_some(Page {
                 after: 0,
                 limit: 1,
@@ -272,8 +274,8 @@ impl Transaction<'_> {
         self.policy.generous.then_some(Page { after: position, limit: NEIGHBOURS, contiguous: false })
     }
 
-    /// The files that the granted entries name come along if nobody holds any of them: so `ls -l`
-    /// asks once.
+    /// Grants also the files that the granted entries name, if no session holds any of them: so
+    /// `ls -l` asks once.
     fn grant_neighbours(&mut self, session: SessionId, grants: &mut Vec<FileGrant>, room: &mut Room) {
         let entries: Vec<Entry> = grants
             .iter()
@@ -291,7 +293,7 @@ impl Transaction<'_> {
             let Some(record) = self.files.record(&file).filter(fits) else {
                 continue;
             };
-            // The labels of a directory are for whoever looks into it first.
+            // The labels of a directory are for the first session that looks into it.
             let empty = record.is_directory() && record.children == 0;
             let all = !record.is_directory() || empty;
             let whole = all && self.may_hold_whole(session, &file);
@@ -316,20 +318,21 @@ impl Transaction<'_> {
             let page = empty.then_some(Page { after: 0, limit: 1, contiguous: true });
             let shown = if whole { whole_fields(None) } else { fields.clone() };
             let mut values = self.files.values(&file, &shown, (session, &held), page, room);
-            // Who opens it asks for its extents; who only looks at it does not need them.
+            // A client that opens the file asks for its extents; a client that only looks at it
+            // does not need them.
             values.extents = values.extents.filter(|(extents, _)| extents.is_empty());
             let (excluded, excluded_xattrs) = Default::default();
             grants.push(FileGrant { file, whole, fields, excluded, excluded_xattrs, values });
         }
     }
 
-    /// Whether there is room for all of `file`, which is taken then.
+    /// Whether there is room for all of `file`; if so, takes the room.
     fn takes_along(&self, file: &FileId, room: &mut Room) -> bool {
         let left = self.files.unasked_bytes(file).and_then(|bytes| room.unasked.checked_sub(bytes));
         left.inspect(|left| room.unasked = *left).is_some()
     }
 
-    /// What `session` may hold of these at most.
+    /// Limits each field to the most that `session` may hold.
     fn at_most(
         &self,
         session: SessionId,
@@ -340,10 +343,11 @@ impl Transaction<'_> {
         fields
     }
 
-    /// The values that a report tells; nobody gets a lease.
+    /// The values of a report, which grants no lease.
     pub fn report(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
         let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
-        // Trap: of what the asker holds it may know more than is known here, and is told nothing.
+        // Trap: the asker may know more of the fields that it holds than the server does, so the
+        // report leaves these out.
         let holds = |need: &Lease| {
             let wants = request.wants.iter().any(|want| want.file == need.file && want.field == need.field);
             !wants && self.files.holdings(&need.file).covers(request.session, &need.field, Kind::Read)
@@ -364,8 +368,8 @@ impl Transaction<'_> {
         told.collect()
     }
 
-    /// Whether `session` may have integers of `dir`: it holds something of it, so it may come to
-    /// write labels.
+    /// Whether `session` may have integers of `dir`: it holds something of the directory, so it may
+    /// come to write labels.
     pub fn may_reserve(&self, session: SessionId, dir: &FileId) -> bool {
         self.files.holdings(dir).held(session).is_some()
     }
@@ -380,7 +384,7 @@ fn holds_labels_to_write(held: &Held) -> bool {
 }
 
 /// Whether the operation brings an integer of `dir` along, so that the client must have a block of
-/// them. The first is what a client without one writes.
+/// them. A client without one writes the first integer.
 fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
     match operation {
         Operation::Create { dir: of, position, .. } | Operation::Link { dir: of, position, .. } => {
@@ -391,14 +395,14 @@ fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
     }
 }
 
-/// The fields whose values go along with everything; and the labels that were asked for, which are
-/// not all in the page of a large directory.
+/// The fields whose values go along with everything, and the labels that were asked for. The page
+/// of a large directory does not hold all of these labels.
 fn whole_fields(needs: Option<&Vec<(Field, Kind)>>) -> Vec<(Field, Kind)> {
     let labels = needs.into_iter().flatten().filter(|(field, _)| matches!(field, Field::Child(_)));
     all_but_labels().into_iter().chain([(Field::Content, Kind::Write)]).chain(labels.cloned()).collect()
 }
 
-/// Everything of a directory that does not depend on who looks into it.
+/// All fields of a directory that do not depend on which session looks into it.
 fn all_but_labels() -> Vec<(Field, Kind)> {
     let fields =
         [Field::Attributes, Field::Times, Field::Disposition, Field::Parent, Field::Xattrs, Field::Locks];

@@ -1,11 +1,10 @@
 //! New connections: a machine's session goes on over the next one, or a new one begins
 //! (docs/internals/server.md, "Sessions").
 //!
-//! The lease table with its queues is the outbox. What was under way when a connection broke is
-//! lost in both directions by agreement, whichever end it had reached: the client sends its log and
-//! its requests again, and here they are known by their numbers. Grants that were lost need
-//! nothing, since a recall of what the client does not know that it holds is answered like any
-//! other.
+//! The lease table with its queues is the outbox. Everything under way when a connection broke is
+//! lost in both directions by agreement, whichever end it had reached. The client sends its log and
+//! its requests again, and the server knows them by their numbers. Lost grants need nothing: a
+//! client answers the recall of a lease that it does not know of like any other.
 
 use crate::io::Output;
 use crate::transaction::{TERM_MS, Transaction};
@@ -13,7 +12,7 @@ use lease::SessionId;
 use wire::{MachineId, Rights, ToClient, Version};
 
 impl Transaction<'_> {
-    /// A machine, and the version that it speaks, has a new connection.
+    /// Takes in a new connection of a machine, with the version that the machine speaks.
     pub fn greet(
         &mut self,
         (machine, version): (MachineId, Version),
@@ -66,13 +65,13 @@ impl Transaction<'_> {
         self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, version, rights });
     }
 
-    /// Says everything again that the client may have to know and cannot ask for.
+    /// Repeats everything that the client may have to know and cannot ask for.
     fn resume(&mut self, session: SessionId) {
         let space = self.state.sessions.space(self.state.files);
         let Some(known) = self.state.sessions.all.get_mut(&session) else { return };
-        // What it owes it is told anew, and may not have heard before: its silence counts from now.
+        // The client hears its debts anew, perhaps for the first time: its silence counts from now.
         (known.renewed, known.worked, known.owed) = (self.now, self.now, false);
-        // Which the client takes from the answer.
+        // The client concludes this from the answer.
         self.state.through.end_session(session);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
         let shipped: Vec<ToClient> = known.shipped().collect();

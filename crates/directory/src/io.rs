@@ -1,4 +1,4 @@
-//! What the host gives the server and takes from it.
+//! The inputs and outputs of the server, and the store that the host gives it.
 
 use crate::certification::{CertificateAuthority, Known};
 use lease::SessionId;
@@ -10,8 +10,8 @@ use wire::{
 };
 
 /// The ordered rows that hold the server's state. The host makes them durable together with the
-/// index of the last applied log entry; a store that can no longer read or write stops the server
-/// (a wrong server is worse than a stopped one), so nothing here fails.
+/// index of the last applied Raft log entry. Nothing here fails: a store that can no longer read or
+/// write stops the server (a wrong server is worse than a stopped one).
 pub trait Store {
     /// The value at `key`.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
@@ -19,8 +19,8 @@ pub trait Store {
     fn put(&mut self, key: &[u8], value: Vec<u8>);
     /// Removes `key`, if it is there.
     fn delete(&mut self, key: &[u8]);
-    /// Shows `visit` the rows with `start <= key < end` in order, for as long as it says true. It
-    /// must not ask the store meanwhile.
+    /// Shows `visit` the rows with `start <= key < end` in order, until `visit` returns false.
+    /// `visit` must not ask the store meanwhile.
     fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool);
 
     /// The first `limit` rows with `start <= key < end`, in order.
@@ -36,214 +36,214 @@ pub trait Store {
     }
 }
 
-/// One input; a log entry holds a batch of them and one time.
+/// One input; a Raft log entry holds a batch of inputs and one time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "nearly all inputs are messages")]
 pub enum Input {
-    /// A machine has a new connection: its session goes on, if it had one that is not over;
-    /// otherwise one begins, and sessions of its earlier incarnations end at once. Whatever was
-    /// under way over an earlier connection is lost in both directions by agreement: the host gives
-    /// no message of an earlier connection of this machine after this.
+    /// A machine has a new connection. Its session goes on, if it had one that is not over.
+    /// Otherwise a session begins, and sessions of the machine's earlier incarnations end at once.
+    /// Everything under way over an earlier connection is lost in both directions by agreement:
+    /// after this input the host gives no message of an earlier connection of this machine.
     Open {
         /// The machine.
         machine: MachineId,
         /// Counts the machine's starts.
         incarnation: u64,
-        /// The session that it had.
+        /// The session that the machine had.
         session: Option<SessionId>,
-        /// The host's name for the connection, given back in [`Output::Opened`].
+        /// The host's name for the connection, repeated in [`Output::Opened`].
         connection: u64,
         /// The version that is spoken over it.
         version: Version,
     },
     /// A session's message.
     Message {
-        /// Whose.
+        /// The session.
         session: SessionId,
-        /// What.
+        /// The message.
         message: ToServer,
     },
     /// Time has passed, or background work is to go on.
     Tick,
-    /// What the host measured: bytes in all and really free (already less the reserve that deleting
+    /// The host's measurement: bytes in all and really free (already less the reserve that deleting
     /// needs).
     Space(Space),
     /// The share server has durably done this work.
     SharesSettled(Vec<ShareWork>),
-    /// A leader begins, after a start or an election: it takes every session as just renewed, and
-    /// sends again what may not have been sent (recalls, flushes, share work). To be proposed first
-    /// of all.
+    /// A leader begins, after a start or an election. It takes every session as just renewed, and
+    /// sends again the recalls, flushes and share work that may not have been sent. A new leader
+    /// proposes this first.
     Lead,
     /// A machine may join, once, with the secret that `token` is the hash of.
     Invite {
-        /// BLAKE3 of the secret: the log does not say what lets a machine in.
+        /// BLAKE3 of the secret: the Raft log does not hold the secret that admits a machine.
         token: [u8; 32],
-        /// What the machine may do.
+        /// The rights of the machine.
         rights: Rights,
-        /// When: UTC seconds, as the leader's clock shows. The cluster's own time stands still
-        /// while nothing runs.
+        /// The time of the invitation: UTC seconds, on the leader's clock. The cluster's own time
+        /// stands still while nothing runs.
         at: u64,
-        /// Until when: UTC seconds.
+        /// The time at which the invitation expires: UTC seconds.
         until: u64,
     },
-    /// A machine joins. Once more with the same key, since the answer was lost: then it is answered
-    /// as before.
+    /// A machine joins. If the answer was lost, the machine repeats this with the same key and is
+    /// answered as before.
     Enrol {
-        /// BLAKE3 of the secret that it shows.
+        /// BLAKE3 of the secret that the machine shows.
         token: [u8; 32],
-        /// What it is called.
+        /// The machine's name.
         name: String,
-        /// Its public key.
+        /// The machine's public key.
         key: [u8; 32],
-        /// When: UTC seconds, as the leader's clock shows.
+        /// The time of the request: UTC seconds, on the leader's clock.
         at: u64,
-        /// The host's name for whom to answer.
+        /// The host's name for the connection to answer.
         connection: u64,
     },
-    /// A machine is to belong to the cluster no more.
+    /// A machine is to leave the cluster.
     Expel {
-        /// Which.
+        /// The machine.
         machine: MachineId,
     },
-    /// A session's peer has sent something that is no message.
+    /// The peer of a session has sent bytes that are no message.
     NoMessage {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
-    /// The state was restored from a backup: clients, and machines that joined, may know of later
-    /// states, which are no more.
+    /// The state was restored from a backup. Clients and joined machines may know of later states,
+    /// which no longer exist.
     Restored {
-        /// When: UTC seconds.
+        /// The time of the restoration: UTC seconds.
         at: u64,
     },
     /// The cluster's version is raised by one: every member of the server group knows it.
     Raise {
-        /// To this.
+        /// The new version.
         to: Version,
     },
     /// Another authority certifies machines from now on, if its number is the next one.
     Authorize {
-        /// Its number, from 1 on.
+        /// The authority's number, from 1 on.
         number: u64,
-        /// With its key, which only servers have.
+        /// The authority with its key, which only servers have.
         authority: CertificateAuthority,
     },
-    /// A machine has shown a certificate, or has had an authority's key.
+    /// A machine has shown a certificate, or has held an authority's key.
     Known {
         /// The machine.
         machine: MachineId,
-        /// With which key, and of which authority.
+        /// The machine's key and the number of the authority.
         known: Known,
-        /// It is the machine that leads.
+        /// Whether the machine is the one that leads.
         itself: bool,
     },
-    /// Nobody is to join by this invitation any more.
+    /// An invitation is revoked: no machine joins by it any more.
     Revoke {
-        /// BLAKE3 of its secret.
+        /// BLAKE3 of the invitation's secret.
         token: [u8; 32],
     },
 }
 
-/// What is to be done about a share's lease for this server's account. Idempotent.
+/// Work on a share's lease for this server's account. Idempotent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ShareWork {
-    /// A reference was published: lease it for the server's account, then let go the uploader's
-    /// lease.
+    /// A reference was published: lease the share for the server's account, then release the
+    /// uploader's lease.
     Adopt(ShareId),
-    /// The last reference is gone: let go all leases on it.
+    /// The last reference is gone: release all leases on the share.
     Drop(ShareId),
 }
 
-/// What the host is to do. Only a leader's outputs leave the process, and those that [rest on the
-/// log](Output::rests_on_the_log) not before all its entries so far that
+/// An order to the host. Only a leader's outputs leave the process. Those that [rest on the
+/// log](Output::rests_on_the_log) wait until all entries so far that
 /// [last](crate::Directory::lasts) are durable. Outputs for one session, connection or caller keep
 /// their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Answers [`Input::Open`]: from here on what is sent in the session goes over that connection
-    /// and no other. `ToClient::Opened` or `ToClient::Resumed` follows.
+    /// Answers [`Input::Open`]: from here on the session's messages go over that connection and no
+    /// other. `ToClient::Opened` or `ToClient::Resumed` follows.
     Opened {
         /// The machine.
         machine: MachineId,
-        /// Which of its starts.
+        /// The machine's start.
         incarnation: u64,
         /// Its session.
         session: SessionId,
         /// The host's name for the connection.
         connection: u64,
     },
-    /// Answers [`Input::Open`]: there is no session for this machine. Whatever certificate it
-    /// shows, the connection is to end.
+    /// Answers [`Input::Open`]: there is no session for this machine. The connection is to end,
+    /// whatever certificate the machine shows.
     Refused {
         /// The connection that asked.
         connection: u64,
-        /// Why not.
+        /// The reason.
         why: Refusal,
     },
     /// Answers [`Input::Invite`].
     Invited {
         /// The invitation.
         token: [u8; 32],
-        /// Whether it holds.
+        /// Success if the invitation holds.
         result: Result<(), InviteError>,
     },
     /// Answers [`Input::Revoke`].
     Revoked {
         /// The invitation.
         token: [u8; 32],
-        /// Whether it is gone.
+        /// Success if the invitation is gone.
         result: Result<(), RevokeError>,
     },
     /// Answers [`Input::Enrol`].
     Enrolled {
-        /// Who asked.
+        /// The connection that asked.
         connection: u64,
-        /// The machine's number, which its certificate is to say, and what it may do.
+        /// The machine's number, for its certificate, and its rights.
         result: Result<(MachineId, Rights), EnrolError>,
     },
-    /// Answers [`Input::Expel`]: its certificate is refused from now on. Its sessions are told that
-    /// they are fenced.
+    /// Answers [`Input::Expel`]: the machine's certificate is refused from now on. Its sessions
+    /// receive that they are fenced.
     Expelled {
         /// The machine.
         machine: MachineId,
-        /// Whether it was.
+        /// Success if the machine is expelled.
         result: Result<(), ExpelError>,
     },
-    /// Answers [`Input::Raise`]: machines are to greet anew, since with the answer they are told by
-    /// which version they decide.
+    /// Answers [`Input::Raise`]: machines are to greet anew, since the answer to a greeting names
+    /// the version by which they decide.
     Raised {
-        /// What the version is now.
+        /// The version now in force.
         version: Version,
     },
-    /// Answers [`Input::Authorize`]: machines are to greet anew, since in answer to that they are
-    /// given certificates.
+    /// Answers [`Input::Authorize`]: machines are to greet anew, since the answer to a greeting
+    /// brings their certificates.
     Authorized {
         /// The authority's number.
         number: u64,
-        /// Whether it was the next one.
+        /// Whether the authority was the next one.
         done: bool,
     },
-    /// To a client.
+    /// A message to a client.
     Send {
-        /// Whose session.
+        /// The session.
         session: SessionId,
-        /// What.
+        /// The message.
         message: ToClient,
     },
-    /// To the share server; confirmed by [`Input::SharesSettled`], given out again after a restart
-    /// until then.
+    /// Work for the share server. [`Input::SharesSettled`] confirms it; until then it is given out
+    /// again after each restart.
     Shares(Vec<ShareWork>),
-    /// Somebody is about to ask for what was done: all entries so far are to be durable then,
-    /// though nobody is told of them yet. Nothing else is to be done.
+    /// A client is about to ask for the result of the last entries. All entries so far are to
+    /// become durable, though no client has an answer about them yet. The host does nothing else.
     Sync,
-    /// Background work (the rows of a dead file, say) is left: give a [`Input::Tick`] soon.
+    /// Background work is left (the rows of a dead file, say): give an [`Input::Tick`] soon.
     Again,
 }
 
 impl Input {
-    /// Whether it is a question, or says that nothing is pending: lost, it is said again over the
-    /// next connection, and what it came to beside rows and answers (a place in the queue, a term
-    /// begun anew, how far a log has come) is what a crash may take.
+    /// Whether the input is a question, or says that nothing is pending. If such an input is lost,
+    /// the client repeats it over the next connection. A crash may take its other results, beside
+    /// rows and answers: a place in the queue, a renewed term, how far a log has come.
     pub(crate) fn asks(&self) -> bool {
         let Input::Message { message, .. } = self else { return false };
         match message {
@@ -259,15 +259,15 @@ impl Input {
 }
 
 impl Output {
-    /// Whether it tells at most what rows say.
+    /// Whether the output reports no more than rows say.
     pub(crate) fn tells_of_rows(&self) -> bool {
         !self.rests_on_the_log() || matches!(self, Output::Send { message: ToClient::Reported { .. }, .. })
     }
 
-    /// Whether who gets this may count on what came before being durable. Else it is as good as
-    /// unsaid if the server crashes: who was asked to flush or to let go, or was told that it was
-    /// heard of, holds nothing by that, and what it lets go it may let go unasked. What was heard
-    /// of a log its client says again, and is asked for before anybody else is told of it.
+    /// Whether the recipient may rely on the entries before this output being durable. If not, a
+    /// crash leaves the output as good as unsent. The recipient of a recall, a flush or a `Heard`
+    /// gains nothing by it, and a client may release leases unasked. After a crash a client repeats
+    /// the log that the server had heard, and the server asks for it before it reports any of it.
     pub fn rests_on_the_log(&self) -> bool {
         let says_nothing = |message: &ToClient| {
             matches!(

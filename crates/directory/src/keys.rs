@@ -1,6 +1,6 @@
-//! Where each row stands. A file's rows are its identifier's bytes, one tag byte, and a sub-key, so
+//! The keys of rows. A file's rows have its identifier's bytes, one tag byte, and a sub-key, so
 //! that a region is one contiguous range (Farsite §4.1.3). Rows of the whole server begin with a
-//! byte below 0x80, which begins no identifier but the root's, 0x00.
+//! byte less than 0x80, which begins no identifier but the root's, 0x00.
 
 use crate::Corrupt;
 use ident::FileId;
@@ -8,10 +8,10 @@ use lease::{Label, SessionId};
 use namespace::{ShareId, fold};
 use smallvec::SmallVec;
 
-/// A row's key. Nearly all are short: finding a row allocates nothing.
+/// A row's key. Nearly all keys are short, so finding a row allocates nothing.
 pub(crate) type Key = SmallVec<[u8; 48]>;
 
-/// What a file's row holds.
+/// The kinds of a file's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Tag {
@@ -19,13 +19,13 @@ pub(crate) enum Tag {
     Record = 0x01,
     /// Inline content, or a link's target, as it is.
     Inline = 0x02,
-    /// An extent; sub-key: where it ends, so that what overlaps a range is found by one forward
-    /// scan.
+    /// An extent; sub-key: its end, so that one forward scan finds the extents that overlap a
+    /// range.
     Extent = 0x03,
     /// An extended attribute, as it is; sub-key: its name.
     Xattr = 0x04,
-    /// What a label is bound to; sub-key: the fold, and, if the exact label is another, a zero byte
-    /// and that. So all labels of one fold stand together.
+    /// The entry that a label is bound to. Sub-key: the fold, and, if the exact label differs, a
+    /// zero byte and the exact label. So all labels of one fold stand together.
     Child = 0x05,
     /// The exact label at a position; sub-key: the position.
     Position = 0x06,
@@ -38,20 +38,20 @@ pub(crate) enum Global {
     /// Versions in use, sessions, counters, waiting requests: what [`crate::Directory::checkpoint`]
     /// writes.
     State = 0x01,
-    /// Files that are to go with their last handle: without a name, or with their disposition set;
+    /// Files that are to go with their last handle (without a name, or with their disposition set);
     /// then the identifier.
     Doomed = 0x02,
-    /// Files that are no more but have rows left; then the identifier.
+    /// Dead files that have rows left; then the identifier.
     Dying = 0x03,
     /// The file that a share belongs to and how many of its extents refer to it; then the share.
     Share = 0x04,
     /// Shares whose adoption or drop the share server has not confirmed; then the share.
     Unsettled = 0x05,
-    /// Files that a session has open, at all or in a mode, and cannot say otherwise of (it is stuck
-    /// TRUE, BlackBox §4.6), or that it has locked: what its end leaves to be seen to. Session,
-    /// then the identifier.
+    /// Shields: files that a session has locked, or that it is stuck at having open, at all or in a
+    /// mode (stuck TRUE, BlackBox §4.6: the session cannot say otherwise). They remain to be
+    /// cleared after the session's end. Session, then the identifier.
     Shield = 0x06,
-    /// A machine of the cluster, or one that was ([`crate::enrolment`]); then its number.
+    /// A machine of the cluster, or a former one ([`crate::enrolment`]); then its number.
     Machine = 0x07,
     /// An invitation to join; then the hash of its secret.
     Invitation = 0x08,
@@ -59,7 +59,8 @@ pub(crate) enum Global {
     Authority = 0x09,
 }
 
-/// The key of a row of `file` that has no sub-key, or the first possible key of those that have.
+/// The key of a row of `file` that has no sub-key, or the first possible key of those that have
+/// one.
 pub(crate) fn of(file: &FileId, tag: Tag) -> Key {
     with(file, tag, &[])
 }
@@ -99,8 +100,8 @@ pub(crate) fn child(dir: &FileId, label: &Label) -> Key {
     key
 }
 
-/// The range of the rows of all labels that fold to `folded`. A label holds no zero byte, so none
-/// but those are in it.
+/// The range of the rows of all labels that fold to `folded`. A label holds no zero byte, so the
+/// range contains no others.
 pub(crate) fn children_folding_to(dir: &FileId, folded: &Label) -> (Key, Key) {
     let start = with(dir, Tag::Child, folded.as_bytes());
     let mut end = start.clone();
@@ -137,7 +138,7 @@ pub(crate) fn position_of(dir: &FileId, key: &[u8]) -> Result<u64, Corrupt> {
     }
 }
 
-/// What follows the identifier and the tag.
+/// The bytes after the identifier and the tag.
 pub(crate) fn sub_key<'k>(file: &FileId, key: &'k [u8]) -> Result<&'k [u8], Corrupt> {
     key.get(file.as_bytes().len() + 1..).ok_or_else(|| Corrupt::at(key, "key"))
 }
@@ -168,7 +169,7 @@ pub(crate) fn file_of_global(key: &[u8]) -> Result<FileId, Corrupt> {
     FileId::from_bytes(key.get(1..).unwrap_or_default()).map_err(|_| Corrupt::at(key, "identifier"))
 }
 
-/// What begins the sub-keys of a session's rows of [`Global::Shield`].
+/// The prefix of the sub-keys of a session's rows of [`Global::Shield`].
 pub(crate) fn shields_of(session: SessionId) -> [u8; 8] {
     session.0.to_be_bytes()
 }

@@ -1,9 +1,9 @@
-//! The directory server's state machine: who holds which leases, what files there are, and what
-//! becomes of clients' requests and logs.
+//! The directory server's state machine: the leases and their holders, the files, and the handling
+//! of clients' requests and logs.
 //!
-//! `Directory` takes inputs and gives outputs; all state that belongs to files stands in an ordered
-//! [`Store`], keyed so that a region of identifiers is a range of keys (Farsite §4.1). It knows no
-//! clock, no disk and no network.
+//! `Directory` takes inputs and gives outputs. All state that belongs to files stands in an ordered
+//! [`Store`], keyed so that a region of identifiers is a range of keys (Farsite §4.1). The state
+//! machine knows no clock, no disk and no network.
 
 mod ask;
 mod authority;

@@ -1,16 +1,17 @@
-//! Locks of sessions that are over, or that nobody hears of: they go as soon as somebody minds, and
-//! not before those who saw them know.
+//! Locks of sessions that are over or silent. They go as soon as another session needs them gone,
+//! and not before the sessions that saw them know.
 
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, InTheWay, Lease, SessionId};
 use std::collections::BTreeSet;
 
-/// Files of a session that is not heard of that are looked at to find out whether anybody minds.
+/// Files of a silent session that are examined to find out whether its locks are in the way.
 const LOOKED_AT_MAX: usize = 256;
 
 impl Transaction<'_> {
-    /// Whoever sees the locks of `session` on `file`, and so has to let go before they can go.
+    /// The sessions that see the locks of `session` on `file`, and so have to release before the
+    /// locks can go.
     pub fn seers_of_locks(&self, file: &FileId, session: SessionId) -> Vec<InTheWay> {
         let holdings = self.files.holdings(file);
         let sees =
@@ -33,15 +34,15 @@ impl Transaction<'_> {
         lockers.filter(|locker| *locker != session && self.files.live.contains(locker)).collect()
     }
 
-    /// `session` is about to be told what others have locked, and may wait for them: without asking
-    /// again, so they must be watched.
+    /// Watches the sessions whose locks are about to be reported to `session`. It may wait for them
+    /// without asking again.
     pub fn watch_lockers(&mut self, session: SessionId, needs: &[Lease]) {
         let lockers = self.lockers(session, needs);
         self.state.lockers.extend(lockers);
     }
 
-    /// A session that nobody hears of keeps its locks until somebody else looks at them: that may
-    /// have been long ago, and he waits.
+    /// Fences silent sessions whose locks are seen by others. A session keeps its locks until
+    /// another one looks at them; that may have been long ago, and that other session waits.
     pub fn fence_lapsed_lockers(&mut self) {
         let lapsed: Vec<SessionId> =
             self.state.lockers.iter().copied().filter(|session| self.is_lapsed(*session)).collect();

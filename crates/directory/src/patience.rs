@@ -1,26 +1,26 @@
-//! How long those keep others waiting that are alive and answer nothing.
+//! The time for which a live machine that does not answer may keep others waiting.
 //!
-//! Who is asked to let go or to flush may have much to publish first, and its log shows that it is
-//! at it. Who renews its session and does nothing else is waited for less long; and who was fenced
-//! for that before is hardly waited for. A session that is not renewed is another matter: see
-//! [`crate::TERM_MS`].
+//! A client that is to release or to flush may have much to publish first, and its log shows that
+//! it is working. A client that renews its session and does nothing else gets less time. A client
+//! that was fenced for that before gets hardly any. A session that is not renewed is another
+//! matter: see [`crate::TERM_MS`].
 
 use crate::session::Misdeed;
 use crate::transaction::{DirectoryState, Transaction};
 use lease::{SessionId, Time};
 use std::collections::BTreeSet;
 
-/// How long a machine is waited for whose log says nothing, ms. Less than calls wait.
+/// The wait for a machine whose log does not grow, ms. Less than calls wait.
 pub const SILENT_MS_MAX: u64 = 90_000;
-/// How long at most, ms.
+/// The wait for any machine at most, ms.
 pub const RECALL_MS_MAX: u64 = 5 * 60_000;
-/// The same where the machine was fenced for it before, ms.
+/// The same two limits for a machine that was fenced for it before, ms.
 pub const AGAIN_MS_MAX: (u64, u64) = (5_000, 30_000);
-/// For so long that is remembered, ms.
+/// The time for which such a fence is remembered, ms.
 const FORGIVEN_MS: u64 = 60 * 60_000;
 
 impl DirectoryState {
-    /// Sessions that owe an answer, and are waited for no longer.
+    /// Sessions that owe an answer, and whose time is up.
     fn overdue(&self, now: Time) -> BTreeSet<SessionId> {
         let queue = &self.pending.queue;
         let flushes = queue.flushes.owed().map(|(session, asked)| (session, asked.max(self.led)));
@@ -40,7 +40,7 @@ impl DirectoryState {
 }
 
 impl Transaction<'_> {
-    /// Fences those that are waited for no longer.
+    /// Fences the sessions whose time is up.
     pub fn fence_the_deaf(&mut self) {
         for session in self.state.overdue(self.now) {
             if let Some(known) = self.state.sessions.all.get(&session) {

@@ -1,4 +1,4 @@
-//! The requests that wait, with what they are for, and which fields are contended.
+//! The pending requests with their purposes, and the contended fields.
 
 use ident::FileId;
 use lease::{Arrival, Field, Kind, Label, Lease, Queue, Released, RequestKind, SessionId, Time};
@@ -7,41 +7,41 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::AskMode;
 
-/// For so long after a recall a field counts as contended, and is granted narrowly.
+/// The time after a recall for which a field counts as contended, and is granted narrowly, ms.
 const CONTENDED_MS: u64 = 10_000;
 /// Contended fields that are remembered.
 const CONTENDED_MAX: usize = 4096;
-/// Recalls of a field, each within that time of the last, that make it one that passes to and fro.
+/// Recalls of a field, each within that time of the last, that make it ping-pong.
 const PASSES: u8 = 2;
-/// So often what passes is told unchanged, before whoever asks next gets the lease: it does not
-/// pass any more.
+/// Unchanged reports of a ping-pong field in a row. After these the field is no longer ping-pong,
+/// and the next asker gets the lease.
 const TOLD_UNCHANGED_MAX: u8 = 3;
 
-/// What a client asked for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub session: SessionId,
-    /// The client's name for it.
+    /// The client's number for it.
     pub number: u64,
     pub operation: Operation,
-    /// What the client missed, or doubts: see [`wire::ToServer::Ask`]. What is really needed, the
-    /// server decides each time that it tries.
+    /// The leases that the client misses, or doubts: see [`wire::ToServer::Ask`]. The server
+    /// decides anew at each try which leases are really needed.
     pub wants: Vec<Lease>,
     pub mode: AskMode,
-    /// When it came.
+    /// When the request came.
     pub since: Time,
 }
 
 /// A field that was recalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Contended {
-    /// When it was last.
+    /// When it was last recalled.
     at: Time,
-    /// How long the last answer to a recall took, ms.
+    /// The time that the last answer to a recall took, ms.
     took_ms: Option<u64>,
-    /// How often it was recalled, each time while it was contended.
+    /// The number of recalls, each while the field was contended.
     recalls: u8,
-    /// What was reported of it since, and how often it was the same as the time before.
+    /// The value reported since, and how often it was the same as the time before.
     told: Option<(ReportedValue, u8)>,
 }
 
@@ -52,10 +52,11 @@ pub(crate) enum ReportedValue {
     Times(Times),
 }
 
-/// See the module. All of it is part of the replicated state, since it decides what is granted.
+/// The pending requests, and the memory of recalls. All of it is part of the replicated state,
+/// since it decides what is granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PendingRequests {
-    /// What the requests need, and what is under way for them.
+    /// The leases that the requests need, and the recalls and flushes under way for them.
     pub queue: Queue,
     asked: BTreeMap<Arrival, Asked>,
     contended: BTreeMap<(FileId, Field), Contended>,
@@ -65,12 +66,12 @@ pub(crate) struct PendingRequests {
 }
 
 impl PendingRequests {
-    /// How many wait.
+    /// The number of pending requests.
     pub fn len(&self) -> usize {
         self.asked.len()
     }
 
-    /// A request arrives, behind all others.
+    /// Adds a request behind all others.
     pub fn push(&mut self, asked: Asked) -> Arrival {
         let what = what_for(asked.mode);
         let (session, number, wants) = (asked.session, asked.number, Vec::new());
@@ -79,27 +80,27 @@ impl PendingRequests {
         arrival
     }
 
-    /// Whether a request that `session` calls so is among those that wait.
+    /// Whether a request of `session` with this number is pending.
     pub fn is_waiting(&self, session: SessionId, number: u64) -> bool {
         let has_number =
             |arrival: Arrival| self.queue.get(arrival).is_some_and(|request| request.number == number);
         self.queue.of_session(session).any(has_number)
     }
 
-    /// What was asked for at this place.
+    /// The request at this place.
     pub fn asked(&self, arrival: Arrival) -> Option<Asked> {
         self.asked.get(&arrival).cloned()
     }
 
-    /// The request is done: whoever stood behind it is tried again.
+    /// Removes a request that is done; requests that stood behind it are tried again.
     pub fn remove(&mut self, arrival: Arrival) {
         self.asked.remove(&arrival);
         let wants = self.queue.remove(arrival).map(|request| request.wants).unwrap_or_default();
         wants.iter().for_each(|want| self.wake(&want.file));
     }
 
-    /// Deciding again showed that the request needs this instead. Who stood behind it for what it
-    /// no longer needs is tried again.
+    /// Replaces the leases that a request needs, after deciding again. Requests that stood behind
+    /// it for leases that it no longer needs are tried again.
     pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: RequestKind) {
         let before = self.queue.get(arrival).map(|request| request.wants.clone()).unwrap_or_default();
         let dropped: BTreeSet<FileId> =
@@ -108,7 +109,7 @@ impl PendingRequests {
         dropped.iter().for_each(|file| self.wake(file));
     }
 
-    /// Something changed about `file`: who waits for it is tried again.
+    /// Marks the requests that wait for `file` to be tried again: something changed about it.
     pub fn wake(&mut self, file: &FileId) {
         self.woken.extend(self.queue.waiting_on(file));
     }
@@ -118,7 +119,7 @@ impl PendingRequests {
         self.woken.pop_first()
     }
 
-    /// Whether anybody but `session` waits for anything of `file`.
+    /// Whether a session other than `session` waits for anything of `file`.
     pub fn others_wait(&self, file: &FileId, session: SessionId) -> bool {
         let waiting = self.queue.waiting_on(file);
         waiting
@@ -126,7 +127,7 @@ impl PendingRequests {
             .any(|arrival| self.queue.get(arrival).is_some_and(|request| request.session != session))
     }
 
-    /// What anybody but `session` waits for of `file`.
+    /// The leases on `file` that sessions other than `session` wait for.
     pub fn wants_of_others(&self, file: &FileId, session: SessionId) -> Vec<(SessionId, Lease)> {
         let waiting = self.queue.waiting_on(file).into_iter().filter_map(|arrival| self.queue.get(arrival));
         let of_others = waiting.filter(|request| request.session != session);
@@ -135,31 +136,31 @@ impl PendingRequests {
         wants.filter(|(_, want)| want.file == *file).collect()
     }
 
-    /// What `session` is to be told to let go; nothing if it was told already.
+    /// The recall to send to `session`; nothing if it was sent already.
     pub fn recall(&mut self, now: Time, session: SessionId, released: &Released) -> Option<Released> {
         let Released { file, field, keep } = released;
         self.contend(now, file, field);
         self.queue.recalls.recall(now, session, file, field, *keep)
     }
 
-    /// `file` is no more.
+    /// Forgets `file`, which no longer exists.
     pub fn died(&mut self, file: &FileId) {
         self.queue.recalls.forget(file);
         self.wake(file);
     }
 
-    /// Sessions that somebody waits for.
+    /// Sessions that requests wait for.
     pub fn awaited(&self) -> BTreeSet<SessionId> {
         let recalled = self.queue.recalls.unanswered().map(|(session, _)| session);
         recalled.chain(self.queue.flushes.unanswered().map(|(session, ..)| session)).collect()
     }
 
-    /// `session` has flushed.
+    /// Notes that `session` has flushed.
     pub fn flushed(&mut self, session: SessionId, number: u64) {
         self.woken.extend(self.queue.flushes.flushed(session, number));
     }
 
-    /// `session` is over: its requests go, and nobody waits for its answers any more.
+    /// Removes the requests of `session`, which is over; no request waits for its answers any more.
     pub fn end_session(&mut self, session: SessionId) {
         for arrival in self.queue.of_session(session) {
             self.asked.remove(&arrival);
@@ -183,8 +184,8 @@ impl PendingRequests {
         }
     }
 
-    /// Whether `field` passes to and fro between machines: it was recalled again and again, and
-    /// changes between one who asks and the next.
+    /// Whether `field` is ping-pong: it was recalled again and again, and changes between one asker
+    /// and the next.
     pub fn passes(&self, now: Time, file: &FileId, field: &Field) -> bool {
         self.contended.get(&(file.clone(), field.clone())).is_some_and(|contended| {
             let changes = contended.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
@@ -192,7 +193,7 @@ impl PendingRequests {
         })
     }
 
-    /// `field` was reported to be this.
+    /// Notes the value that was reported of `field`.
     pub fn told(&mut self, now: Time, file: &FileId, field: &Field, value: ReportedValue) {
         if let Some(contended) = self.contended.get_mut(&(file.clone(), field.clone())) {
             let before = contended.told.filter(|(told, _)| *told == value);
@@ -201,7 +202,8 @@ impl PendingRequests {
         }
     }
 
-    /// `session` has let go of something, asked or not: who waits for it is tried again.
+    /// Notes that `session` has released something, asked or not: requests that wait for it are
+    /// tried again.
     pub fn let_go(&mut self, now: Time, session: SessionId, released: &Released) {
         let Released { file, field, keep } = released;
         if let Some(since) = self.queue.recalls.let_go(session, file, field, *keep)
@@ -212,12 +214,12 @@ impl PendingRequests {
         self.wake(file);
     }
 
-    /// How long the last recall of `field` took, ms, as far as that is remembered.
+    /// The time that the last recall of `field` took, ms, as far as it is remembered.
     pub fn last_recall_ms(&self, file: &FileId, field: &Field) -> Option<u64> {
         self.contended.get(&(file.clone(), field.clone())).and_then(|contended| contended.took_ms)
     }
 
-    /// What is waited for of `file`: by whom, of which field, what, and since when.
+    /// The leases on `file` that are waited for: the session, the field, the kind, and since when.
     pub fn waits_on(&self, file: &FileId) -> Vec<(SessionId, Field, Kind, Time)> {
         let mut waits = Vec::new();
         for arrival in self.queue.waiting_on(file) {
@@ -230,13 +232,12 @@ impl PendingRequests {
         waits
     }
 
-    /// All that wait, in the order of arrival.
+    /// All pending requests, in the order of arrival.
     pub fn waiting(&self) -> impl Iterator<Item = (Arrival, &Asked)> {
         self.asked.iter().map(|(arrival, asked)| (*arrival, asked))
     }
 
-    /// Who was told to let go of what this request needs, or to flush it, and has not answered;
-    /// since when.
+    /// The sessions that have not answered a recall or a flush for this request; since when.
     pub fn awaited_by(&self, arrival: Arrival) -> BTreeMap<SessionId, Time> {
         let mut awaited = BTreeMap::new();
         let (Some(request), Some(asked)) = (self.queue.get(arrival), self.asked.get(&arrival)) else {
@@ -282,7 +283,7 @@ impl PendingRequests {
     }
 }
 
-/// Which kind of request one of this mode is in the queue.
+/// The kind that a request of this mode has in the queue.
 pub(crate) fn what_for(mode: AskMode) -> RequestKind {
     match mode {
         AskMode::Report => RequestKind::Report,

@@ -1,6 +1,6 @@
-//! What passes to and fro between machines is told without a lease (docs/internals/leases.md,
-//! "Reports"): its holder flushes and keeps what it has, so one who changes it and another who
-//! looks at it cost each other four messages, and no lease changes hands.
+//! Ping-pong values are reported without a lease (docs/internals/leases.md, "Reports"). The holder
+//! flushes and keeps its lease. So a machine that changes the value and another that reads it cost
+//! each other four messages, and no lease changes hands.
 
 use crate::ask::Found;
 use crate::pending::{Asked, ReportedValue};
@@ -11,9 +11,9 @@ use namespace::Operation;
 use wire::AskMode;
 
 impl Transaction<'_> {
-    /// How a request that may be answered by a report is answered now, and what is needed for that.
-    /// Found anew each time that the request is tried: what is known of the holders may have
-    /// changed meanwhile.
+    /// Chooses how a request that may be answered by a report is answered now, and finds the leases
+    /// needed for that. It chooses anew at each try, since the server's knowledge of the holders
+    /// may have changed.
     pub fn lease_or_report(&self, asked: Asked, found: &mut Found) -> Asked {
         if asked.mode != AskMode::LeaseOrReport {
             return asked;
@@ -34,8 +34,8 @@ impl Transaction<'_> {
         Asked { mode: if report { AskMode::Report } else { AskMode::Lease }, ..asked }
     }
 
-    /// Whether what the request needs to read others hold to change, and have had to let go again
-    /// and again.
+    /// Whether others hold, to change it, the value that the request needs to read, and had to
+    /// release it again and again.
     fn passes(&self, asked: &Asked, need: &Lease) -> bool {
         need.kind == Kind::Read
             && self.state.pending.passes(self.now, &need.file, &need.field)
@@ -43,8 +43,8 @@ impl Transaction<'_> {
             && !self.files.holdings(&need.file).in_the_way(asked.session, &need.field, need.kind).is_empty()
     }
 
-    /// Whether a value says all that the asker wants to know: of content that is not inline, who
-    /// reads it needs the shares as well, which only a lease keeps.
+    /// Whether a value is all that the asker needs. A reader of content that is not inline also
+    /// needs the shares, which only a lease keeps.
     fn can_be_told(&self, asked: &Asked, need: &Lease) -> bool {
         match need.field {
             Field::Times => true,
@@ -60,7 +60,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// The asker was told what these fields are now.
+    /// Notes that these fields were reported to the asker.
     pub fn note_told(&mut self, needs: &[Lease]) {
         for Lease { file, field, .. } in needs {
             let Some(record) = self.files.record(file) else { continue };

@@ -1,5 +1,4 @@
-//! A file's record row: everything about it that is small and of one piece, and who holds what of
-//! it.
+//! A file's record row: all its small, single values, and its holdings.
 
 use crate::Corrupt;
 use ident::FileId;
@@ -11,37 +10,37 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// What a record row says.
+/// The contents of a record row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub attributes: Attributes,
     pub content: ContentHead,
-    /// Of a directory.
+    /// The times of a directory.
     pub times: Times,
     pub links: Links,
-    /// Its deletion, if that is pending.
+    /// The file's deletion, if that is pending.
     pub disposition: Option<Box<Disposition>>,
-    /// What is locked of it, by session and that session's own names for owners.
+    /// The file's locks, by session and that session's own names for owners.
     pub locks: LockTable<(SessionId, u64)>,
-    /// The next integer that this directory gives out; below it all have been.
+    /// The next integer that this directory gives out; all lower ones have been given out.
     pub next_integer: u64,
-    /// At this position and above, no entry of this directory has ever stood.
+    /// The position from which on no entry of this directory has ever stood.
     pub unused_from: u64,
     /// Child rows.
     pub children: u64,
-    /// Whether it has a row of inline content, and of how many bytes.
+    /// The bytes of the row of inline content; 0 if there is no such row.
     pub inline_bytes: u32,
-    /// Extended attributes. Most files have none, and then nobody looks for rows.
+    /// Extended attributes. Most files have none, and then no row is looked up.
     pub xattrs: u32,
     /// Extents.
     pub extents: u64,
-    /// Leases on it. In the same row, since hardly anything is done to a file without asking who
-    /// holds what of it.
+    /// Leases on the file. They share the row, since hardly any operation on a file does without
+    /// them.
     pub holdings: Rc<Holdings>,
 }
 
 impl Record {
-    /// Of a new file without anything.
+    /// The record of a new, empty file.
     pub fn born(attributes: Attributes, content: ContentHead, times: Times) -> Record {
         Record {
             attributes,
@@ -65,8 +64,8 @@ impl Record {
         self.attributes.kind == FileKind::Directory
     }
 
-    /// Sessions whose end leaves something of this file to be seen to, ascending: what they are
-    /// stuck at, and what they have locked.
+    /// Sessions whose end leaves something of this file to be cleared, ascending: those stuck at
+    /// having it open, and those with locks.
     pub fn shields(&self) -> SmallVec<[SessionId; 4]> {
         let stuck = self.holdings.stuck().iter().map(|(session, _)| *session);
         let mut shields: SmallVec<[SessionId; 4]> = stuck.collect();
@@ -115,7 +114,7 @@ fn at(base: Timestamp, since: Since) -> Timestamp {
     Timestamp { secs: secs as i64, nanos: nanos.rem_euclid(1_000_000_000) as u32 }
 }
 
-/// [`Record`] as it is written: what usually follows from something else is left out.
+/// [`Record`] as it is written: values that usually follow from others are left out.
 #[derive(Serialize, Deserialize)]
 struct StoredRecord {
     kind: FileKind,
@@ -129,7 +128,7 @@ struct StoredRecord {
     ctime: Since,
     atime: Since,
     xattrs: u32,
-    /// A directory is absent where its identifier is the file's without the last integer.
+    /// The directory is absent where its identifier is the file's without the last integer.
     links: SmallVec<[(Option<FileId>, Label); 1]>,
     rare: Rare,
     content: Option<StoredContent>,
@@ -137,8 +136,8 @@ struct StoredRecord {
     holdings: Holdings,
 }
 
-/// What hardly any file has: one byte for the others. The first two forms are those of `Option`, as
-/// rows had them before there were locks.
+/// Values that hardly any file has: one byte for the others. The first two forms are those of
+/// `Option`, as rows had them before there were locks.
 #[derive(Serialize, Deserialize)]
 enum Rare {
     Nothing,
@@ -276,7 +275,8 @@ impl StoredRecord {
     }
 }
 
-/// A child row's value: the identifier is left out where it is the usual one, which is most often.
+/// A child row's value: the identifier is left out in the most common case, where it is the usual
+/// one.
 #[derive(Serialize, Deserialize)]
 struct StoredEntry {
     kind: FileKind,

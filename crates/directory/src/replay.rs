@@ -1,5 +1,5 @@
-//! Replaying a client's log: every update is decided again on what its leases let the client know
-//! (Farsite §6).
+//! Replays a client's log: every update is decided again on the knowledge that its leases give the
+//! client (Farsite §6).
 
 use crate::ask::may_be_leased;
 use crate::authority::{Authority, Replay};
@@ -11,7 +11,7 @@ use namespace::{Error, Operation, Verdict, decide};
 use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient, Version};
 
 impl Transaction<'_> {
-    /// A part of a client's log. What was seen already is skipped; nothing may be missing.
+    /// Takes in a part of a client's log. Entries seen already are skipped; none may be missing.
     pub fn on_log(
         &mut self,
         session: SessionId,
@@ -27,7 +27,7 @@ impl Transaction<'_> {
         if first > expected {
             return Err(Misdeed::LogGap { expected, first });
         }
-        // If this is sent again, its answer was lost, and the refusals in it.
+        // If the client sends this again, the answer was lost, and with it the refusals.
         let mut rejected: Vec<(u64, Error)> = known.refused_from(first);
         let seen = usize::try_from(expected - first).unwrap_or(usize::MAX);
         let mut wrote = Vec::new();
@@ -77,14 +77,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// Decides an update again, and carries it out if it comes to the same.
+    /// Decides an update again, and carries it out if the result is the same.
     fn replay(
         &mut self,
         session: SessionId,
         version: Version,
         operation: &Operation,
     ) -> Result<Result<(), Error>, Misdeed> {
-        // It may have been decided before the session was told of the version that it speaks now.
+        // The client may have decided before it knew the version that the session speaks now.
         if !(Version::OLDEST..=self.state.spoken_in(session)).contains(&version) {
             return Err(Misdeed::OtherVersion(version));
         }
@@ -98,7 +98,7 @@ impl Transaction<'_> {
         let effects = match decide(operation, &Replay { authority }) {
             Verdict::Done { effects, .. } => effects,
             Verdict::Refused { error, .. } => return Ok(Err(error)),
-            // It had no right to know what it claims.
+            // The session had no right to know what it claims.
             Verdict::Unknown { .. } => return Err(Misdeed::NoLease),
         };
         if let Err(error) = self.may_be_done(operation) {
@@ -130,7 +130,7 @@ impl Transaction<'_> {
         Ok(Ok(()))
     }
 
-    /// A client lets go of a shared value.
+    /// Takes in the release of a shared value.
     fn on_release(&mut self, session: SessionId, released: &Released) -> Result<(), Misdeed> {
         let Released { file, field, keep } = released;
         if field.is_black_box() {
@@ -151,10 +151,10 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Nobody lets go of what the session does not hold. But an answer to a recall is owed whatever
-    /// is held: the label was let go with all labels, or with what was asked back before for
-    /// somebody else. And of a file that is no more, or never came to be since its creation was
-    /// refused, who lets go may not know yet.
+    /// Whether `session` may release a lease: it must hold the lease. Two cases are exceptions. An
+    /// answer to a recall is owed whatever is held: the label may have been released with all
+    /// labels, or for an earlier recall for another session. And the client may not know yet that a
+    /// file no longer exists, or that its creation was refused.
     fn may_let_go(
         &self,
         session: SessionId,
@@ -172,7 +172,7 @@ impl Transaction<'_> {
         if lets_go || excused() { Ok(()) } else { Err(Misdeed::NotHeld) }
     }
 
-    /// A client lets go of leases on a file's black boxes.
+    /// Takes in the release of leases on a file's black boxes.
     fn on_return(
         &mut self,
         session: SessionId,

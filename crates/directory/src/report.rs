@@ -1,5 +1,4 @@
-//! What people can be told about machines and leases: questions that no log entry is needed for and
-//! that nobody is recalled for.
+//! Reports on machines and leases, for people. They need no Raft log entry and recall nothing.
 
 use crate::TERM_MS;
 use crate::files::Files;
@@ -15,44 +14,45 @@ use wire::{MachineId, Rights};
 pub struct MachineReport {
     /// Its number.
     pub machine: MachineId,
-    /// Its name. An expelled machine's may be another's by now.
+    /// Its name. The name of an expelled machine may be another's by now.
     pub name: String,
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
     /// When it joined, on the clock of the server's log.
     pub since: Time,
     /// When it was expelled.
     pub expelled: Option<Time>,
-    /// How its session stands, if it has one.
+    /// The state of its session, if it has one.
     pub session: Option<SessionReport>,
 }
 
-/// An invitation that nobody has joined by, as `leasehold invitations list` shows it.
+/// An invitation that no machine has joined by, as `leasehold invitations list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvitationReport {
     /// BLAKE3 of its secret.
     pub token: [u8; 32],
-    /// What a machine that joins by it may do.
+    /// The rights of a machine that joins by it.
     pub rights: Rights,
-    /// Until when, UTC seconds.
+    /// The time at which it expires, UTC seconds.
     pub until: u64,
 }
 
-/// How a machine's session stands.
+/// The state of a machine's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionReport {
-    /// How long ago it was heard of, ms.
+    /// The time since it was last heard of, ms.
     pub heard_ms: u64,
-    /// Whether that is longer than its term: it is over as soon as anybody needs what it holds.
+    /// Whether that is longer than its term: the session ends as soon as a request needs what it
+    /// holds.
     pub lapsed: bool,
-    /// For how long the oldest of the recalls that it has not answered has waited, ms.
+    /// The age of the oldest recall that it has not answered, ms.
     pub unanswered_ms: Option<u64>,
 }
 
-/// Something that a machine has to do with one field of a file, as `leasehold leases` shows it.
+/// A machine's relation to one field of a file, as `leasehold leases` shows it.
 ///
-/// Of a black box it says who holds which of its two leases, and never what anybody's own value is
-/// (BlackBox §3.3).
+/// Of a black box it shows the holders of the two leases, and never a client's own value (BlackBox
+/// §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseReport {
     /// The field.
@@ -61,62 +61,62 @@ pub struct LeaseReport {
     pub machine: MachineId,
     /// Its name.
     pub name: String,
-    /// What it has to do with it.
+    /// Its relation to the field.
     pub standing: Standing,
-    /// How long the last recall of this field took, ms: as far as it is remembered, which is at
-    /// least for ten seconds unless very many fields are recalled.
+    /// The duration of the last recall of this field, ms, as far as it is remembered. It is
+    /// remembered for at least ten seconds, unless very many fields are recalled.
     pub last_recall_ms: Option<u64>,
 }
 
-/// What a machine has to do with a field.
+/// The relation of a machine to a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It holds a lease on it.
+    /// The machine holds a lease on the field.
     Holds {
-        /// What lease.
+        /// The kind of lease.
         kind: Kind,
-        /// For how long at least, in ms, unless it is renewed, which it is all along: what is left
-        /// of its session's term. After that, until somebody needs the field.
+        /// The least time that the lease will last without a renewal, ms: the rest of the session's
+        /// term. Renewals come all along. After that time the lease lasts until a request needs the
+        /// field.
         left_ms: u64,
     },
-    /// It was asked to let go, and has not answered.
+    /// The lease was recalled, and the machine has not answered.
     Recalled {
-        /// What it may keep.
+        /// The kind of lease that it may keep.
         keep: Option<Kind>,
-        /// For how long it was, ms.
+        /// The age of the recall, ms.
         for_ms: u64,
     },
-    /// It waits for a lease.
+    /// The machine waits for a lease.
     Waits {
-        /// What lease.
+        /// The kind of lease.
         kind: Kind,
-        /// For how long it has, ms.
+        /// The time it has waited, ms.
         for_ms: u64,
     },
-    /// It holds all labels (or attributes), but not this one.
+    /// The machine holds all labels (or attributes) but this one.
     Excluded,
 }
 
-/// A request that waits, and for whom. For people at the server only: whoever asks is not told who
-/// holds what (BlackBox §3.3).
+/// A waiting request, and the machines that it waits for. For people at the server only: the asker
+/// does not learn the holders (BlackBox §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitReport {
-    /// Its place in the order of arrival, which no other has.
+    /// Its place in the order of arrival, which is unique.
     pub arrival: u64,
-    /// The name of the machine that asks; none where the server wants it itself.
+    /// The name of the machine that asks; none if the server itself asks.
     pub by: Option<String>,
-    /// What it is to do.
+    /// The operation's name.
     pub operation: &'static str,
-    /// To what, by its path from the root; by its identifier where it has none.
+    /// The path of its file from the root; the identifier of a file that has none.
     pub path: String,
-    /// For how long it has waited, ms.
+    /// The time it has waited, ms.
     pub for_ms: u64,
-    /// Names of machines that were told to let go, or to flush, and have not answered; for how
-    /// long, ms.
+    /// Names of machines that have not answered a recall or a flush, and for how long, ms.
     pub unanswered: Vec<(String, u64)>,
 }
 
-/// Labels of a path that are looked for.
+/// The most labels that a path is searched for.
 const DEPTH_MAX: usize = 4096;
 
 pub(crate) fn machines(state: &DirectoryState, now: Time, files: &Files<'_>) -> Vec<MachineReport> {
@@ -156,14 +156,14 @@ pub(crate) fn leases(
         let for_ms = now.ms_since(since);
         standings.push((field.clone(), session, Standing::Recalled { keep, for_ms }));
     }
-    // Within a field in the order of arrival: the sort keeps it.
+    // Within a field in the order of arrival: the sort is stable.
     for (session, field, kind, since) in state.pending.waits_on(file) {
         let for_ms = now.ms_since(since);
         standings.push((field, session, Standing::Waits { kind, for_ms }));
     }
     standings.sort_by(|(a, ..), (b, ..)| a.cmp(b));
     let report = |(field, session, standing): (Field, SessionId, Standing)| {
-        // What the server wants for itself is nobody's.
+        // The server's own requests belong to no machine.
         let machine = state.sessions.all.get(&session).filter(|_| session != SERVER)?.machine;
         let name = files.machine(machine).map(|row| row.name).unwrap_or_default();
         let last_recall_ms = state.pending.last_recall_ms(file, &field);
@@ -198,7 +198,7 @@ pub(crate) fn waits(
     long.map(report).collect()
 }
 
-/// What an operation is about, as people call it.
+/// The path of an operation's file, for people.
 fn path(files: &Files<'_>, operation: &Operation) -> String {
     let (file, label) = match operation {
         Operation::Lookup { dir, label, .. }
@@ -211,8 +211,8 @@ fn path(files: &Files<'_>, operation: &Operation) -> String {
     path_of(files, file, label)
 }
 
-/// The path of a file from the root, or of what `label` is in it; from its identifier, where it has
-/// none.
+/// The path of a file from the root, or of `label` in it. It begins at the identifier if the file
+/// has no path.
 pub(crate) fn path_of(files: &Files<'_>, file: FileId, label: Option<&Label>) -> String {
     let mut labels: Vec<Label> = label.into_iter().cloned().collect();
     let mut at = file;

@@ -1,16 +1,16 @@
-//! What machines may do is enforced here, when the server grants and when it replays, and never
-//! believed from the client (docs/internals/security.md, "Rights of machines").
+//! The rights of machines, which the server enforces when it grants and when it replays. It never
+//! believes the client about them (docs/internals/security.md, "Rights of machines").
 //!
-//! *A subtree*: there is nothing above its root for the machine, and nothing beside. A file is
-//! within if walking up from it comes by that root; by any of its names, if it has several. *Read
-//! only*: no lease to write or touch a shared value but locks, no update but of those. *One user*:
-//! whoever asks must be that one; of files that he may not read no content is told, and of those
-//! that he may not write it is not leased for writing.
+//! *A subtree*: nothing above its root or beside it exists for the machine. A file is within if a
+//! walk up from it reaches that root, by any one of its names. *Read only*: no lease to write or
+//! touch a shared value but locks, no update but of those. *One user*: every request must come from
+//! that user. The machine gets no content of files that this user may not read, and no write lease
+//! on content that this user may not write.
 //!
-//! A lease that a machine was granted while it had the right to it stays until it is recalled, like
-//! any: so what was written into a file that somebody then moved away is not lost. What can be lost
-//! that way is what else was done below a directory that is moved out of the subtree, and not sent;
-//! the client is told, and keeps it.
+//! A lease granted while the machine had the right to it stays until it is recalled, like any
+//! other. So content written into a file that was then moved out of the subtree is not lost. Other
+//! unsent changes in a directory that is moved out can be lost; the client hears of that, and keeps
+//! them.
 
 use crate::authority::{Authority, DEPTH_MAX};
 use crate::files::Files;
@@ -21,20 +21,21 @@ use namespace::{ContentHead, Cred, Disposition, Effect, Error, Link, Operation, 
 use rustc_hash::FxHashMap;
 use wire::{AskMode, FileGrant, Rights, ToClient, Values};
 
-/// Directories of which it is remembered whether they are below a root.
+/// Directories of which it is remembered whether they are within a root.
 const REMEMBERED_MAX: usize = 4096;
 /// Permission bits, as in one digit of the mode.
 const WRITE: u8 = 2;
 const READ_OR_EXECUTE: [u8; 2] = [4, 1];
 const ANY: [u8; 3] = [4, WRITE, 1];
 
-/// How far below which roots of machines directories are, if they are: nothing but a shorter way
-/// up, so that whoever has it forgotten comes to the same. Forgotten when a directory moves.
+/// The depth of directories within machines' roots, for those within. This is only a cache for the
+/// walk up: a replica that has forgotten it gets the same results. It is forgotten when a directory
+/// moves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subtrees(FxHashMap<(FileId, FileId), Option<usize>>);
 
 impl Subtrees {
-    /// Whether `file` is `root` or below it.
+    /// Whether `file` is `root` or within it.
     pub fn is_within(&mut self, files: &Files<'_>, root: &FileId, file: &FileId) -> bool {
         match files.record(file) {
             None => false,
@@ -57,7 +58,7 @@ impl Subtrees {
                 files.record(&at).and_then(|record| record.links.first().map(|link| link.dir.clone()));
             way.push(at);
             match above {
-                // Of those further up nothing is known.
+                // Directories further up are not cached.
                 Some(_) if way.len() > DEPTH_MAX => return false,
                 Some(above) => at = above,
                 None => break None,
@@ -71,7 +72,7 @@ impl Subtrees {
         depth.is_some_and(|depth| depth <= DEPTH_MAX)
     }
 
-    /// What was above what may have changed.
+    /// Forgets the depths if a directory may have moved.
     pub fn note(&mut self, files: &Files<'_>, effects: &[Effect]) {
         let moves = |effect: &Effect| match effect {
             Effect::DropLink { file, .. } => files.record(file).is_none_or(|record| record.is_directory()),
@@ -85,7 +86,7 @@ impl Subtrees {
 
 impl Files<'_> {
     /// Whether the machine's one user, if it has but one, may use the content of `file` in one of
-    /// these ways. Its owner may, since he can see to it.
+    /// these ways. The file's owner may, who can change its mode.
     fn may_use(&self, rights: &Rights, session: SessionId, file: &FileId, masks: &[u8]) -> bool {
         let Some(uid) = rights.squash.filter(|uid| *uid != 0) else { return true };
         let cred = rights.cred(&Cred { uid, ..Cred::default() });
@@ -97,7 +98,7 @@ impl Files<'_> {
         self.record(file).is_some_and(|record| record.attributes.uid == uid) || masks.iter().any(may)
     }
 
-    /// Why `session` is not told the content of `file`, whatever it holds of it.
+    /// Why the content of `file` is withheld from `session`, whatever the session holds of it.
     pub fn withheld(
         &self,
         subtrees: &mut Subtrees,
@@ -111,8 +112,8 @@ impl Files<'_> {
         (!self.may_use(rights, session, file, &ANY)).then_some(Error::AccessDenied)
     }
 
-    /// Whether there is such a file for a machine with these rights. What has no name any more is
-    /// where it was, for those that have something of it.
+    /// Whether the file exists for a machine with these rights. A file that has lost its last name
+    /// is where it was, for sessions that have something of it.
     fn is_within(&self, subtrees: &mut Subtrees, rights: &Rights, session: SessionId, file: &FileId) -> bool {
         let orphaned = || self.record(file).is_some_and(|record| record.links.is_empty());
         subtrees.is_within(self, &rights.root, file) || orphaned() && self.has_something_of(session, file)
@@ -128,12 +129,12 @@ impl Files<'_> {
 }
 
 impl Transaction<'_> {
-    /// What the machine of `session` may do, if there is anything that it may not.
+    /// The rights of the machine of `session`, if they restrict anything.
     pub fn limits(&self, session: SessionId) -> Option<&Rights> {
         self.state.sessions.all.get(&session).map(|known| &known.rights).filter(|rights| !rights.are_full())
     }
 
-    /// Whether there is no such file for the machine of `session`.
+    /// Whether the file does not exist for the machine of `session`.
     pub fn is_outside(&self, session: SessionId, file: &FileId) -> bool {
         let Some(rights) = self.limits(session).filter(|rights| rights.are_of_subtree()) else {
             return false;
@@ -153,7 +154,7 @@ impl Transaction<'_> {
         if let Some(error) = unfit(rights, operation) {
             return Some(error);
         }
-        // What it has open it may close, wherever that is by now.
+        // The machine may close what it has open, wherever the file is by now.
         let closes = matches!(operation, Operation::Access { mask: 0, .. });
         let known =
             |file: &FileId| !self.is_outside(session, file) || closes && self.files.has_open(session, file);
@@ -161,7 +162,7 @@ impl Transaction<'_> {
             return Some(Error::Stale);
         }
         let excess = |want: &Lease| self.most(session, &want.file, &want.field, want.kind) != want.kind;
-        // In mode `Ship` it only says what it doubts.
+        // In mode `Ship` the wants only say what the client doubts.
         if mode != AskMode::Ship && wants.iter().any(excess) {
             return Some(if rights.read_only { Error::ReadOnly } else { Error::AccessDenied });
         }
@@ -179,27 +180,26 @@ impl Transaction<'_> {
         if let Some(error) = unfit(rights, operation) {
             return Some(error);
         }
-        // The lease was for whatever else changes with the access time, and that user may not have
-        // read at all.
+        // The lease covered everything that changes with the access time, and that user may not
+        // have read at all.
         if let Operation::Accessed { file, .. } = operation {
             return (!self.files.may_use(rights, session, file, &READ_OR_EXECUTE))
                 .then_some(Error::AccessDenied);
         }
-        // Whether the machine may do this was asked when it got the lease, which is all that
-        // counts.
+        // The right to do this was checked when the machine got the lease, and only that counts.
         if matches!(operation, Operation::Publish { .. } | Operation::Lock { .. }) {
             return None;
         }
         let files = operation.files();
         let outside = files.into_iter().find(|file| self.is_outside(session, file))?;
-        // Who has something of it knew it when it was within: that is no news, and something is
-        // lost.
+        // A session that has something of the file knew it when it was within. So the error reveals
+        // nothing new, and an update is lost.
         let lost = self.files.has_something_of(session, outside);
         Some(if lost { Error::AccessDenied } else { Error::Stale })
     }
 
-    /// Why what was decided is not carried out: it reaches into directories that the operation does
-    /// not name (by the deletion of a name that somebody else asked for).
+    /// Why decided effects are not carried out: they reach into directories that the operation does
+    /// not name (by the deletion of a name that another session asked for).
     pub fn refusal_of_effects(&self, session: SessionId, effects: &[Effect]) -> Option<Error> {
         self.limits(session).filter(|rights| rights.are_of_subtree())?;
         let outside = effects.iter().any(|effect| match effect {
@@ -212,7 +212,8 @@ impl Transaction<'_> {
         outside.then_some(Error::AccessDenied)
     }
 
-    /// What of a need `session` may be granted: nothing of a file outside, but to close it.
+    /// The part of a need that `session` may be granted: nothing of a file outside, except to close
+    /// it.
     pub fn within_rights(&self, session: SessionId, need: Lease) -> Option<Lease> {
         if self.limits(session).is_none() {
             return Some(need);
@@ -247,8 +248,8 @@ impl Transaction<'_> {
         self.limits(session).is_none_or(|rights| !rights.read_only)
     }
 
-    /// Takes out of the values of files what is not for the machine of `session`: names outside,
-    /// and content that its user may not read.
+    /// Removes the values that are not for the machine of `session`: names outside, and content
+    /// that its user may not read.
     pub fn confine(&self, session: SessionId, grants: &mut [FileGrant]) {
         let Some(rights) = self.limits(session) else { return };
         for FileGrant { file, values, .. } in grants {
@@ -256,7 +257,7 @@ impl Transaction<'_> {
                 *values = Values::default();
             }
             if rights.are_of_subtree() {
-                // Not some of the names: who knows none cannot mistake those for all.
+                // All names or none: a client that knows none cannot mistake some for all.
                 values.links = values
                     .links
                     .take()
@@ -288,14 +289,14 @@ impl Transaction<'_> {
 
 /// Why an operation is refused without looking at any file.
 fn unfit(rights: &Rights, operation: &Operation) -> Option<Error> {
-    // A lock changes nothing that anybody reads: whoever may open a file may lock it.
+    // A lock changes nothing that others read: a user who may open a file may lock it.
     if rights.read_only && operation.is_update() && !matches!(operation, Operation::Lock { .. }) {
         return Some(Error::ReadOnly);
     }
     (!rights.admit_user_of(operation)).then_some(Error::AccessDenied)
 }
 
-/// A deletion of a name that is not to be known: no file is linked in itself.
+/// A stand-in for the deletion of a name that must stay unknown: no file is linked in itself.
 fn elsewhere(file: &FileId, disposition: &Disposition) -> Disposition {
     let label = Label::new(b"-").unwrap_or_else(|_| disposition.link.label.clone());
     Disposition { link: Link { dir: file.clone(), label }, ..disposition.clone() }
@@ -310,7 +311,8 @@ mod tests {
     use namespace::{Attributes, FileKind, Times, Timestamp};
     use rustc_hash::FxHashSet;
 
-    /// A replica that was started anew remembers nothing, and must come to the same as the others.
+    /// A replica that was started anew remembers nothing, and must reach the same results as the
+    /// others.
     #[test]
     fn what_is_remembered_decides_nothing_however_deep_a_directory_is() {
         let time = Timestamp::default();

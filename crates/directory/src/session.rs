@@ -1,5 +1,4 @@
-//! Sessions: one of each client's incarnation, what was set aside for it, and how far its log has
-//! come.
+//! Sessions: one for each client incarnation, with its allowance and how far its log has come.
 
 use lease::{SessionId, Time};
 use namespace::{Answer, Effect, Error};
@@ -9,24 +8,23 @@ use wire::{GRACE_BYTES, MachineId, Rights, SHIPS_MAX, Space, ToClient, Version};
 
 /// Inode numbers given to a session at a time.
 pub const INODE_BLOCK: u64 = 4096;
-/// Blocks of inode numbers that a session may have in use; older ones are taken for used up.
+/// Blocks of inode numbers that a session may have in use; older ones count as used up.
 const INODE_BLOCKS_MAX: usize = 8;
-/// Refusals remembered for a log that is sent again: more than a client that means well has at a
-/// time.
+/// Refusals remembered for a log that is sent again: more than an honest client has at a time.
 const REFUSALS_MAX: usize = 4096;
-/// Of what is left, one session gets at most this part at a time: allowances shrink near the end,
-/// until calls are synchronous.
+/// The divisor that bounds one grant of allowance: one session gets at most this fraction of the
+/// bytes left. Allowances shrink near the end, until calls are synchronous.
 const SHARE_OF_LEFT: u64 = 4;
 /// Bytes and files that a session begins with, if there is room.
 const FIRST_ALLOWANCE: (u64, u64) = (256 << 20, 65_536);
-/// Files are bounded by the bytes that they take, so their allowances only are to keep one client
-/// from counting for ever.
+/// Files are bounded by the bytes that they take. So this allowance only keeps one client from
+/// counting for ever.
 const FILES_ALLOWANCE_MAX: u64 = 1 << 20;
 
-/// What a peer did that no client does. It ends the session.
+/// A misdeed: a message that no honest client sends. It ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misdeed {
-    /// What came is no message.
+    /// The bytes are no message.
     #[error("what it sent is no message")]
     NoMessage,
     /// Entries of the log are missing.
@@ -49,20 +47,21 @@ pub enum Misdeed {
     /// An update was decided by a version that the session does not speak.
     #[error("decided by version {0}, which the session does not speak")]
     OtherVersion(Version),
-    /// A question in the log.
+    /// The log contains a question.
     #[error("a question was logged as an update")]
     QuestionLogged,
-    /// An update that rests on leases which the session does not hold. A client that means well
-    /// thinks that it holds what it was told, which is never more than it does.
+    /// An update rests on leases that the session does not hold. An honest client believes that it
+    /// holds the leases granted to it, which is never more than it does.
     #[error("an update rests on leases that the session does not hold")]
     NoLease,
-    /// A black box let go without a value, or a shared value with one.
+    /// A black box was released without a value, or a shared value with one.
     #[error("a lease was let go as one of the other kind")]
     OtherKindOfField,
-    /// A lease let go that nobody can hold.
+    /// The release names a lease that no client can hold.
     #[error("a lease was let go of which there is none")]
     NoSuchLease,
-    /// A lease let go that the session does not hold, and no recall of which waits for an answer.
+    /// The session releases a lease that it does not hold, and no recall of that lease waits for an
+    /// answer.
     #[error("a lease was let go that the session does not hold")]
     NotHeld,
     /// A recall or a flush was not answered, though the session was renewed all along.
@@ -75,27 +74,28 @@ pub enum Misdeed {
 pub(crate) struct Session {
     pub machine: MachineId,
     pub incarnation: u64,
-    /// When it was last heard of.
+    /// When the session was last heard of.
     pub renewed: Time,
-    /// When its log last grew, or it began to be heard.
+    /// When the session's log last grew, or the session began to be heard.
     pub worked: Time,
     /// Sequence number of the next log entry.
     pub next_entry: u64,
-    /// It has not been told how far its log has come.
+    /// Whether the client has yet to hear how far its log has come.
     pub owed: bool,
     /// The latest entries that were refused.
     pub refused: VecDeque<(u64, Error)>,
-    /// The latest operations that were done for it, by its numbers for them: they must not be done
-    /// twice, so their results are kept as long as they may have been lost on their way.
+    /// The results of the latest shipped operations, by the client's numbers for them. Such an
+    /// operation must not be done twice, so its result stays as long as the answer may have been
+    /// lost.
     shipped: VecDeque<(u64, Shipped)>,
     inodes: VecDeque<Inodes>,
     /// Bytes and files set aside and not yet used up.
     pub allowance: (u64, u64),
-    /// Its machine's, which do not change: nobody need look for them.
+    /// The rights of the session's machine. They do not change, so a copy here saves a lookup.
     pub rights: Rights,
 }
 
-/// What became of a shipped operation.
+/// The result of a shipped operation.
 pub(crate) type Shipped = Result<(Answer, Vec<Effect>), Error>;
 
 /// A block of inode numbers, and which of them were used.
@@ -110,7 +110,7 @@ impl Session {
         now.ms_since(self.renewed) > term_ms
     }
 
-    /// Takes a number from the session's blocks; false if it is of none of them, or used already.
+    /// Takes a number from the session's blocks; false if no block has it, or it is used already.
     pub fn take_inode(&mut self, ino: u64) -> bool {
         let Some(block) =
             self.inodes.iter_mut().find(|block| (block.first..block.first + INODE_BLOCK).contains(&ino))
@@ -125,9 +125,9 @@ impl Session {
         fresh
     }
 
-    /// Remembers what became of a shipped operation. A client has at most [`SHIPS_MAX`] under way,
-    /// and hears of them in the order in which they are done: what is not among the latest it has
-    /// heard of.
+    /// Remembers the result of a shipped operation. A client has at most [`SHIPS_MAX`] under way,
+    /// and receives results in the order in which they are done. So it has received every result
+    /// that is not among the latest.
     pub fn remember(&mut self, number: u64, result: Shipped) {
         if self.shipped.len() == SHIPS_MAX {
             self.shipped.pop_front();
@@ -167,9 +167,9 @@ pub(crate) struct Sessions {
     pub all: BTreeMap<SessionId, Session>,
     pub next: u64,
     pub next_inode: u64,
-    /// As last measured.
+    /// The space as last measured.
     pub space: Space,
-    /// Bytes used up since: they are in nobody's allowance and not yet in the measurement.
+    /// Bytes used up since then: they are in no allowance and not yet in the measurement.
     spent: u64,
     /// Bytes of the hosts' reserve that were lent since then.
     lent: u64,
@@ -180,12 +180,12 @@ impl Sessions {
         Sessions { all: BTreeMap::new(), next: 1, next_inode, space: Space::default(), spent: 0, lent: 0 }
     }
 
-    /// Whether `session` was begun, and is not or no more the machine's.
+    /// Whether `session` was begun, and does not belong to the machine now.
     pub fn is_over(&self, machine: MachineId, session: SessionId) -> bool {
         self.has_begun(session) && self.all.get(&session).is_none_or(|known| known.machine != machine)
     }
 
-    /// Whether the number was given.
+    /// Whether `session` was ever begun.
     pub fn has_begun(&self, session: SessionId) -> bool {
         session.0 < self.next
     }
@@ -211,9 +211,9 @@ impl Sessions {
         id
     }
 
-    /// The next block of inode numbers for who knows of all of its below `known`: one that it was
-    /// given and has not heard of, or a new one. If it were always a new one, those lost on
-    /// breaking connections would push out the one in use.
+    /// The next block of inode numbers for a client that knows of all its blocks below `known`: one
+    /// that the client was given and has not heard of, or a new one. If the server always gave a
+    /// new block, those lost on breaking connections would push out the one in use.
     pub fn reserve_inodes(&mut self, session: SessionId, known: u64) -> (u64, u64) {
         let blocks = self.all.get(&session).into_iter().flat_map(|session| &session.inodes);
         if let Some(lost) = blocks.map(|block| block.first).find(|first| *first >= known) {
@@ -230,12 +230,12 @@ impl Sessions {
         (first, self.next_inode)
     }
 
-    /// Sessions that have not been told how far their logs have come.
+    /// Sessions whose clients have yet to hear how far their logs have come.
     pub fn owed(&self) -> Vec<SessionId> {
         self.all.iter().filter(|(_, session)| session.owed).map(|(id, _)| *id).collect()
     }
 
-    /// What the host measured.
+    /// Takes in the host's measurement.
     pub fn measured(&mut self, space: Space) {
         self.space = space;
         (self.spent, self.lent) = (0, 0);
@@ -252,7 +252,7 @@ impl Sessions {
         self.space.free.saturating_sub(set_aside).saturating_sub(self.spent)
     }
 
-    /// What clients are told about space; `files` is how many there are.
+    /// The space as clients see it; `files` is the number of files.
     pub fn space(&self, files: u64) -> Space {
         Space { free: self.left(), files, ..self.space }
     }
@@ -262,9 +262,9 @@ impl Sessions {
         self.allow(session, (0, 0), FIRST_ALLOWANCE, 0)
     }
 
-    /// Fills the allowance of `session`, which says that it still holds `held`, up to `want`, as
-    /// far as there is room; what it lacks to replace content that is there it is lent out of the
-    /// host's reserve. Returns what was added.
+    /// Fills the allowance of `session`, which reports that it still holds `held`, up to `want`, as
+    /// far as there is room. For replacing existing content, the host's reserve lends the rest.
+    /// Returns the amount added.
     pub fn allow(
         &mut self,
         session: SessionId,
@@ -273,8 +273,8 @@ impl Sessions {
         replaces: u64,
     ) -> (u64, u64) {
         let Some(current) = self.all.get_mut(&session) else { return (0, 0) };
-        // What it no longer claims is free again; what it claims beyond what it was given was not
-        // given.
+        // An allowance that the client no longer claims is free again. A claim beyond what the
+        // client was given does not count.
         current.allowance = (held.0.min(current.allowance.0), held.1.min(current.allowance.1));
         let (bytes, files) = current.allowance;
         let given = want.0.saturating_sub(held.0.max(bytes)).min(self.left() / SHARE_OF_LEFT);
@@ -287,13 +287,14 @@ impl Sessions {
         (more_bytes, more_files)
     }
 
-    /// Uses up what an update costs: out of the session's allowance, and beyond it only what is not
-    /// set aside for others.
+    /// Charges an update to the session's allowance. Beyond the allowance it takes only space that
+    /// is not set aside for others.
     pub fn spend(&mut self, session: SessionId, cost: (u64, u64)) -> Result<(), Error> {
         let Some(allowance) = self.all.get(&session).map(|session| session.allowance) else {
             return Err(Error::CutOff);
         };
-        // What an honest client has accepted fits: the grace is part of what the host keeps back.
+        // An update that an honest client has accepted fits: the grace is part of what the host
+        // keeps back.
         if cost.0.saturating_sub(allowance.0) > self.left().saturating_add(GRACE_BYTES) {
             return Err(Error::NoSpace);
         }
@@ -304,8 +305,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Uses up what is in nobody's allowance: for what the server does on a client's behalf, which
-    /// that client has not charged itself.
+    /// Uses up space that is in no allowance: for work that the server does on a client's behalf,
+    /// which that client has not charged itself.
     pub fn spend_unclaimed(&mut self, bytes: u64) -> Result<(), Error> {
         if bytes > self.left() {
             return Err(Error::NoSpace);
@@ -326,12 +327,12 @@ mod tests {
         sessions.measured(Space { total: 1 << 30, free: 1000, files: 0, lends: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
         assert_eq!(sessions.spend(session, (1000 + GRACE_BYTES, 0)), Ok(()));
-        // What was spent is gone until the host has measured again.
+        // Spent space is gone until the host has measured again.
         assert_eq!(sessions.left(), 0);
         assert_eq!(sessions.spend(session, (1 + GRACE_BYTES, 0)), Err(Error::NoSpace));
     }
 
-    /// The reserve's loans are bounded until the host has measured again, and for those that
+    /// The reserve's loans are bounded until the host has measured again. They are for clients that
     /// replace content alone.
     #[test]
     fn who_replaces_content_is_lent_what_a_full_disk_has_in_reserve() {
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(sessions.allow(two, (0, 0), want, 1), (0, 0), "nothing was freed that was measured");
         sessions.measured(Space { lends: 500, ..full });
         assert_eq!(sessions.allow(two, (0, 0), want, u64::MAX), (500, 0));
-        // Room that all have is no loan.
+        // Room that all sessions have is no loan.
         sessions.measured(Space { free: 1 << 20, ..full });
         let (given, _) = sessions.allow(one, (0, 0), want, 1000);
         assert!(given > 1000, "{given}");

@@ -1,4 +1,4 @@
-//! Which shares files refer to: for hosts, which compare it with what they have.
+//! The shares that files refer to: for hosts, which compare them with the shares that they have.
 
 use crate::extents::ShareRow;
 use crate::files::Files;
@@ -12,8 +12,8 @@ use wire::MachineId;
 /// Entries of a directory, or extents of a file, that are read at a time.
 const STEP: usize = 256;
 
-/// Of the first `limit` shares after `after` that the state knows those that something refers to,
-/// in order; and the last one looked at, unless there are no more.
+/// The shares with references among the first `limit` shares after `after` that the state knows, in
+/// order; and the last one examined, unless there are no more.
 pub fn shares_after(
     store: &dyn Store,
     after: Option<&ShareId>,
@@ -31,24 +31,24 @@ pub fn shares_after(
     (referenced.filter_map(|(key, _)| share(key)).collect(), last)
 }
 
-/// Whether something refers to `share`.
+/// Whether an extent refers to `share`.
 pub fn refers_to(store: &dyn Store, share: &ShareId) -> bool {
     store.get(&keys::global(Global::Share, &share.0)).is_some_and(|row| has_references(&row))
 }
 
-/// The machine whose update was the first to refer to `share`, if something refers to it.
+/// The machine whose update was the first to refer to `share`, if an extent still refers to it.
 pub fn publisher(store: &dyn Store, share: &ShareId) -> Option<MachineId> {
     let row = ShareRow::from_bytes(&store.get(&keys::global(Global::Share, &share.0))?)?;
     (row.references > 0).then_some(row.publisher)
 }
 
-/// The share that this row is about, if it is such a row and something refers to the share.
+/// The share that this row is about, if it is such a row and an extent refers to the share.
 pub fn share_of_row(key: &[u8], row: &[u8]) -> Option<ShareId> {
     let is_share = key.first() == Some(&(Global::Share as u8));
     (is_share && has_references(row)).then(|| keys::share_of_global(key).ok()).flatten()
 }
 
-/// The shares that `file` refers to, or the files below it.
+/// The shares that `file` refers to, or the files within that directory.
 pub(crate) fn shares_below(files: &Files<'_>, file: FileId) -> BTreeSet<ShareId> {
     let (mut shares, mut left) = (BTreeSet::new(), vec![file]);
     while let Some(file) = left.pop() {
@@ -75,7 +75,7 @@ pub(crate) fn shares_below(files: &Files<'_>, file: FileId) -> BTreeSet<ShareId>
     shares
 }
 
-/// What cannot be read is not let go.
+/// Whether a share's row has references. A share whose row cannot be read is not released.
 fn has_references(row: &[u8]) -> bool {
     ShareRow::from_bytes(row).is_none_or(|row| row.references > 0)
 }

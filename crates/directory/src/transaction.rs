@@ -23,50 +23,51 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{MachineId, ToClient, ToServer, Versions};
 
-/// Without a renewal for so long, a session may be taken for lapsed.
+/// The time without a renewal after which a session may be taken for lapsed, ms.
 ///
-/// Leases have no expiry beside that (departs from Farsite §3.3: because a machine that is away and
-/// in nobody's way would lose what it has done for nothing, a machine that is there renews all at
-/// once, and one that is in somebody's way is fenced when that somebody asks).
+/// Leases have no other expiry. This departs from Farsite §3.3. With such an expiry, a machine that
+/// is away and in no other's way would lose its work for nothing. A machine that is there renews
+/// all its leases at once. A machine that is in the way of another is fenced when that other asks.
 pub const TERM_MS: u64 = 30_000;
-/// Files to go with their last handle that are looked at in one tick, after a session's end.
+/// Files to go with their last handle that are examined in one tick, after a session's end.
 const DOOMED_PER_STEP: usize = 256;
-/// As whom the server decides for itself. No session has this number.
+/// The session as which the server decides for itself. No session has this number.
 pub(crate) const SERVER: SessionId = SessionId(0);
-/// The smallest and the largest block of a directory's integers: even over a slow link the next one
-/// is there before the last is used up.
+/// The smallest and the largest block of a directory's integers. Even over a slow link the next
+/// block arrives before the last is used up.
 const RESERVATION: (u64, u64) = (wire::BIRTH_RESERVATION, 4096);
 
 /// The state that is not keyed by file: what [`crate::Directory::checkpoint`] writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DirectoryState {
-    /// Stands first: what follows may be another in another version.
+    /// Stands first: the rest of the row may differ between versions.
     pub in_use: InUse,
     pub sessions: Sessions,
     pub pending: PendingRequests,
-    /// Files that there are.
+    /// Files in all.
     pub files: u64,
-    /// Files that are no more but have rows left.
+    /// Dead files that have rows left.
     pub dying: u64,
     /// Running hash of all changes to rows.
     pub digest: u64,
-    /// How far the search for what is to go and nobody has open any more has come; none is under
-    /// way if absent.
+    /// How far the search for files that are to go and have no opener any more has come; absent if
+    /// none is under way.
     pub sweep: Option<Vec<u8>>,
-    /// Sessions that are over and may still be stuck at having files open, or have them locked:
-    /// somebody sees that, or nobody has looked yet.
+    /// Departed sessions that may still be stuck at having files open, or have them locked: others
+    /// see that, or it is not yet examined.
     pub fading: BTreeSet<SessionId>,
-    /// Sessions that have, or had, locks that others were told of and may be waiting for.
+    /// Sessions that have, or had, locks that were reported to others, who may be waiting for them.
     pub lockers: BTreeSet<SessionId>,
-    /// Machines whose sessions were ended since they answered nothing, and when that was last.
+    /// Machines whose sessions were ended for not answering, and when that last happened.
     pub deaf: BTreeMap<MachineId, Time>,
     /// When the latest leader began.
     pub led: Time,
-    /// Whose files are looked through next, and from which row on; nobody's if absent.
+    /// The departed session whose files are examined next, and the row to begin at; absent if there
+    /// is none.
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
-    /// Machines that are written down, and invitations.
+    /// The counts of recorded machines and invitations.
     pub enrolment: Enrolment,
-    /// Content that is written through.
+    /// Content that is write-through.
     pub through: WriteThrough,
 }
 
@@ -76,8 +77,8 @@ impl DirectoryState {
         postcard::to_allocvec(self).unwrap_or_default()
     }
 
-    /// Reads the value of the row `key`, for a program that knows these versions: the cluster's
-    /// first, since no other reads what follows.
+    /// Reads the value of the row `key`, for a program that knows these versions. The cluster's
+    /// version comes first, since only a program that knows it can read the rest.
     pub fn from_row(key: &[u8], row: &[u8], known: Versions) -> Result<DirectoryState, Fault> {
         let corrupt = || Corrupt::at(key, "state");
         let (version, _) = postcard::take_from_bytes(row).map_err(|_| corrupt())?;
@@ -88,7 +89,7 @@ impl DirectoryState {
     }
 }
 
-/// See the module. Ends with [`Transaction::finish`].
+/// One turn on the state. Ends with [`Transaction::finish`].
 pub(crate) struct Transaction<'a> {
     pub now: Time,
     pub files: Files<'a>,
@@ -96,14 +97,14 @@ pub(crate) struct Transaction<'a> {
     pub policy: &'a Policy,
     pub out: &'a mut Vec<Output>,
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
-    /// What is within what, as far as it was asked.
+    /// The ancestry of files, as far as it was asked for.
     pub subtrees: RefCell<&'a mut Subtrees>,
-    /// For the share server.
+    /// Work for the share server.
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
     pub again: bool,
-    /// Whether a session will take an answer for the acknowledgment of its log: so what the log has
-    /// said must last, whatever it was.
+    /// Whether a session will take an answer for the acknowledgment of its log. Then the effects of
+    /// the log must last, whatever they were.
     pub promised: bool,
 }
 
@@ -133,8 +134,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Serves whom the input concerned, and writes back what changed.
-    /// Returns who has sessions, and whether something was [promised](Turn::promised).
+    /// Serves the requests that the input concerned, and writes back the changes. Returns the live
+    /// sessions, and whether something was [promised](Turn::promised).
     pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, bool), Corrupt> {
         self.serve_woken();
         if !self.shares.is_empty() {
@@ -148,14 +149,14 @@ impl Transaction<'_> {
         Ok((live, self.promised))
     }
 
-    /// To a client.
+    /// Sends a message to a client.
     pub fn send(&mut self, session: SessionId, message: ToClient) {
         let rests = matches!(
             message,
             ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
         );
         if rests && self.state.sessions.all.get(&session).is_some_and(|known| known.owed) {
-            // So a client knows of each grant which of its releases it followed.
+            // So a client knows which of its releases each grant followed.
             self.acknowledge(session, Vec::new());
         }
         self.out.push(Output::Send { session, message });
@@ -213,8 +214,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gives integers to whom holds anything of the directory: enough for about as long as the last
-    /// block lasted.
+    /// Gives integers to a session that holds anything of the directory: enough for about as long
+    /// as the last block lasted.
     fn reserve(&mut self, session: SessionId, dir: FileId) {
         let (first, end) = match self.may_write(session) && self.may_reserve(session, &dir) {
             true => self.reserve_integers(&dir),
@@ -234,8 +235,8 @@ impl Transaction<'_> {
         (first, record.next_integer)
     }
 
-    /// Whether the numbers and names in an update are such as were given out, and not yet used:
-    /// what `decide` cannot know.
+    /// Whether the numbers and names in an update were given out and are not yet used, which
+    /// `decide` cannot know.
     pub fn may_be_done(&self, operation: &Operation) -> Result<(), Error> {
         let unused =
             |dir: &FileId, position: u64| self.files.record(dir).is_some_and(|r| position >= r.unused_from);
@@ -244,7 +245,7 @@ impl Transaction<'_> {
                 && (unused(dir, position) || self.files.label_at(dir, position).is_none())
         };
         let is_new = |dir: &FileId, position: u64, file: &FileId| {
-            // Nobody but a file that was made with this integer of this directory ever had this
+            // Only a file that was made with this integer of this directory ever had this
             // identifier.
             unused(dir, position) && *file == dir.child(position)
                 || self.files.record(file).is_none() && !self.files.is_dying(file)
@@ -269,7 +270,7 @@ impl Transaction<'_> {
         if fits { Ok(()) } else { Err(Error::Invalid) }
     }
 
-    /// Carries out what `session` decided, or had decided for it.
+    /// Carries out an operation that `session` decided, or that was decided for it.
     pub fn carry_out(
         &mut self,
         session: SessionId,
@@ -288,8 +289,7 @@ impl Transaction<'_> {
             self.state.through.died(file);
             self.again |= self.files.is_dying(file);
         }
-        // What is looked through already need not be looked through from the beginning for every
-        // file that dies.
+        // A search under way need not start from the beginning for every file that dies.
         if !aftermath.dead.is_empty() && self.state.fade_from.is_none() {
             self.look_for_the_departed();
         }
@@ -300,7 +300,7 @@ impl Transaction<'_> {
                 | Operation::SetDisposition { .. }
         );
         for file in &aftermath.doomed {
-            // Who deletes what it has open says so, and will say when it has not.
+            // A client that deletes a file that it has open says so, and will report the close.
             if !(says_open && self.files.holdings(file).black_box(&Field::Handles).writes(session)) {
                 self.dispose_unless_open(file);
             }
@@ -308,11 +308,12 @@ impl Transaction<'_> {
         aftermath.born
     }
 
-    /// What is to go with its last handle goes if nobody has it open any more. Who may have, and
-    /// may not, is asked; when it has answered, this is tried again.
+    /// Disposes of a file that is to go with its last handle, if no session has it open any more.
+    /// Sessions that may have it open, and may not, are asked; after each answer this is tried
+    /// again.
     pub fn dispose_unless_open(&mut self, file: &FileId) {
         let Some(record) = self.files.record(file) else { return };
-        // Most files have a name and no deletion pending, and nobody need look for a row.
+        // Most files have a name and no deletion pending, and need no look at a row.
         let doomed = record.attributes.links == 0 || record.disposition.is_some();
         if !doomed || !self.files.is_doomed(file) {
             return;
@@ -324,8 +325,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// What the last close would have done. No lease is in the way of the death of what has no
-    /// name; a name may be leased to others, so the server asks itself for that in its turn.
+    /// Does what the last close would have done. No lease is in the way of the death of a file
+    /// without a name. A name may be leased to others, so for that the server queues a request of
+    /// its own.
     fn dispose(&mut self, file: &FileId, record: &Record) {
         let since = record.disposition.as_ref().map(|disposition| disposition.since);
         let operation = Operation::Dispose { file: file.clone(), time: since.unwrap_or_default() };
@@ -336,7 +338,7 @@ impl Transaction<'_> {
         self.carry_out(SERVER, &operation, &effects);
     }
 
-    /// Time has passed, or background work goes on: one step of each kind.
+    /// Time has passed, or background work goes on: does one step of each kind.
     fn tick(&mut self) {
         self.fence_the_deaf();
         for session in self.state.sessions.owed() {
@@ -351,13 +353,13 @@ impl Transaction<'_> {
         self.sweep_shields();
     }
 
-    /// Looks through all that is to go with its last handle, from the beginning.
+    /// Examines all files that are to go with their last handle, from the beginning.
     pub fn look_for_the_doomed(&mut self) {
         self.state.sweep = Some(keys::globals(Global::Doomed).0.into_vec());
         self.again = true;
     }
 
-    /// One step of looking for what is to go and only sessions now over had open.
+    /// One step of the search for files that are to go and that only departed sessions had open.
     fn sweep_doomed(&mut self) {
         let Some(from) = self.state.sweep.take() else { return };
         let doomed = self.files.globals(Global::Doomed, Some(&from), DOOMED_PER_STEP);
@@ -372,7 +374,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// A leader that is new knows neither what was sent nor who is still there.
+    /// A new leader begins: it knows neither which messages were sent nor which sessions are still
+    /// there.
     fn lead(&mut self) {
         for session in self.state.sessions.all.values_mut() {
             (session.renewed, session.worked) = (self.now, self.now);
@@ -395,12 +398,12 @@ impl Transaction<'_> {
         self.again = true;
     }
 
-    /// Whether nothing was heard of `session` for its term.
+    /// Whether `session` was not heard of for its term.
     pub fn is_lapsed(&self, session: SessionId) -> bool {
         self.state.sessions.all.get(&session).is_none_or(|known| known.lapsed(self.now, TERM_MS))
     }
 
-    /// The session is over, and its client is told.
+    /// Ends the session and reports that to its client.
     pub fn fence(&mut self, session: SessionId, misdeed: Option<Misdeed>) {
         if self.end(session) {
             self.send(session, ToClient::Fenced);
@@ -408,8 +411,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// The session is over. What it held is free, at no cost: its identifier just counts for
-    /// nothing in the rows that name it. What it is stuck at fades in the background.
+    /// Ends the session. Its leases are free, at no cost: its identifier just counts for nothing in
+    /// the rows that name it. Files at which it is stuck are cleared in the background.
     fn end(&mut self, session: SessionId) -> bool {
         if self.state.sessions.all.remove(&session).is_none() {
             return false;
@@ -420,7 +423,7 @@ impl Transaction<'_> {
         self.state.lockers.remove(&session);
         self.state.fading.insert(session);
         self.look_for_the_departed();
-        // What only it had open is to be disposed of.
+        // Files that only this session had open are to be disposed of.
         self.look_for_the_doomed();
         true
     }

@@ -7,35 +7,36 @@ use lease::{Field, Held, Kind, Label, SessionId};
 use namespace::{Extent, Place, fold};
 use wire::Values;
 
-/// Extents that come along with content; the others are fetched when they are wanted.
+/// Extents that come along with content; the client fetches the others when it wants them.
 const EXTENTS: usize = 64;
 /// Bytes of one file's extended attributes and links that may come along unasked.
 const UNASKED_BYTES: usize = 64 << 10;
-/// What a lock takes in a message at most.
+/// Bytes that a lock takes in a message at most.
 const LOCK_BYTES: usize = 48;
-/// Links that are told: of a file with more the server decides itself what rests on them.
+/// Links in a message at most: for a file with more the server itself decides the operations that
+/// rest on them.
 const LINKS: usize = 1000;
 
-/// How much a message still takes of what there may be very much of. All else that a message tells
-/// is bounded by how many fields it is about, and by [`PAGE`]: so whatever files there are, a
-/// message is no longer than a frame may be.
+/// The room left in a message for values that may be very large. The number of fields and [`PAGE`]
+/// bound the rest of a message. So no message is longer than a frame may be, whatever files there
+/// are.
 pub(crate) struct Room {
     /// Bytes of inline content.
     pub inline: usize,
     /// Bytes of pieces that are in the metadata.
     pub pieces: usize,
-    /// Bytes of attributes and links that nobody asked for.
+    /// Bytes of attributes and links that were not asked for.
     pub unasked: usize,
 }
 
 impl Room {
-    /// Of a message that nothing is in.
+    /// The room in an empty message.
     pub fn whole() -> Room {
         Room { inline: 1 << 20, pieces: 4 << 20, unasked: 2 << 20 }
     }
 
-    /// Those of `extents` that still fit, and up to where they are all that there are, if `limit`
-    /// were looked for; nothing if there is no room for any.
+    /// The `extents` that still fit, and the offset up to which they are complete, if `limit` were
+    /// looked for; `None` if there is no room for any.
     fn of_extents(&mut self, mut extents: Vec<Extent>, limit: usize) -> Option<(Vec<Extent>, u64)> {
         let found = extents.len();
         let mut fits = |extent: &Extent| {
@@ -59,20 +60,20 @@ fn bytes_of(extent: &Extent) -> usize {
     }
 }
 
-/// Which part of a directory's entries is told.
+/// The part of a directory's entries to report.
 #[derive(Clone, Copy)]
 pub(crate) struct Page {
-    /// Positions above this.
+    /// The position after which the page begins.
     pub after: u64,
-    /// At most so many.
+    /// Entries at most.
     pub limit: usize,
-    /// Whether everything before was told, now or earlier.
+    /// Whether all earlier entries were reported, now or before.
     pub contiguous: bool,
 }
 
 impl Files<'_> {
-    /// Bytes of what comes along with all of `file` that there may be much of; nothing if that is
-    /// too much for who did not ask for it.
+    /// Bytes of the large values that come along with all of `file`; `None` if that is too much for
+    /// a session that did not ask for them.
     pub fn unasked_bytes(&self, file: &FileId) -> Option<usize> {
         let record = self.record(file)?;
         let xattrs = self.xattrs(file);
@@ -82,7 +83,7 @@ impl Files<'_> {
         (bytes <= UNASKED_BYTES).then_some(bytes)
     }
 
-    /// The values of `fields` for `session`; of labels only what `held` covers.
+    /// The values of `fields` for `session`; of labels only those that `held` covers.
     pub fn values(
         &self,
         file: &FileId,
@@ -93,10 +94,10 @@ impl Files<'_> {
     ) -> Values {
         let mut values = Values::default();
         let Some(record) = self.record(file) else { return values };
-        // Whom nobody is beside sees nothing of others, in all seven.
+        // A session that is alone on the file sees nothing of others, in all seven fields.
         let alone = record.holdings.is_alone(session);
         for (field, kind) in fields {
-            // Who only touches does not know.
+            // A lease to touch gives no knowledge.
             if *kind == Kind::Touch {
                 continue;
             }
@@ -166,7 +167,7 @@ impl Files<'_> {
         let reader = self.holdings(file).covers(session, &Field::Content, Kind::Read);
         let file = file.clone();
         if !reader {
-            // It lost the lease on the way, and will find out.
+            // The session lost the lease on the way, and will find out.
             return wire::ToClient::Extents {
                 number,
                 file,

@@ -1,12 +1,12 @@
-//! The cluster's version, and which each machine speaks: replicated, since what replicas make of an
-//! entry hangs on it.
+//! The cluster's version, and the version that each machine speaks. Both are replicated, since the
+//! effect of an entry depends on them.
 //!
-//! The version is raised by an entry, one at a time, once every member of the server group knows
-//! the next; from that entry on there may be entries and rows of it. Machines need not be updated
-//! together: a session goes by what its machine speaks, the new version or the last one. What every
-//! machine of the cluster has spoken once is the *oldest* from then on: the last version has no
-//! session left, no machine comes back to it, a program need not know it any more, and the version
-//! can be raised again. So no more than two are ever in use.
+//! An entry raises the version by one, once every member of the server group knows the next. From
+//! that entry on there may be entries and rows of the new version. Machines need not be updated
+//! together: a session goes by the version that its machine speaks, the new one or the last one.
+//! Once every machine of the cluster has spoken a version, that version is the *oldest*. Then the
+//! last version has no session left, and no machine comes back to it. A program need not know it
+//! any more, and the version can be raised again. So no more than two are ever in use.
 
 use crate::corrupt::Fault;
 use crate::enrolment::FOUNDER;
@@ -18,20 +18,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::{MachineId, Refusal, Version, Versions};
 
-/// Which versions are in use. The cluster's comes first: whoever does not know it reads no further.
+/// The versions in use. The cluster's comes first: a program that does not know it reads no
+/// further.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InUse {
-    /// The cluster's.
+    /// The cluster's version.
     pub version: Version,
     /// The oldest that a session may speak.
     pub oldest: Version,
-    /// What each machine spoke last, as long as some may speak an older version than the cluster's.
-    /// Those that were not heard of since that was raised may still speak the oldest.
+    /// The version that each machine spoke last, as long as some may speak an older version than
+    /// the cluster's. Machines not heard of since the raise may still speak the oldest.
     pub machines: BTreeMap<MachineId, Version>,
 }
 
 impl InUse {
-    /// In a cluster of `version`.
+    /// The versions in use in a new cluster of `version`.
     pub fn of(version: Version) -> InUse {
         InUse { version, oldest: version, machines: BTreeMap::new() }
     }
@@ -41,7 +42,7 @@ impl InUse {
     }
 }
 
-/// An error if a program does not know `version`.
+/// Checks that a program knows `version`.
 pub(crate) fn known_to(known: Versions, version: Version) -> Result<(), Fault> {
     if known.know(version) { Ok(()) } else { Err(Fault::Version { version, known }) }
 }
@@ -54,15 +55,16 @@ impl DirectoryState {
         machine.and_then(|machine| machines.get(&machine)).unwrap_or(oldest).min(version).to_owned()
     }
 
-    /// Whether a machine that was not heard of since the version was raised may come back and speak
-    /// an older one. The founder's number is never given up, whatever became of the machine.
+    /// Whether a machine not heard of since the raise may come back and speak an older version. The
+    /// founder's number is never given up, whatever became of the machine.
     fn may_speak_older(&self, machine: MachineId) -> bool {
         machine != FOUNDER || self.sessions.all.values().any(|session| session.machine == machine)
     }
 }
 
 impl Transaction<'_> {
-    /// The version is raised, unless it was meanwhile, or some machines speak the last one yet.
+    /// Raises the version, unless it was raised meanwhile, or some machines still speak the last
+    /// one.
     pub fn raise(&mut self, to: Version) {
         let in_use = &mut self.state.in_use;
         if to != in_use.version.next() || in_use.are_two() {
@@ -79,7 +81,7 @@ impl Transaction<'_> {
         if version < oldest { Err(Refusal::TooOld { speaks: version, oldest }) } else { Ok(()) }
     }
 
-    /// A machine is about to have a session that speaks `version`.
+    /// Notes that a machine is about to have a session that speaks `version`.
     pub fn speaks(&mut self, machine: MachineId, version: Version) {
         if self.state.in_use.are_two() {
             self.state.in_use.machines.insert(machine, version);
@@ -87,13 +89,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// A machine belongs to the cluster no more: it keeps nothing from being dropped.
+    /// Forgets a machine that has left the cluster: it no longer keeps a version from being
+    /// dropped.
     pub fn speaks_no_more(&mut self, machine: MachineId) {
         self.state.in_use.machines.remove(&machine);
         self.drop_last_version();
     }
 
-    /// If no machine may speak it any more.
+    /// Drops the last version if no machine may speak it any more.
     fn drop_last_version(&mut self) {
         if older(self.state, &self.files).is_empty() {
             self.state.in_use = InUse::of(self.state.in_use.version);

@@ -1,12 +1,13 @@
-//! Content that is written through. Of a small file that passes to and fro so steadily that each
-//! change is looked at before the next, the holder says each at once and waits until the server has
-//! it; so a report asks nobody. A change and a look at it are four messages either way, but now
-//! what was written is being made durable while whoever looks is still on the way here.
+//! Write-through content. A small ping-pong file may change and be read so steadily that each
+//! change is read before the next. Then its holder sends each change at once and waits until the
+//! server has it, so a report asks no holder. A change and a read of it are four messages either
+//! way. But with write-through the change becomes durable while the reader's request is still on
+//! its way.
 //!
-//! Whether a change counts is known at one place at any moment: here as long as the file has a
-//! [`Looked::holder`], and at the holder otherwise. The server gives it up first, by its word or by
-//! ending the connection, and then asks the holder again; who holds goes on waiting until it hears
-//! of that. So what is lost on the way costs a message, and no truth.
+//! At any moment one place knows whether a change counts: the server as long as the file has a
+//! [`Looked::holder`], the holder otherwise. The server gives this up first, by its message or by
+//! ending the connection, and then asks the holder again. The holder goes on waiting until it hears
+//! of that. So a lost message costs a message, and never correctness.
 
 use crate::Output;
 use crate::transaction::Transaction;
@@ -16,34 +17,34 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::ToClient;
 
-/// So often in a row a report found another value before the holder is asked to write through.
+/// Reports in a row with a new value before the holder is asked to write through.
 const STEADY: u8 = 3;
 /// Reports further apart are not in a row, ms.
 const APART_MS: u64 = 10_000;
-/// Files of which that is remembered.
+/// Files whose reports are remembered.
 const LOOKED_MAX: usize = 1024;
 
-/// How a small file is looked at.
+/// The recent reports of a small file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Looked {
-    /// When it was last told, and which version of its content.
+    /// When the file was last reported, and which version of its content.
     at: Time,
     version: u64,
-    /// How often in a row that was another one than before.
+    /// The reports in a row that had another version than before.
     changes: u8,
-    /// Who writes it through.
+    /// The session that writes it through.
     holder: Option<SessionId>,
-    /// Whether it was told since the last change.
+    /// Whether it was reported since the last change.
     since_change: bool,
 }
 
-/// The files whose content is reported. Part of the replicated state, since it decides who is
-/// asked.
+/// The files whose content is reported. Part of the replicated state, since it decides which
+/// sessions are asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WriteThrough(BTreeMap<FileId, Looked>);
 
 impl WriteThrough {
-    /// This version of its content was told.
+    /// Notes a report of this version of the content.
     fn told(&mut self, now: Time, file: &FileId, version: u64) {
         if self.0.len() >= LOOKED_MAX && !self.0.contains_key(file) {
             self.0.retain(|_, it| it.holder.is_some() || now.ms_since(it.at) < APART_MS);
@@ -61,7 +62,7 @@ impl WriteThrough {
         (it.at, it.version, it.since_change) = (now, version, true);
     }
 
-    /// Whether each change of it is looked at.
+    /// Whether each change of the file is read.
     fn is_steady(&self, now: Time, file: &FileId) -> bool {
         self.0.get(file).is_some_and(|it| it.changes >= STEADY && now.ms_since(it.at) < APART_MS)
     }
@@ -70,15 +71,15 @@ impl WriteThrough {
         self.0.get(file).is_some_and(|it| it.holder == Some(session))
     }
 
-    /// `session` writes through from now on, of what it holds.
+    /// Starts write-through by `session` of the content that it holds.
     fn begin(&mut self, file: &FileId, session: SessionId) {
         if let Some(it) = self.0.get_mut(file) {
             it.holder = Some(session);
         }
     }
 
-    /// `session` has changed it. Whether it goes on writing through: not if nobody has looked since
-    /// it did so last.
+    /// Notes a change by `session`. Returns whether write-through goes on: it ends if the file was
+    /// not read since the session's last change.
     fn changed(&mut self, file: &FileId, session: SessionId) -> bool {
         let Some(it) = self.0.get_mut(file).filter(|it| it.holder == Some(session)) else { return false };
         let goes_on = std::mem::take(&mut it.since_change);
@@ -88,7 +89,7 @@ impl WriteThrough {
         goes_on
     }
 
-    /// `session` writes this file through no more, if it did.
+    /// Ends write-through of this file by `session`; whether there was any.
     pub fn end(&mut self, file: &FileId, session: SessionId) -> bool {
         let ends = self.is_by(file, session);
         if ends {
@@ -97,46 +98,46 @@ impl WriteThrough {
         ends
     }
 
-    /// The file is no more.
+    /// Forgets a file that no longer exists.
     pub fn died(&mut self, file: &FileId) {
         self.0.remove(file);
     }
 
-    /// `session` writes nothing through any more: it is over, or goes on over a new connection.
+    /// Ends all write-through by `session`: it is over, or goes on over a new connection.
     pub fn end_session(&mut self, session: SessionId) {
         self.0.retain(|_, it| it.holder != Some(session));
     }
 
-    /// A leader that is new asks whoever holds.
+    /// Ends all write-through: a new leader asks the holders.
     pub fn end_all(&mut self) {
         self.0.retain(|_, it| it.holder.is_none());
     }
 
-    /// Who writes which files through.
+    /// The write-through files and their sessions.
     pub fn holders(&self) -> impl Iterator<Item = (&FileId, SessionId)> {
         self.0.iter().filter_map(|(file, it)| Some((file, it.holder?)))
     }
 }
 
 impl Transaction<'_> {
-    /// The content of `file` was reported: this version.
+    /// Notes that this version of the content of `file` was reported.
     pub fn looked_at(&mut self, file: &FileId, version: u64) {
         self.state.through.told(self.now, file, version);
     }
 
-    /// Whether what the server has of this field is what `holder` has of it, so that nobody need
-    /// ask.
+    /// Whether the server's value of this field is the same as the value of `holder`, so that no
+    /// flush is needed.
     pub fn is_written_through(&self, file: &FileId, field: &Field, holder: SessionId) -> bool {
         *field == Field::Content && self.state.through.is_by(file, holder)
     }
 
-    /// What asks a holder to flush: and to write through, where that is worth it.
+    /// The message that asks a holder to flush, and to write through where that is worth it.
     pub fn flush(&self, number: u64, file: FileId, field: Field) -> ToClient {
         let steady = field == Field::Content && self.state.through.is_steady(self.now, &file);
         if steady { ToClient::FlushThrough { number, file } } else { ToClient::Flush { number, file, field } }
     }
 
-    /// A client writes through from here on.
+    /// Takes in that a client writes through from here on.
     pub fn on_flushed_through(&mut self, session: SessionId, number: u64, file: &FileId) {
         if self.files.holdings(file).covers(session, &Field::Content, Kind::Write) {
             self.state.through.begin(file, session);
@@ -144,15 +145,15 @@ impl Transaction<'_> {
         self.state.pending.flushed(session, number);
     }
 
-    /// What a client wrote through is here. It is asked for next, so it is made durable before
-    /// anybody is told of it.
+    /// Takes in a client's write-through change. The next report asks for it, so it is made durable
+    /// before any client learns of it.
     pub fn on_wrote(&mut self, session: SessionId, file: FileId) {
         let goes_on = self.state.through.changed(&file, session);
         self.heard(session, file, goes_on);
         self.out.push(Output::Sync);
     }
 
-    /// `session` wants to write this file as it likes.
+    /// Ends write-through of this file by `session`, which wants to write it as it likes.
     pub fn end_through(&mut self, session: SessionId, file: &FileId) {
         if self.state.through.end(file, session) {
             self.heard(session, file.clone(), false);

@@ -1,5 +1,6 @@
-//! What an account that is an Ed25519 key asks of a share server. A machine carries it, as it is;
-//! that the account asks it, its signature says, which is for one store and is good once.
+//! The requests of an account, which is an Ed25519 key, to a share server. A machine carries the
+//! request unchanged. Its signature proves that the account made it; the signature is for one store
+//! and is good once.
 
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -9,79 +10,80 @@ use serde::{Deserialize, Serialize};
 pub struct AccountRequest {
     /// The account: the public half of its key.
     pub key: [u8; 32],
-    /// Larger than in any earlier request of this account to this store; the time will do, in
-    /// nanoseconds.
+    /// A number larger than in any earlier request of this account to this store; the time in
+    /// nanoseconds will do.
     pub nonce: u64,
     /// Both halves of the signature.
     pub signature: ([u8; 32], [u8; 32]),
-    /// An [`AccountCall`], as it was signed.
+    /// The encoded [`AccountCall`], exactly as it was signed.
     pub call: Vec<u8>,
 }
 
-/// What is asked. Reading needs no account: whoever knows the name of a share may read it.
+/// A call of an account. Reading needs no account: any client that knows the name of a share may
+/// read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccountCall {
-    /// Store the body as these shares, with a lease on each; answered by [`AccountAnswer::Held`]
-    /// when all are durable, or nothing is stored. Letting go of them again is how it is taken
-    /// back.
+    /// Stores the body as these shares, with a lease on each. The answer is [`AccountAnswer::Held`]
+    /// when all are durable; otherwise nothing is stored. Releasing the leases undoes the call.
     Store {
-        /// Which, and of how many bytes each.
+        /// The shares, and the length of each in bytes.
         shares: Vec<(ShareId, u32)>,
-        /// BLAKE3 of the body, which is not in what is signed.
+        /// BLAKE3 of the body, which is not part of the signed bytes.
         body: [u8; 32],
     },
-    /// Take or renew the account's lease on each; [`AccountAnswer::Held`] says which are leased
-    /// now.
+    /// Takes or renews the account's lease on each share; [`AccountAnswer::Held`] lists those that
+    /// are leased now.
     Lease(Vec<ShareId>),
-    /// Let go of the account's leases on these. What nobody else holds goes at once.
+    /// Releases the account's leases on these shares. A share without any other lease goes at once.
     LetGo(Vec<ShareId>),
-    /// The first shares after this one that the account has leased, in order.
+    /// Lists the first shares after this one that the account has leased, in order.
     List(Option<ShareId>),
-    /// What it has leased, and may.
+    /// Asks for the account's usage and quota.
     Usage,
 }
 
 /// Answers an [`AccountRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccountAnswer {
-    /// Nothing was done.
+    /// The request was refused, and nothing was done.
     Refused(AccountRefusal),
-    /// These are leased, and sound.
+    /// These shares are leased, and sound.
     Held {
-        /// Which.
+        /// The shares.
         shares: Vec<ShareId>,
-        /// When the leases end, UTC seconds, if leases of such accounts end at all.
+        /// The end of the leases, UTC seconds, if leases of such accounts end at all.
         until: u64,
     },
-    /// Done.
+    /// The request is done.
     Done,
-    /// Some of what is leased; that was all if there are none.
+    /// Some of the leased shares; an empty list means that there are no more.
     Leased(Vec<ShareId>),
-    /// How much is leased.
+    /// The account's usage.
     Usage {
         /// Shares, and bytes.
         usage: (u64, u64),
-        /// What they may be at most.
+        /// The most that the usage may be.
         quota: Option<(u64, u64)>,
     },
 }
 
-/// Why an account is not given what it asks.
+/// Why an account's request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum AccountRefusal {
-    /// Somebody else signed, or something else, or for another store.
+    /// The signature is of another key, of other bytes, or for another store.
     #[error("the request is not signed by its account for this store")]
     Signature,
     /// The store does not know the key.
     #[error("no account here has this key; on the server: leasehold shares account add NAME KEY")]
     Unknown,
-    /// The number was used before.
+    /// The nonce was used before.
     #[error("the request's number is not larger than that of the account's last request")]
     Replayed,
-    /// It is no call, or its body is another, or longer than a frame may be.
+    /// The request is no call, or its body does not match, or the body is longer than a frame may
+    /// be.
     #[error("the request makes no sense")]
     Malformed,
-    /// It would be more than the account may lease.
+    /// The request would exceed the account's quota.
     #[error("it is more than the account's quota allows; let go of something first")]
     Quota,
     /// A share of this name has other bytes.
@@ -93,7 +95,7 @@ pub enum AccountRefusal {
     /// The disk is full.
     #[error("the disk is full")]
     NoSpace,
-    /// The server could not; its log says why.
+    /// The server failed; its log says why.
     #[error("the share server could not do it; its log says why")]
     Failed,
 }

@@ -1,9 +1,9 @@
-//! What updates use up of a session's allowance. Client and server count alike, so this is said
-//! once.
+//! How much of a session's allowance each update costs. Client and server count alike, so this is
+//! the one place that says so.
 
 use namespace::{ContentChange, INLINE_BYTES_MAX, Operation};
 
-/// Bytes that the metadata of a file takes at most, names of usual length assumed: what a create
+/// Bytes that a file's metadata takes at most, with names of usual length: the amount that a create
 /// sets aside.
 pub const FILE_BYTES: u64 = 1024;
 /// Bytes that a stored extent takes beside its content.
@@ -11,12 +11,13 @@ pub const EXTENT_BYTES: u64 = 256;
 
 /// Content is cut into pieces of about this size (`content::PIECE_BYTES_MAX`).
 const PIECE_BYTES: u64 = 128 << 10;
-/// What a session may use up beyond its allowance when nothing else is left: what cannot be known
-/// when a write is accepted (folding, an update that is tried again). The host keeps at least as
-/// much back from what it says is free.
+/// Bytes that a session may use beyond its allowance when nothing else is left. They cover costs
+/// that cannot be known when a write is accepted (folding, a retried update). The host keeps back
+/// at least as much from the free space that it reports.
 pub const GRACE_BYTES: u64 = 16 << 20;
 
-/// Bytes and files that `operation` uses up. What frees space costs nothing: deleting always works.
+/// Bytes and files that `operation` uses up. An operation that frees space costs nothing: deleting
+/// always works.
 pub fn cost(operation: &Operation) -> (u64, u64) {
     match operation {
         Operation::Create { new, .. } => (FILE_BYTES + new.target.len() as u64, 1),
@@ -38,9 +39,9 @@ fn content(change: &ContentChange) -> u64 {
     }
 }
 
-/// Bytes to set aside for writing `length` bytes into a file of `size`: at least what publishing
-/// them will cost, however they are cut into pieces, and with what there is of inline content,
-/// which is published again with any change.
+/// Bytes to set aside for writing `length` bytes into a file of `size`. This is at least the cost
+/// of publishing them, however they are cut into pieces. It includes existing inline content, which
+/// is published again with any change.
 pub fn cost_of_write(size: u64, length: u64) -> u64 {
     let pieces = length / PIECE_BYTES + 2;
     let inline = if size <= INLINE_BYTES_MAX as u64 { size } else { 0 };

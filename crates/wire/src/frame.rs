@@ -1,7 +1,7 @@
 //! Messages as bytes: a header, and raw content beside it.
 //!
-//! A frame is what a transport with lengths of its own carries: a postcard header, and whatever
-//! follows it is the body.
+//! A frame is one unit of a transport that delimits units itself. It is a postcard header; the
+//! bytes after the header are the body.
 
 use crate::{AccountRequest, Version};
 use lease::SessionId;
@@ -9,30 +9,31 @@ use namespace::{Error, ShareId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The longest frame: a grant of a whole directory with the inline content of its files is the
-/// largest honest message.
+/// The longest frame, in bytes. The largest honest message is a grant of a whole directory with the
+/// inline content of its files.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// The longest greeting, and the longest answer to one: both come from who is nobody yet.
+/// The longest greeting, and the longest answer to one, in bytes: both come from peers that are not
+/// yet authenticated.
 pub const GREETING_BYTES_MAX: usize = 8 << 10;
 
 /// A frame that is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Its header does not parse.
+    /// The header does not parse.
     #[error("a frame of {0} bytes is no message")]
     NoMessage(usize),
     /// Something follows a message that has no body.
     #[error("{0} bytes follow a message")]
     Trailing(usize),
-    /// It says that it is longer than any may be.
+    /// The frame claims a length beyond the maximum.
     #[error("a frame is longer than a frame may be")]
     TooLong,
-    /// The peer ended the stream within it.
+    /// The peer ended the stream within the frame.
     #[error("a frame was cut short")]
     Cut,
 }
 
-/// A message without a body.
+/// Encodes a message without a body.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
     postcard::to_allocvec(message).unwrap_or_default()
 }
@@ -45,66 +46,68 @@ pub fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T, FrameError> {
     }
 }
 
-/// Reads a message and what is beside it.
+/// Reads a message and the body beside it.
 pub fn decode_with_body<T: DeserializeOwned>(frame: &[u8]) -> Result<(T, &[u8]), FrameError> {
     postcard::take_from_bytes(frame).map_err(|_| FrameError::NoMessage(frame.len()))
 }
 
-/// To the share server. Each is answered by a [`ShareReply`] of the same number, in any order.
+/// A request to the share server. A [`ShareReply`] of the same number answers it; replies come in
+/// any order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareRequest {
-    /// Names it.
+    /// The request's number.
     pub number: u64,
-    /// What is wanted.
+    /// The call.
     pub what: ShareCall,
 }
 
-/// What is wanted of the share server.
+/// A call to the share server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShareCall {
-    /// Store the body as these shares, with a lease of this machine's account for its session on
-    /// each; answered when they are durable.
+    /// Stores the body as these shares, with a lease on each by this machine's account for its
+    /// session; answered when the shares are durable.
     Store {
-        /// The session that they are uploaded in: what the directory has not heard of when the next
-        /// one begins is nobody's.
+        /// The session that the shares are uploaded in. A share that the directory has not heard of
+        /// when the next session begins has no owner.
         session: SessionId,
-        /// Which, and of how many bytes each.
+        /// The shares, and the length of each in bytes.
         shares: Vec<(ShareId, u32)>,
     },
-    /// A part of a share.
+    /// Reads a part of a share.
     Read {
-        /// Which.
+        /// The share.
         share: ShareId,
-        /// From which byte on.
+        /// The first byte.
         at: u32,
-        /// How many.
+        /// The number of bytes.
         length: u32,
     },
-    /// This machine's accounts let go of them.
+    /// Releases the leases of this machine's accounts on these shares.
     LetGo(Vec<ShareId>),
-    /// All of a share, which is checked; the answer's body is its digest, 16 bytes, and then its
-    /// bytes.
+    /// Reads a whole share, which is checked. The answer's body is the share's digest (16 bytes),
+    /// then its bytes.
     Fetch(ShareId),
-    /// Whether each of these is kept here: sound, and leased by the group.
+    /// Asks whether each of these shares is kept here: sound, and leased by the group.
     Keep(Vec<ShareId>),
-    /// Bytes of it did not match their hash: it is to be looked through.
+    /// Reports that bytes of the share did not match their hash: the host is to verify the share.
     Doubt(ShareId),
-    /// How the host's copies stand; the answer's body is a [`ShareStanding`].
+    /// Asks for the state of the host's copies; the answer's body is a [`ShareStanding`].
     Standing,
-    /// How the host's store stands, for people; the answer's body is JSON, which whoever asks
-    /// passes on.
+    /// Asks for a report on the host's store, for people. The answer's body is JSON, which the
+    /// caller forwards.
     Report,
-    /// Which store this is; the answer's body is its name, 16 bytes, for which accounts sign.
+    /// Asks which store this is. The answer's body is the store's name, 16 bytes, for which
+    /// accounts sign.
     Which,
-    /// What an account asks; the answer's body is an [`crate::AccountAnswer`].
+    /// Carries the request of an account; the answer's body is an [`crate::AccountAnswer`].
     Account(AccountRequest),
-    /// What room the host has for content; the answer's body is a [`crate::Space`].
+    /// Asks for the host's room for content; the answer's body is a [`crate::Space`].
     Space,
 }
 
 impl ShareCall {
-    /// The first version in which it may be said: a host that speaks an earlier one is not asked.
-    /// All are of version 1; what the next one adds says so here.
+    /// The first version that has this call: a host that speaks an earlier one is not asked. All
+    /// calls are of version 1; a call that a later version adds is listed here.
     pub fn since(&self) -> Version {
         match self {
             ShareCall::Store { .. }
@@ -122,32 +125,32 @@ impl ShareCall {
     }
 }
 
-/// How the copies stand that a host keeps.
+/// The state of the copies that a host keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareStanding {
-    /// Shares that it keeps.
+    /// Shares that the host keeps.
     pub kept: u64,
-    /// Their bytes.
+    /// Bytes of those shares.
     pub bytes: u64,
-    /// Shares that it is to keep and is known not to have.
+    /// Shares that the host is to keep and is known not to have.
     pub missing: u64,
-    /// Of these, how many are being fetched.
+    /// The missing shares that are being fetched.
     pub fetching: u64,
-    /// Shares that it keeps until the hosts that are to keep them have them.
+    /// Shares that the host keeps until the hosts that are to keep them have them.
     pub leaving: u64,
-    /// Which hosts this is about: equal on machines that know of the same ones.
+    /// The set of hosts that this is about: equal on machines that know of the same hosts.
     pub hosts: u64,
-    /// All shares have been gone through since the hosts last changed, and none is missing or
+    /// Whether all shares have been examined since the hosts last changed, and none is missing or
     /// leaving.
     pub complete: bool,
 }
 
-/// Answers a [`ShareRequest`]; whatever bytes were asked for are the body.
+/// Answers a [`ShareRequest`]; the body holds the bytes asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareReply {
-    /// Which.
+    /// The number of the request.
     pub number: u64,
-    /// How it went; for a store and for whether they are kept, share by share.
+    /// The results; for `Store` and `Keep`, share by share.
     pub results: Vec<Result<(), Error>>,
 }
 

@@ -1,5 +1,5 @@
-//! How two machines begin to talk: versions first, in a form that never changes, then what the
-//! connection is for.
+//! How two machines begin to talk: versions first, in a form that never changes, then the purpose
+//! of the connection.
 //!
 //! ```text
 //! greeting   LEASEHOLD · oldest and newest version spoken (u16 LE each) · Purpose
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8] = b"LEASEHOLD";
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
-    /// To become a machine of the cluster. The only one that needs no certificate.
+    /// To become a machine of the cluster. The only purpose that needs no certificate.
     Join {
         /// The secret of the token.
         secret: [u8; 16],
-        /// What the machine is to be called.
+        /// The machine's name.
         name: String,
         /// Its public key (Ed25519).
         key: [u8; 32],
@@ -30,54 +30,56 @@ pub enum Purpose {
         start: Start,
         /// The session to go on with.
         session: Option<SessionId>,
-        /// What the server has said last of how far it has that session's log, in whichever session
-        /// it said that.
+        /// The server's latest statement of how far it has that session's log, whichever session it
+        /// was made in.
         receipt: Option<Receipt>,
     },
     /// Shares: `ShareRequest` and `ShareReply`.
     Content,
-    /// The server group's own talk. From members of the group, or who is about to be one.
+    /// Traffic within the server group, from its members and from machines about to become one.
     Peer,
-    /// To become a server, as [`Welcome::Session`] has said.
+    /// To become a server, as [`Welcome::Session`] has asked.
     Serve,
     /// The server is up, and may be made a member of the group.
     Ready {
-        /// Its number in the group.
+        /// The server's number in the group.
         member: u64,
-        /// Where it listens, `host:port`.
+        /// The addresses that it listens on, `host:port`.
         addresses: Vec<String>,
     },
-    /// What people ask: one request and its answers, as on the control socket. From other servers.
+    /// An administrator's request: one request and its answers, as on the control socket. From
+    /// other servers.
     Control {
         /// The request.
         request: String,
     },
-    /// To be a machine of the cluster no more: what it holds is free, and its certificate is
-    /// refused from now on.
+    /// To leave the cluster: what the machine holds becomes free, and its certificate is refused
+    /// from now on.
     Leave,
 }
 
-/// A start of a machine, as its data directory has it. Copies of one directory count alike, and
-/// have drawn different things since.
+/// A start of a machine, as its data directory records it. Copies of one directory count alike, but
+/// have drawn different random numbers since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Counts the machine's starts.
     pub incarnation: u64,
-    /// What it has drawn.
+    /// The random number that this start has drawn.
     pub drawn: u64,
-    /// What the starts before it have drawn, as far as the directory remembers.
+    /// The numbers that earlier starts have drawn, as far as the directory remembers.
     pub before: Vec<u64>,
 }
 
-/// How far a server has durably taken in the log of a session: who shows it to a server that knows
-/// less proves that this one has forgotten something. Only servers can make one.
+/// How far a server has durably taken in the log of a session. A client that shows it to a server
+/// that knows less proves that this server has forgotten something. Only servers can make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// Whose log.
+    /// The session whose log this is about.
     pub session: SessionId,
-    /// Its entries up to this one.
+    /// The last entry taken in.
     pub through: u64,
-    /// Which member of the server group says so, and what that has drawn at its start.
+    /// The member of the server group that made the receipt, and the random number that it drew at
+    /// its start.
     pub server: (u64, u64),
     /// Keyed checksum.
     pub seal: [u8; 16],
@@ -88,32 +90,32 @@ pub struct Receipt {
 pub struct ServerAt {
     /// The machine.
     pub machine: MachineId,
-    /// Where it listens, `host:port`.
+    /// The addresses that it listens on, `host:port`.
     pub addresses: Vec<String>,
     /// Whether it votes in the server group.
     pub votes: bool,
-    /// What content it keeps, in proportion to what others do: 0, none.
+    /// The part of the content that it keeps, in proportion to other hosts; 0: none.
     pub weight: u32,
 }
 
 /// A machine's certificate and its authority's (DER).
 pub type Certificates = (Vec<u8>, Vec<u8>);
 
-/// What is said to a greeting.
+/// The answer to a greeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Welcome {
-    /// To the session.
+    /// Admits to the session.
     Session {
-        /// Which one.
+        /// The session.
         session: SessionId,
-        /// All servers. The connection ends when that changes.
+        /// All servers. The connection ends when this list changes.
         servers: Vec<ServerAt>,
         /// This machine is to become a server: see [`Purpose::Serve`].
         serve: bool,
     },
-    /// To the share server.
+    /// Admits to the share server.
     Content,
-    /// It is a machine of the cluster now.
+    /// The machine is of the cluster now.
     Joined {
         /// Its number.
         machine: MachineId,
@@ -122,34 +124,34 @@ pub enum Welcome {
     },
     /// Another server leads, and has the sessions.
     Elsewhere {
-        /// Where it is; empty while nobody leads.
+        /// The leader's addresses; empty while there is no leader.
         addresses: Vec<String>,
     },
-    /// To the server group.
+    /// Admits to the server group.
     Peer,
-    /// It can be a server.
+    /// The machine can become a server.
     Serve {
         /// Its number in the group.
         member: u64,
         /// Its certificate as a server, and the authority's (DER).
         certificates: Certificates,
     },
-    /// It is done.
+    /// The request is done.
     Done,
     /// The answers follow, a frame each.
     Control,
-    /// No, and asking again does not help.
+    /// The greeting is refused, and asking again does not help.
     Refused {
-        /// What to tell people.
+        /// The reason, for people.
         why: String,
     },
-    /// The machine has started more often than its data directory knows, which is an older copy: it
-    /// is to count from here, and to greet again.
+    /// The machine has started more often than its data directory knows, so the directory is an
+    /// older copy. The machine is to count from here, and to greet again.
     Started {
         /// Its latest start.
         incarnation: u64,
     },
-    /// The machine has shown a certificate of an authority before the latest: it is to call again
+    /// The machine has shown a certificate of an authority before the latest. It is to call again
     /// with another.
     Certified {
         /// Its certificate and the latest authority's (DER).
@@ -157,18 +159,18 @@ pub enum Welcome {
     },
 }
 
-/// What came is no greeting, or the answer to one is none.
+/// The bytes are no greeting, or no answer to one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GreetingError {
-    /// Somebody else's protocol.
+    /// The bytes are of another protocol.
     #[error("the other side does not speak Leasehold's protocol")]
     Foreign,
     /// No version that both speak.
     #[error("{}", too_old(*ours, *theirs))]
     Version {
-        /// What this machine knows.
+        /// The versions that this machine knows.
         ours: Versions,
-        /// What the other knows.
+        /// The versions that the other machine knows.
         theirs: Versions,
     },
 }
@@ -185,7 +187,7 @@ fn too_old(ours: Versions, theirs: Versions) -> String {
     }
 }
 
-/// The greeting's bytes of who knows `ours`.
+/// Encodes the greeting of a machine that knows `ours`.
 pub fn greeting(ours: Versions, purpose: &Purpose) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(versions(ours));
@@ -193,7 +195,7 @@ pub fn greeting(ours: Versions, purpose: &Purpose) -> Vec<u8> {
     bytes
 }
 
-/// Reads a greeting: the version to speak, and what for.
+/// Reads a greeting: the version to speak, and the purpose.
 pub fn read_greeting(ours: Versions, bytes: &[u8]) -> Result<(Version, Purpose), GreetingError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(GreetingError::Foreign)?;
     let (theirs, rest) = versions_of(rest)?;
@@ -202,21 +204,22 @@ pub fn read_greeting(ours: Versions, bytes: &[u8]) -> Result<(Version, Purpose),
     Ok((version, purpose))
 }
 
-/// An answer's bytes, for who was found to speak `version`.
+/// Encodes an answer to a machine with which `version` is spoken.
 pub fn answer(version: Version, welcome: &Welcome) -> Vec<u8> {
     let mut bytes = version.0.to_le_bytes().to_vec();
     bytes.extend(postcard::to_allocvec(welcome).unwrap_or_default());
     bytes
 }
 
-/// The answer to who speaks no version that we do: ours, so that it can say so.
+/// Encodes the answer to a machine that shares no version with us: it names ours, so that the
+/// machine can report them.
 pub fn answer_other_version(ours: Versions) -> Vec<u8> {
     let mut bytes = 0u16.to_le_bytes().to_vec();
     bytes.extend(versions(ours));
     bytes
 }
 
-/// Reads an answer to who knows `ours`: the version to speak, and what was said.
+/// Reads an answer for a machine that knows `ours`: the version to speak, and the welcome.
 pub fn read_answer(ours: Versions, bytes: &[u8]) -> Result<(Version, Welcome), GreetingError> {
     let (version, rest) = u16_of(bytes)?;
     if version == 0 {
@@ -261,18 +264,18 @@ mod tests {
         let read =
             |ours, theirs| read_greeting(ours, &greeting(theirs, &purpose)).map(|(version, _)| version);
         assert_eq!(read_greeting(KNOWN, &greeting(KNOWN, &purpose)), Ok((KNOWN.newest, purpose.clone())));
-        // Of an upgrade, whichever side is first.
+        // During an upgrade, whichever side is upgraded first.
         assert_eq!(read(KNOWN, Versions::WITH_NEXT), Ok(KNOWN.newest));
         assert_eq!(read(Versions::WITH_NEXT, KNOWN), Ok(KNOWN.newest));
         assert_eq!(read(Versions::WITH_NEXT, Versions::WITH_NEXT), Ok(KNOWN.newest.next()));
-        // A newer one that still speaks ours is spoken to in ours.
+        // A newer program that still speaks our version is spoken to in ours.
         assert_eq!(read(KNOWN, versions(1, 12)), Ok(KNOWN.newest));
         let welcome = Welcome::Refused { why: "no".into() };
         assert_eq!(
             read_answer(Versions::WITH_NEXT, &answer(KNOWN.newest, &welcome)),
             Ok((KNOWN.newest, welcome.clone()))
         );
-        // Nobody answers in what was not offered.
+        // An answer in a version that was not offered is foreign.
         assert_eq!(read_answer(KNOWN, &answer(KNOWN.newest.next(), &welcome)), Err(GreetingError::Foreign));
     }
 

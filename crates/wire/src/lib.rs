@@ -24,12 +24,12 @@ pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToSe
 pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, RevokeError, Rights};
 pub use version::{Version, Versions};
 
-/// Log entries that one message may have: each is decided again, so a message must not hold up the
+/// Log entries that one message may have. Each is decided again, so a message must not hold up the
 /// others for long.
 pub const LOG_ENTRIES_MAX: usize = 16_384;
 
-/// Shipped operations that a client has under way at a time; so many of the latest results a server
-/// remembers.
+/// Shipped operations that a client may have under way at a time. A server remembers as many of the
+/// latest results.
 pub const SHIPS_MAX: usize = 64;
 
 /// A directory's creator starts with the integers `1..=BIRTH_RESERVATION` of it, without asking.

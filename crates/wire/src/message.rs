@@ -1,4 +1,4 @@
-//! What clients and servers say to each other. Every message names what it grants, recalls or
+//! The messages between clients and servers. Every message names what it grants, recalls or
 //! releases (Farsite §6: recipients need not draw inferences).
 
 use crate::{LOG_ENTRIES_MAX, Receipt, Rights, Version};
@@ -21,58 +21,59 @@ pub struct MachineId(pub u64);
 pub enum ToServer {
     /// Keeps the session alive.
     Renew,
-    /// Wants what `operation` needs, all or nothing. Stands behind the log: the server decides on
-    /// its own state, so files and labels that this client made must be there (send what is unsent
-    /// of the log first).
+    /// Asks for the leases that `operation` needs, all or nothing. The request stands behind the
+    /// log: the server decides on its own state. So files and labels that this client made must be
+    /// there, and the client sends the unsent part of its log first.
     Ask {
-        /// Names the request; counts up within the session.
+        /// The request's number; it counts up within the session.
         number: u64,
-        /// The whole operation: the server decides on the authoritative state what is really
-        /// needed.
+        /// The whole operation: the server decides on the authoritative state which leases it
+        /// really needs.
         operation: Operation,
-        /// What the client found missing. Anything that it holds already it gets the values of once
-        /// more. In mode `Ship` what it doubts, beside the files that the operation names: it
-        /// answers from that only when it has heard what was done.
+        /// The leases that the client found missing. For those that it holds already it gets the
+        /// values once more. In mode `Ship`: the leases that the client doubts, beside those on the
+        /// files that the operation names. The client answers from these only after it has the
+        /// result.
         wants: Vec<Lease>,
-        /// What is wanted of the server.
+        /// The kind of answer that the client wants.
         mode: AskMode,
     },
     /// Updates and releases, one FIFO: a release stands behind every update that used the lease.
     Log {
-        /// Sequence number of the first entry; entries count up by one. What was seen already is
-        /// skipped.
+        /// Sequence number of the first entry; entries count up by one. The server skips entries
+        /// that it has seen already.
         first: u64,
         /// The entries: at most [`LOG_ENTRIES_MAX`].
         #[serde(deserialize_with = "log_entries")]
         entries: Vec<LogEntry>,
-        /// Whether somebody waits for `Applied`. Otherwise it comes before whatever rests on these
-        /// entries, or with that, or with the server's next tick: who is asked to let go or to
-        /// flush need not hear of it by a message of its own.
+        /// Whether the client waits for `Applied`. Otherwise `Applied` comes before or with
+        /// whatever rests on these entries, or with the server's next tick. A client that answers a
+        /// recall or a flush needs no message of its own for it.
         answer: bool,
     },
-    /// Wants the next integers of `dir`, for identifiers and positions. Only who may write labels
-    /// of `dir` gets them.
+    /// Asks for the next integers of `dir`, for identifiers and positions. Only a session that may
+    /// write labels of `dir` gets them.
     Reserve { dir: FileId },
-    /// Wants a block of inode numbers beyond those below `known`, where the last block that it was
-    /// given ends. A block beyond that which it was given, and whose answer was lost, it is given
-    /// again.
+    /// Asks for a block of inode numbers beyond those below `known`, the end of the last block that
+    /// the client was given. If the server has given a later block and the answer was lost, it
+    /// gives the same block again.
     ReserveInodes { known: u64 },
-    /// Wants `want` (bytes, files) in all, and says what it still holds: what is unused, and what
-    /// is set aside for content not yet published and updates not yet applied. The server takes
-    /// `held` for what is outstanding and adds what it grants, so accounts cannot drift apart
-    /// however often a client overwrites what it was charged for. `replaces` is what of that it
-    /// lacks to replace content that is there: of a full disk it is lent so much, since what it
-    /// frees is more than the loan before long.
+    /// Asks for `want` (bytes, files) in all, and reports what the session still holds. `held` is
+    /// what is unused, and what is set aside for content not yet published and updates not yet
+    /// applied. The server takes `held` for what is outstanding and adds what it grants. So
+    /// accounts cannot drift apart, however often a client overwrites what it was charged for.
+    /// `replaces` is the part of that which the client lacks to replace existing content. A full
+    /// disk lends the client that much, because the replaced content soon frees more than the loan.
     Allow { held: (u64, u64), want: (u64, u64), replaces: u64 },
-    /// Wants inline content, or extents from `from` on, of `file`, under the content lease that it
-    /// holds. Changes no state, so it is answered without a log entry.
+    /// Asks for inline content, or extents from `from` on, of `file`, under the content lease that
+    /// the client holds. Changes no state, so the server answers without a Raft log entry.
     Extents { number: u64, file: FileId, from: u64 },
     /// Ends the session in order: everything is logged and released.
     Goodbye,
 }
 
-/// No more of them than a log may have are read: one that says nothing takes two bytes in a frame
-/// and a hundred times as much in memory.
+/// Reads at most as many entries as a log may have. An empty entry takes two bytes in a frame and a
+/// hundred times as much in memory.
 fn log_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LogEntry>, D::Error> {
     struct Entries;
 
@@ -98,50 +99,51 @@ fn log_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LogEntr
     deserializer.deserialize_seq(Entries)
 }
 
-/// What an `Ask` wants.
+/// The kind of answer that an `Ask` wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AskMode {
     /// Leases and values, so that the client can decide itself.
     Lease,
     /// Leases and values for a page of a directory: entries whose position is above `after`.
     Page { after: u64 },
-    /// The server is to do it: recall, decide on the authoritative state, commit, answer, grant
-    /// nothing. For what is contended, and for what only a server knows. (Departs from Farsite §6:
-    /// because two machines that want the same fields would take them from each other before either
-    /// has done anything, and what is above what no client can lease.)
+    /// The server does the operation: it recalls, decides on the authoritative state, commits,
+    /// answers, and grants nothing. For contended fields, and for facts that only a server knows.
+    /// (Departs from Farsite §6: two machines that want the same fields would take them from each
+    /// other before either has done anything; and no client can lease the chain of directories
+    /// above a file.)
     Ship,
     /// Only the current values, no lease; a write holder flushes and keeps its lease.
     Report,
-    /// For a question whose answer nobody is going to keep. As `Lease`, but what passes to and fro
-    /// between machines is told as in `Report`, in a request for that alone: what else is missing
-    /// is granted first.
+    /// For a question whose answer no client will keep. As `Lease`, but ping-pong fields are
+    /// reported as in `Report`, in a request for these alone: leases on the other missing fields
+    /// are granted first.
     LeaseOrReport,
-    /// As `Lease`, in its turn and once nobody is in the way, but only the values are told, as in
-    /// `Report`: for a question that has lost again and again what it was granted before it could
-    /// use it.
+    /// As `Lease`, in its turn and once no holder is in the way, but the server reports the values
+    /// only, as in `Report`. For a question that has repeatedly lost its grant before the client
+    /// could use it.
     Values,
 }
 
 /// An entry of a client's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogEntry {
-    /// Decided by `version`, and done on the client under its leases: to be decided again by the
-    /// same.
+    /// An update that the client decided by `version` and did under its leases. The server decides
+    /// it again by the same version.
     Update { version: Version, operation: Operation },
-    /// Lets go of shared values.
+    /// Releases shared values.
     Release(Vec<Released>),
-    /// Lets go of leases on black boxes of `file`, each down to what is kept of it. Where
-    /// `SelfWrite` goes with that, the client's own value is what `own` says from now on.
+    /// Releases leases on black boxes of `file`, each down to what is kept of it. If `SelfWrite` is
+    /// released, the client's own value is what `own` says from now on.
     Return { file: FileId, fields: Vec<(Field, Option<Kind>)>, own: Open },
-    /// Everything before this that touches what the report asked for is in the log now.
+    /// Everything before this entry that touches what the report asked for is in the log now.
     Flushed { number: u64 },
-    /// Answers `FlushThrough`. As `Flushed`; and from here on this client writes the content of
-    /// `file` through: no change of it counts before the server has said `Heard` of the
-    /// [`LogEntry::Wrote`] behind it. So what the server has of it is what there is, and who wants
-    /// to know it need wait for nobody.
+    /// Answers `FlushThrough`. As `Flushed`; and from here on this client's writes to the content
+    /// of `file` are write-through. No change of it counts before the server has said `Heard` of
+    /// the [`LogEntry::Wrote`] behind it. So the server has the current content, and a reader need
+    /// wait for no other client.
     FlushedThrough { number: u64, file: FileId },
-    /// What stands before this of the content of `file` waits to count, and somebody waits for
-    /// that.
+    /// The entries before this one that change the content of `file` wait to count, and a caller
+    /// waits for that.
     Wrote { file: FileId },
 }
 
@@ -150,72 +152,75 @@ pub enum LogEntry {
 pub enum ToClient {
     /// A new session has begun; an earlier one of this machine is over.
     Opened {
-        /// What integers to use first: inode numbers `first..end`.
+        /// The inode numbers to use first: `first..end`.
         inodes: (u64, u64),
         /// Allowance: bytes and files.
         allowance: (u64, u64),
-        /// What is free.
+        /// The free space.
         space: Space,
-        /// How long without a renewal until the session may be taken for lapsed, ms.
+        /// The time without a renewal after which the session may be taken for lapsed, ms.
         term_ms: u64,
-        /// By which version the machine is to decide.
+        /// The version by which the machine is to decide.
         version: Version,
-        /// What the machine may do, and which directory is its root.
+        /// The machine's rights, with the directory that is its root.
         rights: Rights,
     },
     /// Renewed.
     Renewed { space: Space },
-    /// Answers an `Ask` in mode `Lease` or `Page`. A client ignores of it whatever it let go in log
-    /// entries that are not yet `Applied`: the grant was made before they were seen, and they take
-    /// it back. Labels among `fields` are always fully valued, so one that has no entry in
-    /// `children` is unused, even where an infinite lease comes along of which not all pages are
-    /// there. Likewise attributes and `xattrs`.
+    /// Answers an `Ask` in mode `Lease` or `Page`. A client ignores the part of it that the client
+    /// has released in log entries that are not yet `Applied`: the grant was made before the server
+    /// saw them, and they undo it. Labels among `fields` are always fully valued. So one that has
+    /// no entry in `children` is unused, even beside an infinite lease whose pages are not all
+    /// there. The same holds of attributes and `xattrs`.
     Granted { number: u64, grants: Vec<FileGrant>, gone: Vec<FileId> },
-    /// Answers an `Ask` in mode `Ship`; or refuses one in any mode that the machine has no right
+    /// Answers an `Ask` in mode `Ship`, or refuses one in any mode that the machine has no right
     /// to. The effects bring the client's own knowledge up to date, as far as it holds leases.
     Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },
-    /// Answers an `Ask` in mode `Report` or `LeaseOrReport`: the values of `fields` at the time of
-    /// the flush; no lease.
+    /// Answers an `Ask` in mode `Report` or `LeaseOrReport` with the values of `fields` at the time
+    /// of the flush; no lease.
     Reported { number: u64, values: Vec<FileGrant>, gone: Vec<FileId> },
-    /// Someone else needs these. To be answered by a release (of a black-box field by a return)
-    /// even of what is no longer held, once; one of the same lease that is on its way already
-    /// answers it. For whom and for what is nobody's business (BlackBox §3.3).
+    /// Recalls leases that another session needs. The client answers once by a release (of a
+    /// black-box field by a return), even if it no longer holds them. A release of the same lease
+    /// that is on its way already answers the recall. The message does not say who needs the leases
+    /// or for what (BlackBox §3.3).
     Recall { leases: Vec<Released> },
-    /// Someone wants to know the value: flush what is pending of it, keep the lease, log `Flushed`.
+    /// Another session wants to know the value: the client flushes what is pending of it, keeps the
+    /// lease, and logs `Flushed`.
     Flush { number: u64, file: FileId, field: Field },
-    /// All log entries up to and including `through` are durable at the server; these were refused.
-    /// Comes before any grant, report or result that rests on them, but for one that says as much
-    /// itself: the answer to the only request that the session has, if no part of the log came
-    /// after that. The log before the request is durable then, and none of it refused that was not
-    /// said. (Not to who asks again over a new connection, who has the log acknowledged first.)
+    /// All log entries up to and including `through` are durable at the server; those in `rejected`
+    /// were refused. This comes before any grant, report or result that rests on them. The one
+    /// exception is an answer that says as much itself: the answer to the only request that the
+    /// session has, if no part of the log came after that request. The log before the request is
+    /// durable then, and every refusal in it has been reported. (A client that asks again over a
+    /// new connection has the log acknowledged first.)
     Applied { through: u64, rejected: Vec<(u64, Error)> },
     /// Answers `Reserve`: integers `first..end`.
     Reserved { dir: FileId, first: u64, end: u64 },
     /// Answers `ReserveInodes`.
     ReservedInodes { first: u64, end: u64 },
-    /// Answers `Allow`: this much more than `held`; zero when nothing is left to set aside.
+    /// Answers `Allow`: the amount added to `held`; zero when nothing is left to set aside.
     Allowance { bytes: u64, files: u64, space: Space },
     /// Answers `Extents`: those that begin in `from..to` or reach into it; `to` is `u64::MAX` at
-    /// the end. Or all of the content, where it is inline.
+    /// the end. Inline content comes as a whole instead.
     Extents { number: u64, file: FileId, from: u64, to: u64, extents: Vec<Extent>, inline: Option<Vec<u8>> },
-    /// The session is over; nothing that was not `Applied` counts.
+    /// The session is over; changes that were not `Applied` do not count.
     Fenced,
-    /// The session goes on over a new connection, over which nothing was said yet. All log entries
-    /// up to and including `through` are durable at the server; those in `rejected` were refused
-    /// (it is remembered of the latest only). After this come the results of shipped operations
-    /// that are remembered, and what the client was asked and has not answered: recalls and
-    /// flushes. Everything else that was under way is lost: the client asks again.
+    /// The session goes on over a new connection, on which this is the first message. All log
+    /// entries up to and including `through` are durable at the server. Those in `rejected` were
+    /// refused (the server remembers only the latest refusals). After this come the remembered
+    /// results of shipped operations, and the recalls and flushes that the client has not answered.
+    /// Everything else that was under way is lost: the client asks again.
     Resumed { through: u64, rejected: Vec<(u64, Error)>, space: Space, term_ms: u64, version: Version },
-    /// As `Flush` of the content of `file`, which somebody asks for after each change: the client
-    /// may answer that it writes through from now on.
+    /// As `Flush` of the content of `file`, which is read after each change: the client may answer
+    /// that it is write-through from now on.
     FlushThrough { number: u64, file: FileId },
-    /// The server has the log up to `through`, durable or not, so what was written through of
-    /// `file` up to there counts. Unless it `goes_on`, the file is written through no more: what is
-    /// written of it counts at once again, and the server asks for it with `Flush`. Said once for
-    /// each `Wrote`, and whenever it is to end.
+    /// The server has the log up to `through`, durable or not, so write-through changes of `file`
+    /// up to there count. If `goes_on` is false, write-through of the file ends: writes to it count
+    /// at once again, and the server asks for them with `Flush`. The server sends this once for
+    /// each `Wrote`, and whenever write-through is to end.
     Heard { file: FileId, through: u64, goes_on: bool },
-    /// To be shown with each greeting from now on. The host's alone: the directory neither makes
-    /// nor needs it.
+    /// The receipt to show with each greeting from now on. It is the host's alone: the directory
+    /// neither makes nor needs it.
     Receipt(Receipt),
 }
 
@@ -224,10 +229,10 @@ pub enum ToClient {
 pub struct FileGrant {
     /// The file.
     pub file: FileId,
-    /// Everything is granted in write: each field, all labels, all attributes. Then the lists below
-    /// are empty.
+    /// Whether each field, all labels and all attributes are granted in write. Then the lists that
+    /// follow are empty.
     pub whole: bool,
-    /// What is granted.
+    /// The leases granted.
     pub fields: Vec<(Field, Kind)>,
     /// Labels (as folds) that an infinite child lease among `fields` does not cover.
     pub excluded: Vec<Label>,
@@ -237,7 +242,7 @@ pub struct FileGrant {
     pub values: Values,
 }
 
-/// Values of a file's fields; what is not granted is not here.
+/// Values of a file's fields; those of fields that are not granted are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Values {
     pub attributes: Option<Attributes>,
@@ -248,24 +253,23 @@ pub struct Values {
     pub extents: Option<(Vec<Extent>, u64)>,
     pub times: Option<Times>,
     pub links: Option<Links>,
-    /// Its deletion, if that is pending.
+    /// The file's deletion, if that is pending.
     pub disposition: Option<Option<Disposition>>,
-    /// What is locked of it: the asker's own owners', and others' as one.
+    /// The file's locks: those of the asker's own owners, and all others as one.
     pub locks: Option<Locks>,
-    /// How others have the file open, with `OtherRead`: what their values come to, and nothing else
-    /// of them.
+    /// How others have the file open, with `OtherRead`: the aggregate of their values and nothing
+    /// else.
     pub others: Others,
     /// Exact labels and what they are bound to.
     pub children: Vec<(Label, Entry)>,
     /// Folds of labels: everything that is bound to a label with one of these folds is in
     /// `children`.
     pub told: Vec<Label>,
-    /// With an infinite child lease or a page: all entries with positions up to this one that the
-    /// lease covers are in `children`, or were in earlier pages; `u64::MAX` when that is all of
-    /// them.
+    /// With an infinite child lease or a page: the position up to which all entries that the lease
+    /// covers are in `children`, or were in earlier pages; `u64::MAX` when those are all of them.
     pub children_through: Option<u64>,
-    /// With `children_through`: no entry stands, or ever stood, at a greater position. A listing
-    /// that begins now ends there.
+    /// With `children_through`: the greatest position at which an entry stands or ever stood. A
+    /// listing that begins now ends there.
     pub children_last: u64,
     /// Attributes; with the infinite attribute lease, all that it covers.
     pub xattrs: Vec<(Label, Vec<u8>)>,
@@ -273,7 +277,7 @@ pub struct Values {
     pub reservation: Option<(u64, u64)>,
 }
 
-/// What is free, as the servers see it.
+/// The free space, as the servers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
     /// Bytes in all.
@@ -282,7 +286,7 @@ pub struct Space {
     pub free: u64,
     /// Files in all.
     pub files: u64,
-    /// Bytes that the hosts keep back and that may be lent to those that replace content: what they
-    /// replace is free before long.
+    /// Bytes that the hosts keep back and may lend to clients that replace content: the replaced
+    /// content is free before long.
     pub lends: u64,
 }

@@ -1,4 +1,4 @@
-//! What a machine may do, and why it may not join.
+//! The rights of a machine, and the errors of joining.
 
 use crate::{MachineId, Version};
 use ident::FileId;
@@ -8,37 +8,36 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a machine, in bytes.
 pub const MACHINE_NAME_BYTES_MAX: usize = 64;
 
-/// What a machine may do, as it was invited to. The server enforces it when it grants and when it
-/// replays; the client knows it so that it need not ask (issue 4, "Joining").
+/// The rights of a machine, fixed by its invitation. The server enforces them when it grants and
+/// when it replays. The client knows them so that it need not ask (issue 4, "Joining").
 ///
-/// Which user asks is what the machine says, within these rights: as NFS and CephFS have it.
+/// Within these rights the machine says which user asks, as with NFS and CephFS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rights {
-    /// The directory that is the machine's root: it and what is below is all there is for this
-    /// machine.
+    /// The directory that is the machine's root: nothing outside it exists for this machine.
     pub root: FileId,
-    /// Nothing is to be changed.
+    /// Whether the machine may change nothing.
     pub read_only: bool,
     /// All users of the machine count as this one (and as the group of the same number).
     pub squash: Option<u32>,
 }
 
 impl Rights {
-    /// Those of the machine that made the cluster: everything.
+    /// The rights of the machine that made the cluster: everything.
     pub const FULL: Rights = Rights { root: FileId::root(), read_only: false, squash: None };
 
-    /// Whether they are about a part of the file system only.
+    /// Whether the rights cover a part of the file system only.
     pub fn are_of_subtree(&self) -> bool {
         self.root != FileId::root()
     }
 
-    /// Whether there is nothing that they keep anybody from.
+    /// Whether the rights restrict nothing.
     pub fn are_full(&self) -> bool {
         *self == Rights::FULL
     }
 
-    /// As whom somebody counts who asks on the machine: of several who count as one, none has a
-    /// group or a capability of his own.
+    /// The credentials under which a user of the machine counts. Users who count as one have no
+    /// groups or capabilities of their own.
     pub fn cred(&self, cred: &Cred) -> Cred {
         match self.squash {
             Some(id) => Cred { uid: id, gid: id, ..Cred::default() },
@@ -46,8 +45,9 @@ impl Rights {
         }
     }
 
-    /// Whether `operation` is asked for by whom users of the machine count as. Of those that name
-    /// nobody the leases decide; and who asks for no permission may be anybody.
+    /// Whether the credentials in `operation` are those that users of the machine count as. For
+    /// operations without credentials the leases decide. An operation that asks for no permission
+    /// may come from any user.
     pub fn admit_user_of(&self, operation: &Operation) -> bool {
         matches!(operation, Operation::Access { mask: 0, .. } | Operation::Open { mask: 0, .. })
             || operation.cred().is_none_or(|cred| self.squash.is_none() || *cred == self.cred(cred))
@@ -57,16 +57,17 @@ impl Rights {
 /// Why a machine could not be enrolled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum EnrolError {
-    /// There was no such invitation, or it was long ago.
+    /// There is no such invitation, or it is forgotten.
     #[error("this token is of no invitation to this cluster: ask for one, `leasehold invite` prints it")]
     UnknownToken,
-    /// An invitation is for one machine, which is known by its key.
+    /// The token was used by another machine. An invitation is for one machine, which is known by
+    /// its key.
     #[error("this token was used: each is for one machine, once; `leasehold invite` prints another")]
     UsedToken,
-    /// The invitation's time is over.
+    /// The invitation has expired.
     #[error("this token has expired; `leasehold invite` prints another")]
     ExpiredToken,
-    /// Not a name.
+    /// The string is no valid name.
     #[error(
         "a machine's name has 1 to {MACHINE_NAME_BYTES_MAX} letters, digits, dots, hyphens or underscores, and is no number: choose another with --name"
     )]
@@ -81,7 +82,7 @@ pub enum EnrolError {
         "the cluster has as many machines as it can have: `leasehold machines` lists them, `leasehold expel` removes one"
     )]
     TooMany,
-    /// The directory that the invitation was for is no more.
+    /// The directory that the invitation was for is gone.
     #[error("the directory that this invitation was for is gone: `leasehold invite` for another")]
     RootGone,
 }
@@ -89,13 +90,13 @@ pub enum EnrolError {
 /// Why a machine cannot be invited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum InviteError {
-    /// The same token again. Tokens are random: this is the same request twice.
+    /// The token is taken. Tokens are random, so this is the same request twice.
     #[error("this token was given out already")]
     TokenTaken,
-    /// Rights begin at a directory.
+    /// The root is no directory; rights begin at one.
     #[error("that is no directory: what a machine is invited to is one")]
     NotADirectory,
-    /// Invitations are bounded.
+    /// Too many invitations are open.
     #[error("too many invitations are open: wait until some have expired")]
     TooMany,
 }
@@ -125,20 +126,21 @@ pub enum ExpelError {
 /// Why a machine gets no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// It never joined, or that is forgotten.
+    /// The machine never joined, or is forgotten.
     #[error("machine {} is not of this cluster: join it with `leasehold join`", .0.0)]
     Unknown(MachineId),
-    /// It was expelled.
+    /// The machine was expelled.
     #[error("machine {} was expelled from this cluster: what it had not got applied is kept (leasehold salvage list); to come back it leaves (leasehold leave) and joins as a new machine", .0.0)]
     Expelled(MachineId),
-    /// All machines of the cluster knew a newer version.
+    /// The machine speaks only versions that the cluster has dropped, since all its machines knew a
+    /// newer one.
     #[error(
         "this machine's leasehold is too old: it speaks version {speaks}, and the cluster none before {oldest}, since all its machines knew that; install a newer one here"
     )]
     TooOld {
-        /// What it speaks.
+        /// The version that the machine speaks.
         speaks: Version,
-        /// The oldest that is spoken.
+        /// The oldest version that is spoken.
         oldest: Version,
     },
 }

@@ -1,27 +1,27 @@
-//! The versions of what machines share: messages, log entries, rows, and what
-//! [`namespace::decide()`] answers. One number for all of it, since a cluster raises all of it at
-//! once. There is version 1.
+//! The versions of everything that machines share: messages, log entries, rows, and the answers of
+//! [`namespace::decide()`]. All of these have one version number, since a cluster raises all of
+//! them at once. There is version 1.
 //!
-//! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the
-//! newest that both know ([`crate::greeting()`]). The *cluster's* version is replicated state:
-//! whatever a later one brings is used from the log entry on that raises it, and it is raised once
-//! every member of the server group knows the next.
+//! A program knows all versions from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak
+//! the newest that both know ([`crate::greeting()`]). The *cluster's* version is replicated state.
+//! A Raft log entry raises it, once every member of the server group knows the next version. The
+//! features of a version are used from that entry on.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A version. See the module.
+/// A version of everything that machines share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u16);
 
 impl Version {
-    /// The oldest that this program knows.
+    /// The oldest version that this program knows.
     pub const OLDEST: Version = Version(1);
-    /// The newest that this program knows. A change of a message, a log entry, a row or an answer
-    /// is a new one.
+    /// The newest version that this program knows. A change of a message, a log entry, a row or an
+    /// answer makes a new version.
     pub const NEWEST: Version = Version(1);
 
-    /// The one after it.
+    /// The version after this one.
     pub const fn next(self) -> Version {
         Version(self.0.saturating_add(1))
     }
@@ -43,14 +43,14 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program knows.
+    /// The versions that this program knows.
     pub const KNOWN: Versions = Versions { oldest: Version::OLDEST, newest: Version::NEWEST };
-    /// What a program knows that has one version more, with nothing new in it. Only tests of
-    /// upgrades run as such.
+    /// The versions of a program that knows one more version, with nothing new in it. Only tests of
+    /// upgrades use it.
     pub const WITH_NEXT: Versions = Versions { newest: Version::NEWEST.next(), ..Versions::KNOWN };
 
-    /// The same of a program that is held to `newest`: as one that was made when that was the
-    /// newest.
+    /// These versions with `newest` as the newest: those of a program that was made when that was
+    /// the newest.
     pub fn held_to(self, newest: Version) -> Versions {
         Versions { newest, ..self }
     }
@@ -60,7 +60,7 @@ impl Versions {
         (self.oldest..=self.newest).contains(&version)
     }
 
-    /// The newest that `other` knows, too.
+    /// The newest version that `other` knows, too.
     pub fn shared_with(&self, other: Versions) -> Option<Version> {
         let newest = self.newest.min(other.newest);
         (self.know(newest) && other.know(newest)).then_some(newest)

@@ -20,7 +20,7 @@ fn let_go(world: &mut World, session: SessionId, field: Field) {
     world.send_log(session, letting_go(vec![released(&ROOT, field, None)]), false);
 }
 
-/// What `session` is told but to let go.
+/// The messages to `session` other than recalls.
 fn said(world: &mut World, session: SessionId) -> Vec<ToClient> {
     world.told(session).into_iter().filter(|message| !matches!(message, ToClient::Recall { .. })).collect()
 }
@@ -38,8 +38,8 @@ fn an_answer_to_the_only_request_says_that_the_log_before_it_was_taken_in() {
     assert_eq!(world.told(session), [], "it was said");
 }
 
-/// The client would take an answer to what it asked before for one that was given before: it would
-/// not believe in what it is granted there of what it has let go since.
+/// Otherwise the client would mistake the answer to its earlier request for one given before the
+/// server saw its later release. It would then ignore a grant there of the released lease.
 #[test]
 fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
     let (mut world, session, other) = two();
@@ -58,7 +58,7 @@ fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
     let told = said(&mut world, session);
     let both = [ToClient::Applied { through: 3, rejected: vec![] }];
     assert!(told.starts_with(&both) && told.len() == 2, "{told:?}");
-    // And what comes after the first and before its answer.
+    // The same holds of entries after the first request and before its answer.
     let_go(&mut world, session, Field::Parent);
     assert_eq!(said(&mut world, session), []);
     assert!(world.yields(other) > 0);
@@ -69,8 +69,8 @@ fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
     );
 }
 
-/// Alone neither lasts: after a crash nobody would miss them. But a client that has heard that its
-/// log was taken in begins with the entry after that.
+/// Neither lasts alone: after a crash no client would miss them. But a client that has heard that
+/// its log was taken in begins with the entry after that.
 #[test]
 fn what_was_said_to_be_taken_in_lasts() {
     let (mut world, session, _) = two();

@@ -33,7 +33,7 @@ fn a_file_with_many_extents_dies_in_bounded_steps() {
     assert!(world.again);
     assert!(rows - world.store.rows.len() < 600, "not all at once");
     assert_eq!(world.server.status(world.now).files, 1);
-    // Its identifier is not free before its rows are gone, whoever claims that it is.
+    // Its identifier is not free before its rows are gone, even if a client claims so.
     let again = create(
         &ROOT,
         "again",
@@ -98,7 +98,7 @@ fn run(seed: u64) -> (MemoryStore, u64) {
         };
         let mode = if op.is_update() && mode == wire::AskMode::Report { wire::AskMode::Lease } else { mode };
         world.ask(session, op.clone(), vec![], mode);
-        // What the server does for a session that session may have to let go for, too.
+        // A session may have to release leases for the server's own work, too.
         for holder in [sessions[1 - who], session] {
             let answers = world.told(holder).into_iter().flat_map(|message| match message {
                 wire::ToClient::Recall { leases } => letting_go(leases),

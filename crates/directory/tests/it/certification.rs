@@ -1,4 +1,4 @@
-//! Authorities, and by which keys machines are known.
+//! Authorities, and the keys by which machines are known.
 
 use crate::support::*;
 use directory::{CertificateAuthority, FOUNDER, Input, Known};
@@ -58,15 +58,15 @@ fn an_authority_is_kept_until_every_machine_has_a_certificate_of_a_later_one() {
     assert_eq!(shows(&mut world, FOUNDER, 9, 2, true).certified, 2);
     assert_eq!(shows(&mut world, machine, 0, 2, false).certified, 2);
     assert_eq!(numbers(&world), [1, 2], "one has nothing newer");
-    // Nothing goes back, and nothing is of an authority that there is not.
+    // No number goes back, and no authority counts that does not exist.
     assert_eq!(shows(&mut world, machine, 0, 1, false).certified, 2);
     assert_eq!(shows(&mut world, machine, 0, 3, false).certified, 2);
     world.input(Input::Expel { machine: late });
     assert_eq!(numbers(&world), [2]);
-    // Who joins has one of the latest.
+    // A machine that joins gets a certificate of the latest authority.
     let next = world.enrol(Rights::FULL).unwrap();
     assert_eq!(world.server.known(next, &world.store).unwrap().certified, 2);
-    // Of a machine that stays away for ever as many are kept as it may need.
+    // For a machine that stays away for ever, as many authorities are kept as it may need.
     (3..30).for_each(|number| assert!(authorize(&mut world, number)));
     assert_eq!(numbers(&world), (14..30).collect::<Vec<_>>());
 }
@@ -77,9 +77,9 @@ fn a_machine_is_known_by_the_key_it_joined_with() {
     assert!(authorize(&mut world, 1));
     let machine = world.enrol(Rights::FULL).unwrap();
     assert!(authorize(&mut world, 2));
-    // Somebody has made a certificate for it, with the authority's key.
+    // A forger has made a certificate for it, with the authority's key.
     assert_eq!(shows(&mut world, machine, 7, 2, false), Known { key: Some([0; 32]), certified: 1, holds: 0 });
-    // The founder says its own; when it was restored from a backup it has another one.
+    // The founder names its own key; after a restoration from a backup it has another one.
     assert_eq!(shows(&mut world, FOUNDER, 1, 1, true).key, Some([1; 32]));
     assert_eq!(shows(&mut world, FOUNDER, 2, 2, false), Known { key: Some([1; 32]), certified: 1, holds: 0 });
     assert_eq!(shows(&mut world, FOUNDER, 3, 2, true), Known { key: Some([3; 32]), certified: 2, holds: 0 });

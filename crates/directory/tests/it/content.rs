@@ -75,7 +75,7 @@ fn the_last_reference_drops_the_share() {
     assert_eq!(world.shares, []);
     assert_eq!(world.update(session, punch(3, (150, 50), 200)), Ok(()));
     assert_eq!(world.shares, [ShareWork::Drop(share(1))]);
-    // While it is being dropped, nobody may refer to it, not even its file.
+    // While the share is being dropped, no file may refer to it, not even its own.
     let again = extents(vec![extent(0, 100, share(1))], false);
     assert_eq!(world.update(session, publish(&file, 4, 200, again)), Err(Error::Invalid));
     // Until it is confirmed it is given out again; then it is forgotten.
@@ -129,7 +129,7 @@ fn a_share_belongs_to_one_file() {
     assert_eq!(world.shares, [ShareWork::Drop(share(1))]);
 }
 
-/// Hosts believe nobody else's upload of it.
+/// Hosts believe no other machine's upload of the share.
 #[test]
 fn the_state_says_whose_update_was_the_first_to_refer_to_a_share() {
     let (mut world, session, file, _) = with_files_of(3);
@@ -139,7 +139,7 @@ fn the_state_says_whose_update_was_the_first_to_refer_to_a_share() {
     let whole = extents(vec![extent(0, 100, share(1))], true);
     assert_eq!(world.update(session, publish(&file, 1, 100, whole)), Ok(()));
     assert_eq!(publishers(&world), [Some(3), None]);
-    // What is written down once more says so still.
+    // A row that is written again keeps its publisher.
     let middle = extents(vec![extent(40, 20, share(2))], false);
     assert_eq!(world.update(session, publish(&file, 2, 100, middle)), Ok(()));
     assert_eq!(publishers(&world), [Some(3); 2]);
@@ -149,7 +149,7 @@ fn the_state_says_whose_update_was_the_first_to_refer_to_a_share() {
     assert_eq!(publishers(&world), [None; 2]);
 }
 
-/// With it another's fragments would be let go.
+/// Such a reference could have another machine's fragments released.
 #[test]
 fn nothing_refers_to_a_fragment() {
     let (mut world, session, one, two) = with_files();
@@ -171,7 +171,7 @@ fn only_who_holds_the_content_is_told_it() {
     assert_eq!(world.server.query(session, &ToServer::Renew, &world.store), None);
     world.open(1, 2);
     assert_eq!(world.server.query(session, &query, &world.store), Some(ToClient::Fenced));
-    // By the log it is answered the same.
+    // Through the log it is answered the same.
     world.send(stranger, query);
     assert_eq!(world.told(stranger), [nothing]);
 }

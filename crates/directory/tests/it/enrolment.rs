@@ -1,4 +1,4 @@
-//! Who belongs to the cluster: invitations, joining, being expelled.
+//! Membership of the cluster: invitations, joining, expulsion.
 
 use crate::support::*;
 use directory::{Directory, FOUNDER, INVITATIONS_MAX, Input, Output};
@@ -17,7 +17,7 @@ fn read_only() -> Rights {
     Rights { read_only: true, ..Rights::FULL }
 }
 
-/// When all happens here if nothing else is said, and until when invitations hold: UTC seconds.
+/// The default time of all requests here, in UTC seconds; invitations count from it.
 const AT: u64 = 1_800_000_000;
 const UNTIL: u64 = AT + 60;
 
@@ -54,7 +54,7 @@ fn expel(world: &mut World, machine: u64) -> Result<(), ExpelError> {
     world.expelled.pop().unwrap()
 }
 
-/// A machine's first session is asked for; what the connection is told.
+/// Asks for a machine's first session; the outputs to the connection.
 fn opens(world: &mut World, machine: u64, connection: u64) -> Vec<Output> {
     let input = connects(machine, None, connection);
     let mut out = Vec::new();
@@ -67,7 +67,7 @@ fn a_machine_joins_once_with_what_it_was_invited_to() {
     let mut world = World::new();
     assert_eq!(invite(&mut world, read_only()), Ok(()));
     assert_eq!(enrol(&mut world, "desk.lab-2_a"), Ok((MachineId(2), read_only())));
-    // The answer goes to who asked, and only what was asked for is told.
+    // The answer goes to the connection that asked, and covers only its request.
     let told = opens(&mut world, 2, 77);
     assert!(matches!(told.first(), Some(Output::Opened { machine: MachineId(2), connection: 77, .. })));
     let Some(Output::Send { message: ToClient::Opened { rights, inodes, allowance, .. }, .. }) = told.get(1)
@@ -115,7 +115,7 @@ fn a_machine_that_did_not_hear_that_it_has_joined_joins_as_the_same() {
     world.now = since.after_ms(1_000);
     world.restart();
     assert_eq!(enrol(&mut world, "desk"), Ok((MachineId(2), read_only())));
-    // It may have thought of another name meanwhile, which must not be anybody else's.
+    // The machine may have chosen another name meanwhile, which must not belong to another machine.
     assert_eq!(enrol(&mut world, "first"), Err(EnrolError::NameTaken));
     assert_eq!(enrol(&mut world, "table"), Ok((MachineId(2), read_only())));
     let machines = world.server.machines(world.now, &world.store);
@@ -194,18 +194,17 @@ fn an_expelled_machine_is_out_at_once_and_for_good() {
     world.told(gone);
     assert_eq!(expel(&mut world, 2), Ok(()));
     assert!(is_over(&world, 2, gone) && !is_over(&world, 1, other));
-    // What it held is free, and who waited for it waits no more.
+    // Its leases are free, and the session that waited for them waits no more.
     assert_eq!(world.told(gone), [ToClient::Fenced]);
     assert!(world.grants(other, number).is_some());
-    // What it had not sent is not done, and it is told nothing, by any way.
+    // Its unsent changes are not done, and it receives nothing, by any way.
     let entries = vec![update(create(&ROOT, "late", FileKind::Regular, n, 9))];
     world.send(gone, ToServer::Log { answer: true, first: 1, entries });
     assert_eq!(world.told(gone), [ToClient::Fenced]);
     assert_eq!(world.server.status(world.now).files, 1);
     let query = ToServer::Extents { number: 1, file: ROOT, from: 0 };
     assert_eq!(world.server.query(gone, &query, &world.store), Some(ToClient::Fenced));
-    // It gets no session again, whether it shows the one that it had or not; after a restart
-    // neither.
+    // It gets no session again, with or without its old session's number; nor after a restart.
     let refused = |why| vec![Output::Refused { connection: 7, why }];
     assert_eq!(opens(&mut world, 2, 7), refused(Refusal::Expelled(MachineId(2))));
     world.restart();
@@ -236,7 +235,7 @@ fn the_name_of_an_expelled_machine_is_free_and_its_number_is_not() {
     let machines = world.server.machines(world.now, &world.store);
     let desks: Vec<_> = machines[1..].iter().map(|it| (it.name.as_str(), it.expelled.is_some())).collect();
     assert_eq!(desks, [("desk", true), ("desk", false)]);
-    // That the founder is no server any more its host has seen to.
+    // The host has made sure that the founder is no server any more.
     assert_eq!(expel(&mut world, 1), Ok(()));
     assert_eq!(
         opens(&mut world, 1, 8),
@@ -259,7 +258,7 @@ fn nobody_joins_by_an_invitation_that_was_revoked() {
     assert_eq!(world.revoked, [Err(RevokeError::Unknown), Ok(()), Err(RevokeError::Unknown)]);
     assert_eq!(listed(&world), []);
     assert_eq!(enrol(&mut world, "desk"), Err(EnrolError::UnknownToken));
-    // One that was used is none to list; its machine is to be expelled.
+    // A used invitation is not listed; its machine is to be expelled.
     invite(&mut world, Rights::FULL).unwrap();
     enrol(&mut world, "desk").unwrap();
     assert_eq!(listed(&world), []);
@@ -312,7 +311,8 @@ fn leases_say_who_holds_which_field_who_waits_and_who_does_not_answer() {
             ("machine-2", Standing::Waits { kind: Kind::Read, for_ms: 500 }),
         ]
     );
-    // Who has it open is not told, but who could have without asking.
+    // The report names not the machine that has the file open, but the machine that could have
+    // opened it without asking.
     assert_eq!(of(&Field::Handles), [("first", Standing::Holds { kind: Kind::Write, left_ms })]);
     let session = world.server.machines(world.now, &world.store)[0].session.unwrap();
     assert_eq!((session.heard_ms, session.unanswered_ms), (1500, Some(500)));

@@ -1,4 +1,4 @@
-//! What a grant carries beyond what was asked, and what that saves.
+//! The extent of grants beyond the request, and its savings.
 
 use crate::support::*;
 use directory::{PAGE, Policy};
@@ -9,7 +9,7 @@ use wire::{AskMode, LogEntry};
 
 const ROOT: FileId = FileId::root();
 
-/// A world with `count` files in the root, which nobody holds.
+/// A world with `count` files in the root, on which no session has leases.
 fn with_files(policy: Policy, count: u64) -> (World, SessionId) {
     let mut world = World::new();
     let maker = world.open(1, 1);
@@ -83,8 +83,8 @@ fn a_lookup_in_a_large_directory_brings_those_that_follow() {
     assert_eq!(values.children[0].0, label("file500"));
     assert_eq!(values.children[1].0, label("file501"));
     assert!(values.children.len() > 100 && grants.len() == values.children.len() + 1);
-    // A label that is not there is named, so that it is known to be unused though not all pages are
-    // there.
+    // A missing label is named in the grant, so that it is known to be unused though not all pages
+    // are there.
     let (mut world, session) = with_files(Policy::default(), PAGE as u64 + 10);
     world.now = world.now.after_ms(60_000);
     let other = world.open(3, 1);
@@ -108,7 +108,7 @@ fn an_infinite_lease_leaves_out_what_others_hold() {
     assert_eq!(grants[0].excluded, [label("file1")]);
     let names: Vec<_> = grants[0].values.children.iter().map(|(label, _)| label.clone()).collect();
     assert!(names.contains(&label("file2")) && !names.contains(&label("file1")), "{names:?}");
-    // Who needs all labels needs that one too.
+    // A request that needs all labels needs that one too.
     let number = world.ask(session, list(&ROOT), vec![], AskMode::Lease);
     assert_eq!(world.recalled(other), [released(&ROOT, Field::Child(label("file1")), Some(Kind::Read))]);
     world.release(other, vec![released(&ROOT, Field::Child(label("file1")), Some(Kind::Read))]);
@@ -116,7 +116,7 @@ fn an_infinite_lease_leaves_out_what_others_hold() {
     assert_eq!(grants[0].values.children.len(), 5);
 }
 
-/// Stats each of 20 files, as a client that has just seen nothing; messages that it takes.
+/// Stats each of 20 files, as a client that has just seen nothing; the number of messages.
 fn stats(policy: Policy) -> usize {
     let (mut world, session) = with_files(policy, 20);
     let mut known: Vec<FileId> = Vec::new();
@@ -151,11 +151,11 @@ fn generous_grants_save_messages() {
     let (generous, narrow) =
         (stats(Policy::default()), stats(Policy { generous: false, ..Policy::default() }));
     assert!(generous < narrow, "{generous} against {narrow}");
-    // A lookup brings what is asked next, also where nobody is generous.
+    // A lookup brings the leases for the next question, also where grants are not generous.
     assert_eq!((generous, narrow), (2, 40));
 }
 
-/// Makes a directory and 20 files in it; messages that it takes.
+/// Makes a directory and 20 files in it; the number of messages.
 fn creates(birthright: bool) -> usize {
     let mut world = World::with_policy(Policy { birthright, ..Policy::default() });
     let session = world.open(1, 1);
@@ -230,8 +230,8 @@ fn what_is_held_is_not_granted_again_unless_it_is_missed() {
     assert_eq!(third.values.told, [label("file2")]);
 }
 
-/// A control for Farsite §8.3.3: nobody else holds anything of a file that somebody may change, not
-/// even what the two would never both touch.
+/// A control for Farsite §8.3.3: while one session may change a file, no other holds anything of
+/// it, not even fields that the two would never both touch.
 #[test]
 fn with_a_single_lease_for_each_file_a_writer_is_alone() {
     let (mut world, a) = with_files(Policy { granularity: Granularity::Files, ..Policy::default() }, 5);
@@ -243,7 +243,7 @@ fn with_a_single_lease_for_each_file_a_writer_is_alone() {
     assert!(grants[0].fields.iter().all(|(_, kind)| *kind == Kind::Read), "{:?}", grants[0].fields);
     assert!(grants[0].fields.contains(&(Field::Children, Kind::Read)));
     assert_eq!(grants[0].values.children.len(), 5);
-    // Both read, until one is to change anything.
+    // Both read, until one is to change something.
     let write = world.ask(b, unlink(&ROOT, "file1", false), Vec::new(), AskMode::Lease);
     let recalled = world.recalled(a);
     assert!(recalled.iter().any(|it| it.file == ROOT && it.field == Field::Children && it.keep.is_none()));
@@ -253,8 +253,8 @@ fn with_a_single_lease_for_each_file_a_writer_is_alone() {
     assert!(grants[0].fields.contains(&(Field::Xattrs, Kind::Write)));
 }
 
-/// Whoever looks a name up comes back for the file, which somebody else may replace meanwhile,
-/// again and again: so all of it is granted at one time.
+/// A client that looks a name up comes back for the file, which another client may replace
+/// meanwhile, again and again. So all of the file is granted at one time.
 #[test]
 fn a_lookup_is_granted_the_file_with_its_name() {
     let (mut world, a) = with_files(Policy::default(), 5);

@@ -1,4 +1,4 @@
-//! Who has a file open: the black box of handles, from outside (BlackBox §4.3).
+//! The black box of handles (the sessions that have a file open), from outside (BlackBox §4.3).
 
 use crate::support::*;
 use ident::FileId;
@@ -8,7 +8,7 @@ use wire::{AskMode, FileGrant, LogEntry, ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
 
-/// A file that `session` has made and holds all of, but that others may see its attributes.
+/// A file that `session` has made. It holds all of the file, but others may see the attributes.
 fn file(world: &mut World, session: SessionId) -> FileId {
     let n = world.take_root(session);
     let op = world.create(session, &ROOT, "file", FileKind::Regular, n);
@@ -51,7 +51,7 @@ fn open_and_stuck(world: &mut World, file: &FileId, sessions: &[SessionId]) {
 }
 
 impl World {
-    /// Answers recalls, and takes no notice of anything else.
+    /// Answers recalls, and ignores all other messages.
     fn yields_or_takes(&mut self, session: SessionId) {
         for message in self.told(session) {
             if let ToClient::Recall { leases } = message {
@@ -72,8 +72,8 @@ fn the_second_that_opens_costs_the_first_what_it_sees_and_the_third_nobody_anyth
     assert_eq!(told(&world.grants(b, number).unwrap()), (vec![(Field::Handles, Kind::Touch)], None));
     let number = ask(&mut world, c, &file, Kind::Touch);
     assert_eq!(told(&world.grants(c, number).unwrap()), (vec![(Field::Handles, Kind::Touch)], None));
-    // Who wants to know whether others have it open has all of them asked, each for its own value
-    // only.
+    // A session that wants to know whether others have it open makes the server ask all of them,
+    // each for its own value only.
     let number = ask(&mut world, c, &file, Kind::Read);
     for session in [a, b] {
         assert_eq!(world.recalled(session), [released(&file, Field::Handles, None)]);
@@ -95,7 +95,7 @@ fn a_shield_lets_others_see_while_anybody_writes() {
     let (a, b, c) = (world.open(1, 1), world.open(2, 1), world.open(3, 1));
     let file = file(&mut world, a);
     open_and_stuck(&mut world, &file, &[a, b]);
-    // Two shields: whatever C does, nobody sees it, and it sees TRUE. Nobody is asked.
+    // Two shields: C's own opens change nothing for others, and it sees TRUE. No session is asked.
     let number = ask(&mut world, c, &file, Kind::Write);
     assert_eq!(told(&world.grants(c, number).unwrap()), (vec![(Field::Handles, Kind::Write)], Some(true)));
     assert_eq!((world.recalled(a), world.recalled(b)), (vec![], vec![]));
@@ -125,8 +125,8 @@ fn a_black_box_goes_with_a_value_and_a_shared_value_without() {
     assert_eq!(only(give(release, Field::Attributes)), []);
 }
 
-/// A fenced shield must not falsify what others were told: who saw it lets go first, and nobody is
-/// told of it any more.
+/// A fenced shield must not falsify the reports to others. The sessions that saw it release that
+/// knowledge first, and no further session is told of it.
 #[test]
 fn what_rests_on_a_session_that_is_over_is_recalled_before_its_value_goes() {
     for restart in [false, true] {
@@ -145,7 +145,7 @@ fn what_rests_on_a_session_that_is_over_is_recalled_before_its_value_goes() {
         let recall = world.recalled(b);
         assert_eq!(recall[0].field, Field::Handles);
         assert!(recall[0].keep.is_none_or(|kept| kept == Kind::Touch), "{recall:?}");
-        // Whoever asks now waits for that, and is not told what is no longer so.
+        // A session that asks now waits for that, and gets no value that no longer holds.
         let number = ask(&mut world, c, &file, Kind::Read);
         assert!(world.grants(c, number).is_none());
         if restart {
@@ -194,8 +194,8 @@ fn a_session_that_ends_with_many_files_open_fades_in_bounded_steps() {
     world.check();
 }
 
-/// An orphan that only somebody who has it not open could open is disposed of when that has said
-/// so.
+/// The last session that could have an orphan open does not have it open. The orphan is disposed of
+/// when that session has said so.
 #[test]
 fn the_server_asks_who_may_have_an_orphan_open() {
     for (ends, open) in [(false, false), (false, true), (true, true)] {
@@ -227,7 +227,7 @@ fn the_server_asks_who_may_have_an_orphan_open() {
     }
 }
 
-/// Everything that `x` is sent while three others open, close and look, if those at `open` have it
+/// All messages to `x` while three others open, close and look, with those at `open` having it
 /// open.
 fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
     let mut world = World::new();
@@ -251,7 +251,7 @@ fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
             sent.append(&mut recalled);
         }
         ask_of(&mut world, x, &file, field, kind);
-        // Whoever is asked says what it has.
+        // Each session that is asked says what it has.
         for (other, open) in others.into_iter().zip(open) {
             for message in world.told(other) {
                 if let ToClient::Recall { leases } = message {
@@ -265,8 +265,8 @@ fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
     sent
 }
 
-/// The definition of privacy in docs/internals/black-boxes.md: of the others that have it open, a
-/// client learns nothing but whether there are any.
+/// The definition of privacy in docs/internals/black-boxes.md: a client learns only whether others
+/// have it open, and nothing else of them.
 #[test]
 fn two_executions_with_the_same_aggregate_look_the_same() {
     let anybody = [true, false];

@@ -1,4 +1,4 @@
-//! Locks of ranges: what is told of them, and what becomes of them.
+//! Locks of ranges: the reports of them, and their end.
 
 use crate::support::*;
 use directory::{Input, TERM_MS};
@@ -29,7 +29,8 @@ fn lock(file: &FileId, change: LockChange) -> Operation {
     Operation::Lock { file: file.clone(), change }
 }
 
-/// Asks for what locking takes; the locks that came with the grant, and the kind of lease on them.
+/// Asks for the leases that locking takes; the locks that came with the grant, and the kind of
+/// lease on them.
 fn ask(world: &mut World, session: SessionId, file: &FileId, change: LockChange) -> u64 {
     world.ask(session, lock(file, change), vec![want(file, Field::Locks, Kind::Write)], AskMode::Lease)
 }
@@ -62,7 +63,8 @@ fn the_second_is_told_that_a_range_is_locked_and_not_by_whom() {
     assert_eq!(locks, seen(&[(1, change(7, 0, 9, WRITE))], 2));
     let holders: Vec<Holder> = locks.in_the_way(&change(9, 5, 5, WRITE)).collect();
     assert_eq!(holders, [Holder::Elsewhere]);
-    // To unlock, the first needs back what it let go of; it still knows its owners by name.
+    // To unlock, the first session needs back the lease that it released; it still knows its owners
+    // by name.
     let number = ask(&mut world, a, &file, change(7, 0, 9, None));
     assert_eq!(world.recalled(b), [released(&file, Field::Locks, None)]);
     world.release(b, vec![released(&file, Field::Locks, None)]);
@@ -92,7 +94,7 @@ fn who_holds_no_lease_locks_nothing() {
     assert_eq!(grants[0].values.locks, Some(Locks::default()));
 }
 
-/// Whoever saw them lets go first: then they are gone for everybody at one moment.
+/// The sessions that saw the locks release first: then the locks are gone for all at one moment.
 #[test]
 fn locks_go_with_the_session_and_who_waits_for_them_is_told() {
     for restart in [false, true] {
@@ -144,7 +146,7 @@ fn a_session_that_is_not_heard_of_loses_its_locks_when_somebody_looks_at_them() 
     assert_eq!(granted(&mut world, b, number).unwrap().0, Locks::default());
 }
 
-/// Who waits asks once; that the holder is not heard of any more turns out later.
+/// The waiting session asks once; only later does the holder turn out to be silent.
 #[test]
 fn a_session_that_lapses_while_its_locks_are_waited_for_is_fenced() {
     let mut world = World::new();
@@ -167,8 +169,8 @@ fn a_session_that_lapses_while_its_locks_are_waited_for_is_fenced() {
     assert_eq!(granted(&mut world, b, number).unwrap().0, Locks::default());
 }
 
-/// What is granted without being asked for tells nothing of others' locks: they are watched only
-/// when somebody asks.
+/// A grant that was not asked for does not tell of others' locks: they are watched only when a
+/// session asks.
 #[test]
 fn a_locked_file_is_not_granted_whole() {
     let mut world = World::new();

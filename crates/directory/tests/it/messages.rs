@@ -1,5 +1,5 @@
-//! Whatever files there are, a message is no longer than a frame may be. `World` looks at the
-//! length of each, also in all other tests.
+//! No message is longer than a frame may be, whatever files there are. `World` checks the length of
+//! each message, in all other tests too.
 
 use crate::support::*;
 use ident::FileId;
@@ -15,8 +15,8 @@ fn set(file: &FileId, name: &str, bytes: usize) -> Operation {
     Operation::SetXattr { file, name, value, mode: XattrMode::Set, cred: Cred::default(), time: at(20) }
 }
 
-/// A file of the next name in the root, with so many bytes of attributes, and pieces of content
-/// that are in the metadata.
+/// A file of the next name in the root, with so many bytes of attributes, and so many pieces of
+/// content in the metadata.
 fn make(world: &mut World, session: SessionId, n: u64, attributes: usize, pieces: u32) -> FileId {
     let operation = world.create(session, &FileId::root(), &format!("{n:0>255}"), FileKind::Regular, n);
     let file = made(&operation);
@@ -39,7 +39,7 @@ fn make(world: &mut World, session: SessionId, n: u64, attributes: usize, pieces
     file
 }
 
-/// Looks at all of a file that can be asked for.
+/// Looks at everything of a file that can be asked for.
 fn look_at(world: &mut World, session: SessionId, file: &FileId) {
     let fields = [Field::Attributes, Field::Content, Field::Parent, Field::Xattrs, Field::Locks];
     for mode in [AskMode::Report, AskMode::Lease, AskMode::LeaseOrReport] {

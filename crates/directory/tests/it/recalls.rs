@@ -1,4 +1,4 @@
-//! Several sessions want the same: recalls, order, reports, shipping.
+//! Several sessions want the same leases: recalls, order, reports, shipping.
 
 use crate::support::*;
 use ident::FileId;
@@ -91,8 +91,8 @@ fn a_label_once_let_go_comes_back_by_name_only() {
     assert_eq!(world.update(b, op), Ok(()));
     world.send(b, wire::ToServer::Goodbye);
     world.now = world.now.after_ms(60_000);
-    // Nobody else is there. Still the infinite lease does not silently cover what may have changed
-    // meanwhile.
+    // No other session is there. Still the infinite lease does not silently cover labels that may
+    // have changed meanwhile.
     let grants = world.granted(a, lookup(&ROOT, "y"), AskMode::Lease);
     assert!(!grants[0].whole);
     assert!(!grants[0].values.children.iter().any(|(name, _)| *name == label("x")), "{:?}", grants[0]);
@@ -133,8 +133,7 @@ fn a_request_takes_all_or_nothing() {
     let (of_root, of_dir): (Vec<_>, Vec<_>) = recalled.into_iter().partition(|lease| lease.file == ROOT);
     world.release(a, of_root);
     assert_eq!(world.grants(b, number), None);
-    // Meanwhile the one that is free may be had by nobody who comes later, but is held by nobody
-    // either.
+    // Meanwhile no later request gets the free lease, though no session holds it.
     let c = world.open(3, 1);
     let later = world.ask(c, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Write)], AskMode::Lease);
     assert_eq!(world.grants(c, later), None);
@@ -146,14 +145,14 @@ fn a_request_takes_all_or_nothing() {
 #[test]
 fn what_is_in_the_way_may_change_what_is_needed() {
     let (mut world, a, b, n) = shared();
-    // b asks for a label that is unused as far as the server knows; it gets what the release
-    // reveals.
+    // b asks for a label that is unused as far as the server knows; it gets the entry that the
+    // release reveals.
     let number = world.ask(b, lookup(&ROOT, "new"), vec![], AskMode::Lease);
     let recalled = world.recalled(a);
     let op = world.create(a, &ROOT, "new", FileKind::Regular, n);
     let file = made(&op);
     assert_eq!(world.log(a, vec![update(op), LogEntry::Release(recalled)]), []);
-    // And of the file what a lookup comes to.
+    // And of the file, all that a lookup needs.
     assert!(world.yields(a) > 0);
     let grants = world.grants(b, number).unwrap();
     assert_eq!(grants[0].values.children.len(), 1);
@@ -209,7 +208,7 @@ fn what_a_report_takes_does_not_last_and_what_is_flushed_for_it_does() {
     let flushed = asks(&mut world);
     world.send_log(a, flushed, false);
     assert!(!world.server.lasts() && reported(&mut world), "nothing was pending");
-    // How far its log has come a client is told to forget it by.
+    // A client learns how far its log has come so that it can forget the log.
     assert_eq!(world.log(a, Vec::new()), []);
     assert!(world.server.lasts());
 }
@@ -245,7 +244,7 @@ fn a_shipped_operation_is_done_on_the_authoritative_state_and_grants_nothing() {
     world.yields(a);
     let told = world.told(b);
     assert!(matches!(told.as_slice(), [ToClient::Shipped { result: Err(Error::Exists), .. }]), "{told:?}");
-    // Nothing is held: the creator of a shipped file has no birthright.
+    // The session holds nothing: the creator of a shipped file has no birthright.
     assert_eq!(world.update(b, change), Err(Error::CutOff));
 }
 
@@ -274,7 +273,7 @@ fn what_was_recalled_lately_is_granted_narrowly() {
     let grants = world.grants(b, number).unwrap();
     assert!(grants[0].fields.iter().all(|(_, kind)| *kind == Kind::Read));
     world.release(a, vec![released(&ROOT, Field::Attributes, None), released(&ROOT, Field::Times, None)]);
-    // Nobody else holds them any more; but they are contended.
+    // No other session holds them any more; but they are contended.
     let again = world.granted(b, stat(&ROOT), AskMode::Lease);
     assert!(again[0].fields.iter().all(|(_, kind)| *kind == Kind::Read));
     world.now = world.now.after_ms(11_000);
@@ -361,7 +360,7 @@ fn who_keeps_a_request_waiting_is_named_at_the_server() {
     let first = waiting[0].arrival;
     assert_eq!(waiting, [report(first, "lookup", "/dir/x"), report(first + 1, "stat", "/dir")]);
     assert_eq!(waits(&world, 6_001), []);
-    // Who asked is told nothing of it.
+    // The asker learns nothing of it.
     assert!(world.told(b).iter().all(|told| matches!(told, ToClient::Renewed { .. })));
     let recalled: Vec<ToClient> = world.told(a);
     for message in recalled {
@@ -376,8 +375,8 @@ fn who_keeps_a_request_waiting_is_named_at_the_server() {
     assert_eq!(waits(&world, 0), []);
 }
 
-/// B, which has looked at a file of A's, has the server remove it by a name that it knows nothing
-/// of, and doubts this meanwhile.
+/// B has looked at a file of A's. It has the server remove the file by a name that it knows nothing
+/// of, and doubts its knowledge meanwhile.
 fn removed_unseen(doubts: bool) -> (World, SessionId, FileId) {
     let mut world = World::new();
     let (a, b) = (world.open(1, 1), world.open(2, 1));
@@ -394,8 +393,8 @@ fn removed_unseen(doubts: bool) -> (World, SessionId, FileId) {
     (world, b, file)
 }
 
-/// Others may be told that the name is gone before it is, and it would go on saying that the file
-/// has a link.
+/// Others may learn that the name is gone before B does, and B would go on saying that the file has
+/// a link.
 #[test]
 fn who_does_not_know_what_the_server_changes_for_it_lets_go_of_that_first() {
     let done = |told: &[ToClient]| matches!(told, [ToClient::Shipped { result: Ok(_), .. }]);
@@ -404,7 +403,7 @@ fn who_does_not_know_what_the_server_changes_for_it_lets_go_of_that_first() {
     assert_eq!(recalled, [released(&file, Field::Attributes, None)]);
     world.release(b, recalled);
     assert!(done(&world.told(b)));
-    // What it doubts it does not answer from.
+    // The client does not answer from leases that it doubts.
     let (mut world, b, _) = removed_unseen(true);
     assert!(done(&world.told(b)));
 }

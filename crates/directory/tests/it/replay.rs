@@ -1,4 +1,4 @@
-//! Logs: what is carried out, what is refused, what ends the session.
+//! Logs: the updates that are carried out, those that are refused, and those that end the session.
 
 use crate::support::*;
 use directory::{Input, Misdeed};
@@ -29,8 +29,8 @@ fn create_and_everything_in_it_needs_no_further_message() {
     assert_eq!(world.server.status(world.now).files, 2);
 }
 
-/// Whoever may read the attributes may move the access time, and nobody is recalled for that; who
-/// may not know them may not.
+/// A session that may read the attributes may move the access time, and that recalls nothing. A
+/// session that may not know them may not.
 #[test]
 fn many_move_an_access_time() {
     let (mut world, maker, n) = with_root();
@@ -57,7 +57,7 @@ fn many_move_an_access_time() {
     assert_eq!(world.server.misdeeds(), [(stranger, Misdeed::NoLease)]);
 }
 
-/// The identifier and the number of what a rename leaves are as good as those of a create.
+/// The identifier and the number of a rename's whiteout need the same checks as those of a create.
 #[test]
 fn a_whiteout_has_numbers_that_were_given_out() {
     let (mut world, session, n) = with_root();
@@ -125,7 +125,7 @@ fn a_log_that_is_sent_again_changes_nothing_and_is_answered_the_same() {
     world.send(session, ToServer::Log { answer: true, first: 1, entries: entries.clone() });
     assert_eq!(world.told(session), [ToClient::Applied { through: 2, rejected: vec![(2, Error::Exists)] }]);
     assert_eq!((world.store.clone(), world.server.digest()), (rows, digest));
-    // Sent again with more behind: only that is done.
+    // Sent again with more entries behind: only those are done.
     let more = world.create(session, &ROOT, "b", FileKind::Regular, n + 2);
     world.send(
         session,
@@ -189,7 +189,7 @@ fn what_is_no_message_ends_the_session() {
     world.input(Input::NoMessage { session });
     assert_eq!(world.server.misdeeds(), [(session, Misdeed::NoMessage)]);
     assert_eq!(world.told(session).last(), Some(&ToClient::Fenced));
-    // Of a session that is over it says nothing more.
+    // A session that is over says nothing more.
     world.input(Input::NoMessage { session });
     assert_eq!(world.server.misdeeds(), []);
 }
@@ -234,7 +234,7 @@ fn who_lets_go_of_what_it_does_not_hold_is_cut_off() {
     ];
     for entry in entries {
         let (mut world, holder, other, file) = with_file();
-        // Somebody else's recall is no excuse, and is not answered by it.
+        // Another session's recall is no excuse, and is not answered by it.
         let third = world.open(3, 1);
         let number = world.ask(third, stat(&file), vec![], AskMode::Lease);
         let recalled = world.recalled(holder);
@@ -257,12 +257,12 @@ fn who_holds_less_lets_go_of_no_more() {
     assert_eq!(recalled[0].keep, Some(lease::Kind::Read));
     world.release(holder, recalled.clone());
     assert!(world.grants(other, grant).is_some());
-    // Once was the answer.
+    // One answer was enough.
     world.send(holder, ToServer::Log { answer: true, first: 3, entries: vec![LogEntry::Release(recalled)] });
     assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
 }
 
-/// What was recalled may have been let go with something else that was on its way then: its answer
+/// The recalled lease may have been released with another one that was on its way then: its answer
 /// is owed all the same, once.
 #[test]
 fn an_answer_that_is_owed_is_given_whatever_is_held() {
@@ -284,8 +284,8 @@ fn an_answer_that_is_owed_is_given_whatever_is_held() {
     assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
 }
 
-/// Who lets go of something of it may not know yet that somebody deleted it, or that its creation
-/// was refused.
+/// The client that releases a part of the file may not know yet that another deleted it, or that
+/// its creation was refused.
 #[test]
 fn of_a_file_that_is_not_there_anything_may_be_let_go() {
     let (mut world, holder, other, file) = with_file();

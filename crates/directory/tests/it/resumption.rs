@@ -1,4 +1,4 @@
-//! Connections break, sessions go on: what is said again, what is done once.
+//! Connections break, sessions go on: some messages are repeated, no change is done twice.
 
 use crate::support::*;
 use directory::Output;
@@ -9,7 +9,7 @@ use wire::{AskMode, MachineId, ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
 
-/// The machine has a new connection; what its session is told.
+/// The machine has a new connection; the messages to its session.
 fn greets(world: &mut World, machine: u64, session: SessionId, connection: u64) -> Vec<ToClient> {
     let mut out = Vec::new();
     let input = connects(machine, Some(session), connection);
@@ -55,7 +55,7 @@ fn what_is_still_to_be_let_go_or_flushed_is_said_again() {
     let [_, ToClient::Recall { leases }, ..] = told.as_slice() else { panic!("{told:?}") };
     world.release(holder, leases.clone());
     assert!(world.grants(other, number).is_some());
-    // Nobody is told of what others owe, and what was answered is not asked again.
+    // A session hears nothing of others' debts, and an answered recall is not repeated.
     let told = greets(&mut world, 2, other, 3);
     assert!(matches!(told.as_slice(), [ToClient::Resumed { .. }]), "{told:?}");
 }
@@ -101,8 +101,8 @@ fn whose_session_is_over_begins_a_new_one() {
     let open = |session| connects(1, session, 5);
     world.input(open(Some(session)));
     assert!(world.told(session).is_empty());
-    // Nor does another machine's session go on, or one of another start; and who has not heard that
-    // one began begins another.
+    // Another machine's session does not go on, nor does one of another start. A machine that has
+    // not heard that a session began begins another.
     let other = world.open(2, 1);
     world.input(open(Some(other)));
     assert!(world.told(other).is_empty());
@@ -126,7 +126,7 @@ fn a_block_of_inode_numbers_that_was_lost_is_given_again() {
     }
     given.dedup();
     assert_eq!(given.len(), 1, "{given:?}");
-    // So what is in use stays so.
+    // So the block in use stays in use.
     world.update(session, create).unwrap();
 }
 

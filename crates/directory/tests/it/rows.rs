@@ -32,7 +32,7 @@ fn filled() -> (World, lease::SessionId, FileId) {
     (world, session, dir_id)
 }
 
-/// Reads everything there is, one way or another; whether anything was found corrupt.
+/// Reads all rows, one way or another; whether anything was found corrupt.
 fn read_all(store: MemoryStore, session: lease::SessionId, dir: &FileId) -> bool {
     let mut store = store;
     let Ok(mut server) = Directory::open(&store, wire::Versions::KNOWN) else { return true };
@@ -64,8 +64,7 @@ fn a_sound_store_reads_well() {
 fn every_row_that_goes_missing_is_missed() {
     let (world, ..) = filled();
     for key in world.store.rows.keys().filter(|key| **key != [0x01]) {
-        // A share that is not settled is known by its own row; only what is to be done about it is
-        // not.
+        // An unsettled share is known by its own row; only the work due on it is not.
         if key.first() == Some(&0x05) {
             continue;
         }
@@ -79,7 +78,7 @@ fn every_row_that_goes_missing_is_missed() {
 fn a_row_that_is_cut_short_is_found() {
     let (world, ..) = filled();
     for (key, value) in &world.store.rows {
-        // Content that is its own bytes has no form to break; what is inline is counted.
+        // Content that is its own bytes has no form to break; inline content is counted.
         if value.is_empty() || key.first() == Some(&0x01) || value == &[1, 2, 3] {
             continue;
         }

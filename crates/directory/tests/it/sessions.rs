@@ -39,7 +39,7 @@ fn a_newer_incarnation_ends_the_older_session_at_once() {
         ToServer::Log { answer: true, first: 1, entries: vec![update(unlink(&ROOT, "a", false))] },
     );
     assert_eq!(world.told(old), [ToClient::Fenced]);
-    // What comes late from an older incarnation changes nothing.
+    // Late messages of an older incarnation change nothing.
     world.input(connects(1, None, 0));
     assert_eq!(world.server.status(world.now).sessions, 1);
     assert_eq!(world.told(new), []);
@@ -75,7 +75,7 @@ fn a_session_that_lapses_while_it_is_waited_for_is_fenced() {
 fn a_recall_that_is_never_answered_ends_the_session_though_it_is_renewed() {
     let mut world = World::new();
     let other = world.open(2, 1);
-    // For how long others wait: the second time hardly, until that is forgotten.
+    // The time that others wait: hardly any the second time, until the first is forgotten.
     for (start, pause_ms, least_ms, most_ms) in [
         (1, 0, 89_000, 92_000),
         (2, 0, 4_000, 7_000),
@@ -115,7 +115,7 @@ fn who_works_on_its_answer_is_waited_for_longer_and_not_for_ever() {
     assert!((299_000..303_000).contains(&waited), "{waited} ms");
 }
 
-/// The same with a report, which takes no lease away.
+/// The same with a report, which recalls no lease.
 #[test]
 fn a_flush_that_is_never_answered_ends_the_session_too() {
     let mut world = World::new();
@@ -129,8 +129,7 @@ fn a_flush_that_is_never_answered_ends_the_session_too() {
     assert_eq!(world.server.misdeeds(), [(deaf, Misdeed::RecallIgnored)]);
 }
 
-/// How long it takes until `comes`, while these renew their sessions, and somebody does something
-/// `meanwhile`, every second.
+/// The time until `comes`, while these sessions renew, and `meanwhile` is done every second.
 fn waits(
     world: &mut World,
     renew: &[SessionId],
@@ -207,7 +206,7 @@ fn a_restored_state_has_no_sessions_and_gives_no_number_that_may_have_been_given
     let at = 1_800_000_000;
     world.input(Input::Restored { at });
     assert_eq!(world.server.status(world.now).sessions, 0);
-    // A client that lives on cannot go on: not even by a number that was given after the backup.
+    // A surviving client cannot go on, not even by a number that was given after the backup.
     let late = SessionId(other.0 + 1);
     let open = connects(2, Some(late), 0);
     world.input(open);
@@ -220,7 +219,7 @@ fn a_restored_state_has_no_sessions_and_gives_no_number_that_may_have_been_given
     world.input(enrol(token));
     assert_eq!(world.enrolled.pop().unwrap(), Err(EnrolError::UnknownToken));
     assert!(world.enrol(Rights::FULL).unwrap() > MachineId(at));
-    // Restored once more, in the same second: nothing is reserved twice.
+    // Restored once more, in the same second: no number is reserved twice.
     world.input(Input::Restored { at });
     world.input(Input::Lead);
     world.settle();

@@ -1,4 +1,4 @@
-//! What a file costs.
+//! The bytes that a file takes.
 
 use crate::support::*;
 use ident::FileId;
@@ -6,8 +6,8 @@ use namespace::{ContentChange, FileKind};
 
 const ROOT: FileId = FileId::root();
 
-/// Bytes that redb takes beside key and value of a row (the ends of both), and how full its pages
-/// are.
+/// Bytes that redb takes beside key and value of a row (the ends of both), and the fill of its
+/// pages.
 const ROW_BYTES: usize = 8;
 const FILL: f64 = 0.67;
 
@@ -47,7 +47,7 @@ fn a_small_file_takes_less_than_400_bytes_of_store() {
     world.input_unchecked(directory::Input::Message { session, message });
     let Some(wire::ToClient::Applied { rejected, .. }) = world.told(session).pop() else { panic!() };
     assert_eq!(rejected, []);
-    // What is leased has one row more, which goes with the lease.
+    // A leased file has one row more, which goes with the lease.
     world.send(session, wire::ToServer::Goodbye);
     let after = (world.store.bytes(), world.store.rows.len());
     let (bytes, rows) = (after.0 - before.0, after.1 - before.1);

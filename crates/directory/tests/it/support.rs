@@ -1,4 +1,4 @@
-//! A server in memory, its sessions, and what they were told. After every input the whole state is
+//! A server in memory, its sessions, and the messages to them. After every input the whole state is
 //! checked.
 
 use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork, Violation};
@@ -19,17 +19,18 @@ pub const GIB: u64 = 1 << 30;
 pub struct World {
     pub now: Time,
     pub server: Directory,
-    /// What its program knows from its next start on.
+    /// The versions that its program knows from its next start on.
     pub knows: Versions,
     pub store: MemoryStore,
-    /// What each session was sent and has not looked at.
+    /// The unread messages to each session.
     pub inbox: BTreeMap<SessionId, Vec<ToClient>>,
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
     pub again: bool,
-    /// How often what was done was to be made durable, for who asks next.
+    /// The number of times that the server asked for its work to be made durable, for the next
+    /// report.
     pub syncs: u32,
-    /// Off for runs so long that checking the whole state each time takes most of it.
+    /// Off for runs so long that checking the whole state each time would take most of the time.
     pub checks: bool,
     /// Machines that got no session, and why.
     pub refused: Vec<Refusal>,
@@ -123,14 +124,14 @@ impl World {
         }
     }
 
-    /// Machines join until there is this one, with all rights.
+    /// Enrols machines, with all rights, until this one has joined.
     pub fn enrol_up_to(&mut self, machine: u64) {
         while self.server.machines(self.now, &self.store).last().is_none_or(|last| last.machine.0 < machine) {
             self.enrol(Rights::FULL).unwrap();
         }
     }
 
-    /// A machine joins with these rights, under a name and a token of its own.
+    /// Enrols a machine with these rights, under a name and a token of its own.
     pub fn enrol(&mut self, rights: Rights) -> Result<MachineId, EnrolError> {
         let number = self.server.machines(self.now, &self.store).len() as u64 + 1;
         let mut token = [7; 32];
@@ -147,7 +148,7 @@ impl World {
         self.opened(machine, incarnation, Version::NEWEST).0
     }
 
-    /// The same, where it speaks `version`; and by which it is told to decide.
+    /// The same for a machine that speaks `version`; also the version by which it is to decide.
     pub fn opened(&mut self, machine: u64, incarnation: u64, version: Version) -> (SessionId, Version) {
         self.enrol_up_to(machine);
         let before: Vec<SessionId> = self.inbox.keys().copied().collect();
@@ -175,7 +176,7 @@ impl World {
         self.inbox.insert(session, Vec::new()).unwrap_or_default()
     }
 
-    /// Asks; the number of the request.
+    /// Asks; returns the number of the request.
     pub fn ask(&mut self, session: SessionId, operation: Operation, wants: Vec<Lease>, mode: AskMode) -> u64 {
         self.next_number += 1;
         let number = self.next_number;
@@ -200,7 +201,7 @@ impl World {
         }
     }
 
-    /// What `session` is to let go, as one list.
+    /// The leases recalled from `session`, as one list.
     pub fn recalled(&mut self, session: SessionId) -> Vec<Released> {
         let mut recalled = Vec::new();
         for message in self.told(session) {
@@ -212,13 +213,13 @@ impl World {
         recalled
     }
 
-    /// Logs entries; what was refused.
+    /// Logs entries; returns the refusals.
     pub fn log(&mut self, session: SessionId, entries: Vec<LogEntry>) -> Vec<(u64, namespace::Error)> {
         self.send_log(session, entries, true);
         self.applied(session)
     }
 
-    /// Logs entries, to be acknowledged at once or some time.
+    /// Logs entries, to be acknowledged at once or later.
     pub fn send_log(&mut self, session: SessionId, entries: Vec<LogEntry>, answer: bool) {
         let first = *self.next_entry.get(&session).unwrap();
         self.next_entry.insert(session, first + entries.len() as u64);
@@ -235,7 +236,8 @@ impl World {
         }
     }
 
-    /// Logs an update. One that the session has no leases for is a misdeed, which cuts it off.
+    /// Logs an update. An update that the session has no leases for is a misdeed, which ends the
+    /// session.
     pub fn update(&mut self, session: SessionId, operation: Operation) -> Result<(), namespace::Error> {
         let first = self.next_entry.get_mut(&session).unwrap();
         *first += 1;
@@ -251,20 +253,20 @@ impl World {
         assert!(self.log(session, letting_go(released)).is_empty());
     }
 
-    /// Lets go of handles down to `keep`, and says whether it has the file open.
+    /// Releases handles down to `keep`, and says whether the session has the file open.
     pub fn returns(&mut self, session: SessionId, file: &FileId, keep: Option<Kind>, open: bool) {
         let entry = returning(released(file, Field::Handles, keep), open);
         assert!(self.log(session, vec![entry]).is_empty());
     }
 
-    /// The server stops and starts again from what it wrote down.
+    /// The server stops and starts again from its checkpoint.
     pub fn restart(&mut self) {
         self.server.checkpoint(&mut self.store);
         self.server = Directory::open(&self.store, self.knows).unwrap();
         self.input(Input::Lead);
     }
 
-    /// Answers all recalls of `session` as it was asked to.
+    /// Answers all recalls of `session` as asked.
     pub fn yields(&mut self, session: SessionId) -> usize {
         let recalled = self.recalled(session);
         let count = recalled.len();
@@ -293,14 +295,14 @@ impl World {
         self.inodes.insert(session, ino);
     }
 
-    /// Everything of the root goes to `session`, with a block of its integers.
+    /// Gives everything of the root to `session`, with a block of its integers.
     pub fn take_root(&mut self, session: SessionId) -> u64 {
         let operation = lookup(&FileId::root(), "none");
         let grants = self.granted(session, operation, AskMode::Lease);
         grants.first().and_then(|grant| grant.values.reservation).expect("no integers").0
     }
 
-    /// Does background work until none is left; how many steps it took.
+    /// Does background work until none is left; returns the number of steps.
     pub fn settle(&mut self) -> usize {
         let mut steps = 0;
         while std::mem::take(&mut self.again) {
@@ -311,8 +313,7 @@ impl World {
     }
 }
 
-/// Lets go; nobody has anything open.
-/// A return of one black box, with the own value.
+/// Releases a lease; no handle is open. For one black box this is a return, with the own value.
 pub fn returning(released: Released, value: bool) -> LogEntry {
     let Released { file, field, keep } = released;
     let mut own = Open::CLOSED;
@@ -327,7 +328,7 @@ pub fn letting_go(released: Vec<Released>) -> Vec<LogEntry> {
     returned.chain((!released.is_empty()).then_some(LogEntry::Release(released))).collect()
 }
 
-/// What does not hold of the whole state.
+/// The violations in the whole state.
 pub fn violations(server: &Directory, store: &MemoryStore) -> Vec<Violation> {
     struct Found(Vec<Violation>);
     impl Inspector for Found {
@@ -427,7 +428,7 @@ pub fn extents(put: Vec<Extent>, first: bool) -> ContentChange {
     ContentChange::Extents { truncate_to: None, punch: Vec::new(), put, key: first.then_some([7; 32]) }
 }
 
-/// What stands for these bytes, sealed.
+/// A stand-in for these bytes, sealed.
 pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     [&[0xA5; INLINE_SEAL_BYTES], bytes].concat()
 }

@@ -1,5 +1,5 @@
-//! The cluster's version: raised by an entry, and what sessions, replicas and programs of each make
-//! of it. The next one is only here, and has nothing new in it.
+//! The cluster's version: raised by an entry, and its effect on sessions, replicas and programs.
+//! The next version exists only here, and has nothing new in it.
 
 use crate::support::*;
 use directory::{Directory, Fault, Input, MemoryStore, Misdeed, Store};
@@ -11,10 +11,10 @@ use wire::{LogEntry, MachineId, Refusal, ToClient, ToServer, Version, Versions};
 const ROOT: FileId = FileId::root();
 const OLD: Version = Version::NEWEST;
 const NEW: Version = OLD.next();
-/// What programs know of which.
+/// The versions that each program knows.
 const KNOW_OLD: Versions = Versions::KNOWN;
 const KNOW_NEW: Versions = Versions::WITH_NEXT;
-/// Where the state stands.
+/// The key of the state's row.
 const STATE: &[u8] = &[0x01];
 
 /// A cluster of the old version, whose servers have the new program.
@@ -25,14 +25,14 @@ fn old_cluster() -> World {
     world
 }
 
-/// Opens a session of `machine`, whose program speaks `version`; by which version it is told to
+/// Opens a session of `machine`, whose program speaks `version`; also the version by which it is to
 /// decide.
 fn open(world: &mut World, machine: u64, version: Version) -> (SessionId, Version) {
     world.opened(machine, 1, version)
 }
 
-/// A machine's session goes on over a new connection that speaks `version`; by which version it is
-/// told to decide, if it has one.
+/// A machine's session goes on over a new connection that speaks `version`; the version by which it
+/// is to decide, if it has one.
 fn resume(world: &mut World, machine: u64, session: SessionId, version: Version) -> Option<Version> {
     let machine = MachineId(machine);
     world.input(Input::Open { machine, incarnation: 1, session: Some(session), connection: 1, version });
@@ -59,7 +59,7 @@ fn older(world: &World) -> Vec<u64> {
     world.server.older_machines(&world.store).iter().map(|(machine, _)| machine.0).collect()
 }
 
-/// All that may be in the log of a cluster of version 1.
+/// All entries that the Raft log of a cluster of version 1 may have.
 #[test]
 fn inputs_of_version_1_are_what_they_are() {
     let (machine, session, version) = (MachineId(2), Some(SessionId(3)), Version(1));
@@ -79,7 +79,7 @@ fn inputs_of_version_1_are_what_they_are() {
 #[test]
 fn sessions_go_by_what_their_machines_speak() {
     let mut world = old_cluster();
-    // The cluster's is the newest that anybody goes by.
+    // The cluster's version is the newest that any session goes by.
     let (new, told) = open(&mut world, 2, NEW);
     assert_eq!((world.server.version(), told), (OLD, OLD));
     let old = open(&mut world, 1, OLD).0;
@@ -89,7 +89,7 @@ fn sessions_go_by_what_their_machines_speak() {
     assert_eq!(world.log(old, vec![decided_by(OLD, chmod(0o711))]), []);
     assert_eq!(resume(&mut world, 2, new, NEW), Some(NEW));
     assert_eq!(resume(&mut world, 1, old, OLD), Some(OLD));
-    // Nobody goes by what it was not told of.
+    // No session goes by a version that it has not heard of.
     world.input_unchecked(Input::Message {
         session: old,
         message: ToServer::Log { first: 2, entries: vec![decided_by(NEW, chmod(0o733))], answer: true },
@@ -121,7 +121,7 @@ fn the_last_version_stays_until_no_machine_may_come_back_to_it() {
     world.restart();
     assert_eq!(resume(&mut world, 1, sessions[0], NEW), Some(NEW));
     assert_eq!(resume(&mut world, 2, sessions[1], NEW), Some(NEW));
-    // One that comes back as it was, and one that is away.
+    // One machine comes back as it was, and one is away.
     assert_eq!(resume(&mut world, 3, sessions[2], OLD), Some(OLD));
     assert_eq!(older(&world), [3, 4]);
     world.input(Input::Expel { machine: MachineId(4) });
@@ -129,14 +129,15 @@ fn the_last_version_stays_until_no_machine_may_come_back_to_it() {
     assert_eq!(resume(&mut world, 3, sessions[2], NEW), Some(NEW));
     assert_eq!(older(&world), []);
     world.restart();
-    // From here on the old version is no session's.
+    // From here on no session speaks the old version.
     assert_eq!(resume(&mut world, 2, sessions[1], OLD), None);
     let too_old = Refusal::TooOld { speaks: OLD, oldest: NEW };
     assert_eq!(world.refused, [too_old]);
     assert!(too_old.to_string().starts_with("this machine's leasehold is too old: it speaks version 1"));
 }
 
-/// The founder cannot be expelled; gone for good, it must not keep what is older for ever.
+/// The founder cannot be expelled. If it is gone for good, it must not keep the older version for
+/// ever.
 #[test]
 fn a_founder_that_is_gone_keeps_nothing() {
     let mut world = old_cluster();
@@ -184,7 +185,7 @@ fn replicas_whose_programs_know_different_versions_are_the_same() {
         world.server.checkpoint(&mut world.store);
     }
     assert_eq!((old.server.digest(), &old.store), (new.server.digest(), &new.store));
-    // And what only one of them knows stops the other before it comes to something else.
+    // An input that only one of them knows stops the other before it gets another result.
     let (digest, mut out) = (old.server.digest(), Vec::new());
     let stopped = old.server.handle(Time(5000), Input::Raise { to: NEW }, &mut old.store, &mut out);
     assert_eq!(stopped, Err(Fault::Version { version: NEW, known: KNOW_OLD }));
@@ -207,7 +208,7 @@ fn a_state_of_versions_that_a_program_does_not_know_is_refused() {
         words(KNOW_OLD),
         "the cluster is at version 2, and this leasehold knows version 1: install a newer one on this machine"
     );
-    // One that has dropped the old version, while a machine may still come back with it.
+    // A program that has dropped the old version, while a machine may still come back with it.
     assert_eq!(
         words(Versions { oldest: NEW, newest: NEW.next() }),
         "machines of the cluster may still speak version 1, and this leasehold knows versions 2 to 3: go back to the one before, until `leasehold status` names none"

@@ -1,4 +1,4 @@
-//! Content that is written through: who looks at each change of a small file asks the server alone.
+//! Write-through content: a reader of each change of a small file asks the server alone.
 
 use crate::support::*;
 use directory::Directory;
@@ -9,7 +9,7 @@ use wire::{AskMode, LogEntry, ToClient, Versions};
 
 const ROOT: FileId = FileId::root();
 
-/// Who writes a file, and who looks at it.
+/// The writer of a file, and its reader.
 struct Pair {
     world: World,
     writer: SessionId,
@@ -26,7 +26,7 @@ fn pair() -> Pair {
     let create = world.create(writer, &ROOT, "file", FileKind::Regular, n);
     let file = made(&create);
     world.update(writer, create).unwrap();
-    // All else of it the reader knows.
+    // The reader knows the rest of the file.
     world.ask(reader, access(&file), vec![want(&file, Field::Attributes, Kind::Read)], AskMode::Lease);
     world.yields(writer);
     world.told(reader);
@@ -64,7 +64,7 @@ impl Pair {
         self.world.ask(self.reader, access(&self.file), wants, AskMode::Report);
     }
 
-    /// The reader is told what was written last.
+    /// The reader gets the latest written value.
     fn is_told(&mut self) {
         let told = self.world.told(self.reader);
         let [ToClient::Reported { values, .. }] = told.as_slice() else { panic!("{told:?}") };
@@ -115,7 +115,7 @@ fn who_writes_again_before_anybody_looks_writes_back_again() {
     assert!(pair.writes() && !pair.writes());
     pair.looks();
     pair.is_asked(Vec::new());
-    // And an answer is owed to who has not heard of that yet.
+    // And a client that has not heard of that yet is owed an answer.
     assert!(!pair.writes());
 }
 
@@ -143,8 +143,7 @@ fn over_a_new_connection_the_holder_is_asked_again() {
     pair.is_asked(vec![change]);
 }
 
-/// A session that nobody hears of keeps its leases until somebody needs them, which a look does
-/// not.
+/// A silent session keeps its leases until a request needs them, which a read does not.
 #[test]
 fn who_writes_through_and_has_fallen_silent_keeps_its_session() {
     let mut pair = written_through();
@@ -174,7 +173,7 @@ fn who_has_let_go_writes_nothing_through() {
     pair.world.release(pair.writer, vec![released(&pair.file, Field::Content, Some(Kind::Read))]);
     pair.looks();
     pair.is_told();
-    // Nor does who says so without holding anything.
+    // A claim of write-through by a session without the lease has no effect either.
     let claim = LogEntry::FlushedThrough { number: 0, file: pair.file.clone() };
     assert_eq!(pair.world.log(pair.reader, vec![claim]), []);
 }

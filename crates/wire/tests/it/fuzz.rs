@@ -1,5 +1,5 @@
-//! Whatever comes over a wire is a message or is none, and costs its reader no more than its frame
-//! allows.
+//! Arbitrary bytes from a wire either are a message or are none. They cost their reader no more
+//! than their frame allows.
 //!
 //! More cases: `PROPTEST_CASES=1000000`, as `.ci/soak` has it.
 
@@ -15,7 +15,7 @@ use wire::{FileGrant, LOG_ENTRIES_MAX, LogEntry, ToServer};
 static ENCODED: LazyLock<Vec<Vec<u8>>> =
     LazyLock::new(|| samples().iter().map(|(_, message)| message.encode(wire::Versions::KNOWN)).collect());
 
-/// What a peer that lies, a bad cable or a bug makes of a frame.
+/// The damage that a lying peer, a bad cable or a bug does to a frame.
 #[derive(Clone, Debug)]
 enum Damage {
     Cut(Index),
@@ -72,7 +72,7 @@ impl Damage {
     }
 }
 
-/// What is read as a message is one: written again it is the same.
+/// Every message that is read is written again as the same bytes.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     for message in Message::decode_as_any(bytes) {
         prop_assert!(
@@ -110,8 +110,8 @@ fn a_message_that_is_cut_short_is_none() {
     }
 }
 
-/// No element of a list may take more than so many times the bytes in memory that it takes in a
-/// frame, which has 16 MiB at most.
+/// The memory that an element of a list may take, as a multiple of its bytes in a frame. A frame
+/// has 16 MiB at most.
 const MEMORY_PER_BYTE: usize = 32;
 
 fn is_bounded<T: Serialize>(smallest: &T) {
@@ -142,8 +142,8 @@ fn what_a_frame_makes_its_reader_allocate_is_bounded() {
     is_bounded(&root);
     is_bounded(&(label.clone(), entry));
     is_bounded(&(label.clone(), Vec::<u8>::new()));
-    // These only come from the server, which could do its clients worse: links have memory set
-    // aside for as many as there are bytes left.
+    // These only come from the server, which could harm its clients in worse ways: memory for links
+    // is set aside for as many as there are bytes left.
     assert!(size_of::<Link>() <= 2 * MEMORY_PER_BYTE);
     assert!(
         size_of::<Effect>()

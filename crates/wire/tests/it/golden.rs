@@ -1,12 +1,13 @@
-//! What every message is in bytes, as it was when its version was made.
+//! The bytes of every message, as they were when its version was made.
 
 use crate::samples::{Message, samples};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use wire::{Version, Versions};
 
-/// A section for each version that this program knows: a line that names it, and a line for each
-/// sample that is other bytes than in the versions before, with its name and its bytes.
+/// A section for each version that this program knows. It has a line that names the version, and a
+/// line for each sample whose bytes differ from the versions before. Such a line has the sample's
+/// name and its bytes.
 const GOLDEN: &str = include_str!("golden.txt");
 
 const CHANGED: &str = "A change of any message is a new version once the last one is released, since machines are not all updated at once: \
@@ -26,7 +27,7 @@ fn every_message_has_the_bytes_of_its_version() {
     let (mut lines, mut before) = (Vec::new(), BTreeSet::new());
     for version in (Version::OLDEST.0..=Version::NEWEST.0).map(Version) {
         lines.push(format!("version {version}"));
-        // One that is held to a version says what the program of that version said.
+        // A program that is held to a version says what the program of that version said.
         let ours = Versions::KNOWN.held_to(version);
         let known = samples().into_iter().filter(|(_, message)| message.since() <= version);
         let now = known.map(|(name, message)| format!("{name} {}", hex(&message.encode(ours))));

@@ -1,4 +1,4 @@
-//! The bytes of every message: what they are, and what becomes of those that are none.
+//! The bytes of every message, and the fate of bytes that are none.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 

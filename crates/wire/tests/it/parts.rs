@@ -1,11 +1,11 @@
-//! One value of each variant of whatever messages are made of.
+//! One value of each variant of all parts of messages.
 
 use ident::FileId;
 use lease::{Field, Kind, Label, Mode, Open, Others};
 use namespace::*;
 
-/// A function that gives one value of each variant of an enum, by the variant's name. One that has
-/// no value here does not compile.
+/// Defines a function that gives one value of each variant of an enum, by the variant's name. A
+/// variant that has no value here does not compile.
 macro_rules! every {
     ($(#[$doc:meta])* $function:ident -> $type:ident {
         $($variant:ident $(($($item:expr),*))? $({$($field:ident: $value:expr),* $(,)?})?),* $(,)?
@@ -90,7 +90,7 @@ pub fn share(n: u8) -> ShareId {
     ShareId([n; 16])
 }
 
-/// Stored in every way in which pieces can be.
+/// Extents stored in every way in which pieces can be.
 pub fn extents() -> Vec<Extent> {
     let extent = |place, offset| {
         let piece = Piece { length: 131_072, nonce: [8; 12], hash: [9; 32], place };
@@ -100,7 +100,7 @@ pub fn extents() -> Vec<Extent> {
     places.zip([0, 1 << 20]).map(|(place, offset)| extent(place, offset)).collect()
 }
 
-/// What is locked of a file here and elsewhere, by its encoding: only the server makes such a
+/// The locks of a file, here and elsewhere, made by their encoding: only the server makes such a
 /// table.
 pub fn locks() -> Locks {
     let lock =
@@ -113,7 +113,7 @@ pub fn locks() -> Locks {
     postcard::from_bytes(&postcard::to_allocvec(&(table, 2u32)).unwrap()).unwrap()
 }
 
-/// Known of every black box, and true of some.
+/// Others' opens, known for every black box, and true of some.
 pub fn others() -> Others {
     let open = Open::with([Mode::AccessRead, Mode::ExcludeWrite]);
     postcard::from_bytes(&postcard::to_allocvec(&(Open::EVERY, open)).unwrap()).unwrap()

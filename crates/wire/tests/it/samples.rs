@@ -1,4 +1,4 @@
-//! Samples of every message: each variant of it, and of whatever is in it, at least once.
+//! Samples of every message: each variant of it, and of all its parts, at least once.
 
 use crate::parts::*;
 use ident::FileId;
@@ -25,7 +25,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The first version that has it.
+    /// The first version that has the message.
     pub fn since(&self) -> Version {
         match self {
             Message::ShareRequest(request) => request.what.since(),
@@ -33,7 +33,7 @@ impl Message {
         }
     }
 
-    /// As who knows `ours` sends it to another such.
+    /// Encodes it as sent between two machines that know `ours`.
     pub fn encode(&self, ours: Versions) -> Vec<u8> {
         match self {
             Message::ToServer(message) => wire::encode(message),
@@ -48,7 +48,7 @@ impl Message {
         }
     }
 
-    /// Everything that `bytes` may be taken for, without what is beside it.
+    /// Everything that `bytes` may be taken for, without the body.
     pub fn decode_as_any(bytes: &[u8]) -> Vec<Message> {
         let any = [
             wire::decode(bytes).ok().map(Message::ToServer),
@@ -175,7 +175,7 @@ every! { to_client -> ToClient {
     Receipt(receipt()),
 } }
 
-/// All of them, named.
+/// All samples, named.
 pub fn samples() -> Vec<(String, Message)> {
     let mut all: Vec<(String, Message)> = Vec::new();
     let mut add = |kind: &str, name: &str, message| all.push((format!("{kind}.{name}"), message));

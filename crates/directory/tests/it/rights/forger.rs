@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What a subtree's session may do in the property test below, by number.
+/// The operations that a subtree's session may do in the property test, by number.
 fn operation(tree: &Tree, kind: u8, a: usize, b: usize) -> Operation {
     let files = [
         &ROOT,
@@ -41,8 +41,8 @@ fn operation(tree: &Tree, kind: u8, a: usize, b: usize) -> Operation {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever a session of a subtree asks for or logs, while others move things about, nothing is
-    /// told of any file that is outside at that time.
+    /// A session of a subtree sends arbitrary requests and log entries, while others move files
+    /// about. It never learns of a file that is outside at that time.
     #[test]
     fn no_sequence_of_requests_tells_of_a_file_outside(
         steps in proptest::collection::vec((0..12u8, 0..9usize, 0..9usize, 0..4usize), 1..40),

@@ -1,5 +1,5 @@
-//! What a machine may do: a subtree, reading only, as one user. The clients here forge what they
-//! send.
+//! The rights of a machine: a subtree, reading only, as one user. The clients here forge their
+//! messages.
 
 mod forger;
 mod one_user;
@@ -18,8 +18,8 @@ use wire::{AskMode, FileGrant, Rights, ToClient, ToServer};
 const ROOT: FileId = FileId::root();
 const MODES: [AskMode; 4] = [AskMode::Lease, AskMode::Page { after: 0 }, AskMode::Report, AskMode::Ship];
 
-/// `/in/f`, `/in/sub/g`, `/out/secret`, `/out/dir`, and `/out/both`, which is `/in/both` too.
-/// Nobody holds anything.
+/// `/in/f`, `/in/sub/g`, `/out/secret`, `/out/dir`, and `/out/both`, which is `/in/both` too. No
+/// session has leases.
 struct Tree {
     inside: FileId,
     f: FileId,

@@ -25,7 +25,7 @@ fn who_is_squashed_acts_as_that_user_only() {
         assert_eq!(world.update(session, remove), Err(Error::AccessDenied));
     }
     assert_eq!(refusal(&answer(&mut world, session, asks(user(1000)), vec![], AskMode::Lease)), None);
-    // As that user it may do what that user may: nothing in root's directory.
+    // As that user the machine may do only what the user may: nothing in root's directory.
     let remove = Operation::Unlink {
         dir: tree.inside.clone(),
         label: label("f"),
@@ -70,7 +70,7 @@ fn who_is_squashed_gets_no_content_that_its_user_may_not_read_and_none_to_write_
         world.server.query(session, &extents, &world.store),
         Some(ToClient::Extents { inline: Some(_), .. })
     ));
-    // Only root may: what stat shows is told, and nothing of the content.
+    // Only root may read it: the machine gets the values of stat, and nothing of the content.
     chmod(&mut world, session, 0o600);
     let grants = grants_of(answer(&mut world, session, stat(&tree.f), content(Kind::Read), AskMode::Lease));
     let values = &grants[0].values;
@@ -80,7 +80,7 @@ fn who_is_squashed_gets_no_content_that_its_user_may_not_read_and_none_to_write_
     assert_eq!(world.server.query(session, &extents, &world.store), Some(refused.clone()));
     world.send(session, extents);
     assert_eq!(world.told(session), [refused]);
-    // Nor unasked, with the directory, once the file is no longer contended.
+    // Nor does the content come unasked, with the directory, once the file is no longer contended.
     world.now = world.now.after_ms(11_000);
     let machine = world.enrol(squashed(&tree)).unwrap();
     let next = world.open(machine.0, 1);

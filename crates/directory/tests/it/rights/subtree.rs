@@ -7,12 +7,12 @@ fn outside_its_subtree_there_is_nothing_for_a_machine() {
     let (mut world, tree, session) = with(|tree| below(&tree.inside));
     for mode in MODES {
         for file in [&ROOT, &tree.outside, &tree.secret, &tree.dir, &ROOT.child(4711)] {
-            // Of what is there no more is told than of what is not.
+            // The answers are the same for a file that exists and for one that does not.
             for operation in [stat(file), list(file), lookup(file, "secret")] {
                 let told = answer(&mut world, session, operation, vec![], mode);
                 assert_eq!(refusal(&told), Some(Error::Stale), "{file} {mode:?}");
             }
-            // Nor under the pretext of something within.
+            // Nor is there an answer under the pretext of a file within.
             let told = answer(&mut world, session, stat(&tree.f), everything(file), mode);
             if let ToClient::Granted { gone, .. } | ToClient::Reported { gone, .. } = &told {
                 assert_eq!(gone, std::slice::from_ref(file));
@@ -20,7 +20,7 @@ fn outside_its_subtree_there_is_nothing_for_a_machine() {
             assert!(grants_of(told).iter().all(|grant| grant.file == tree.f));
         }
     }
-    // What is within is whole.
+    // A file within is whole.
     let grants = world.granted(session, list(&tree.inside), AskMode::Lease);
     let files: Vec<&FileId> = grants.iter().map(|grant| &grant.file).collect();
     for file in [&tree.inside, &tree.sub, &tree.both] {
@@ -93,7 +93,8 @@ fn a_file_with_names_in_and_out_is_within_and_its_other_names_are_not_told() {
     let [grant] = grants.as_slice() else { panic!("{grants:?}") };
     assert_eq!(grant.values.inline, Some(sealed(b"both")));
     assert_eq!(grant.values.links, None);
-    // Somebody deletes it by the other name: that it goes is told, and not how it is called there.
+    // Another machine deletes it by the other name: this machine learns that it goes, and not its
+    // name there.
     let other = world.open(1, 2);
     let mut own = Open::CLOSED;
     own.set(&Field::Mode(lease::Mode::AccessDelete), true);
@@ -125,7 +126,7 @@ fn what_was_moved_away_is_out_of_reach_and_what_was_written_before_is_not_lost()
     world.granted(session, list(&tree.sub), AskMode::Lease);
     let wants = vec![want(&tree.g, Field::Content, Kind::Write)];
     assert!(!grants_of(answer(&mut world, session, stat(&tree.g), wants, AskMode::Lease)).is_empty());
-    // Somebody with all rights moves the directory out.
+    // A machine with all rights moves the directory out.
     let other = world.open(1, 2);
     let number =
         world.ask(other, rename(&tree.inside, "sub", &tree.outside, "sub", 0), vec![], AskMode::Ship);
@@ -142,8 +143,8 @@ fn what_was_moved_away_is_out_of_reach_and_what_was_written_before_is_not_lost()
     let query = ToServer::Extents { number: 77, file: tree.g.clone(), from: 0 };
     let refused = ToClient::Shipped { number: 77, result: Err(Error::Stale) };
     assert_eq!(world.server.query(session, &query, &world.store), Some(refused));
-    // What it wrote it has the lease for; a name it can make there no more, and it knows that
-    // something is lost.
+    // The machine has the lease for the content that it wrote. It can make no name there any more,
+    // and it hears that something is lost.
     let content = inline(b"written");
     assert_eq!(world.update(session, publish(&tree.g, 2, 7, content)), Ok(()));
     let late = world.create(session, &tree.sub, "late", FileKind::Regular, 2);
