@@ -68,7 +68,7 @@ impl Transaction<'_> {
         let fits = authority.certificate.len().max(authority.key.len()) <= BYTES_MAX;
         let done = fits && self.files.latest_authority().checked_add(1) == Some(number);
         if done {
-            self.files.set_global(Global::Authority, &number.to_be_bytes(), Some(to_bytes(&authority)));
+            self.files.set_global(Global::Authority, &number.to_be_bytes(), Some(wire::encode(&authority)));
             self.forget_authorities();
             // Tokens name the authority by which the servers are known. The holder of an earlier
             // authority's key could deceive a newcomer, and with the secret join in its place.
@@ -121,8 +121,4 @@ pub(crate) fn check_row(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
 fn number_of(key: &[u8]) -> Result<u64, Corrupt> {
     let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
     bytes.map(u64::from_be_bytes).ok_or_else(|| Corrupt::at(key, "authority"))
-}
-
-fn to_bytes(row: &CertificateAuthority) -> Vec<u8> {
-    postcard::to_allocvec(row).unwrap_or_default()
 }

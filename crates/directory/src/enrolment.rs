@@ -72,7 +72,7 @@ pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
     assert!(is_machine_name(&name), "{name:?} is no machine's name");
     let (since, known) = (Time::default(), Known::default());
     let machine = MachineRow { name, rights: Rights::FULL, since, expelled: None, known };
-    store.put(&keys::global(Global::Machine, &key_of(FOUNDER)), to_bytes(&machine));
+    store.put(&keys::global(Global::Machine, &key_of(FOUNDER)), wire::encode(&machine));
     Enrolment { machines: 1, invitations: 0 }
 }
 
@@ -103,7 +103,7 @@ impl Files<'_> {
     }
 
     pub fn set_machine(&mut self, machine: MachineId, row: Option<&MachineRow>) {
-        self.set_global(Global::Machine, &key_of(machine), row.map(to_bytes));
+        self.set_global(Global::Machine, &key_of(machine), row.map(wire::encode));
     }
 
     fn invitation(&self, token: &[u8; 32]) -> Option<Invitation> {
@@ -133,7 +133,7 @@ impl Transaction<'_> {
     pub fn invite(&mut self, token: [u8; 32], rights: Rights, at: u64, until: u64) {
         let result = self.invited(&token, &rights, at);
         if result.is_ok() {
-            let row = to_bytes(&Invitation { rights, until, used: None });
+            let row = wire::encode(&Invitation { rights, until, used: None });
             self.files.set_global(Global::Invitation, &token, Some(row));
             self.state.enrolment.invitations += 1;
         }
@@ -248,7 +248,7 @@ impl Transaction<'_> {
         let machine = MachineRow { name, rights: rights.clone(), since, expelled: None, known };
         self.files.set_machine(number, Some(&machine));
         let used = Some(Used { machine: number, key });
-        let used = to_bytes(&Invitation { used, ..invitation });
+        let used = wire::encode(&Invitation { used, ..invitation });
         self.files.set_global(Global::Invitation, token, Some(used));
         Ok((number, rights))
     }
@@ -330,8 +330,4 @@ pub(crate) fn check_row(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
 pub(crate) fn machine_of_global(key: &[u8]) -> Result<MachineId, Corrupt> {
     let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
     bytes.map(|bytes| MachineId(u64::from_be_bytes(bytes))).ok_or_else(|| Corrupt::at(key, "machine"))
-}
-
-fn to_bytes<T: Serialize>(row: &T) -> Vec<u8> {
-    postcard::to_allocvec(row).unwrap_or_default()
 }

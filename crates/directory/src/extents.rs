@@ -33,9 +33,7 @@ pub(crate) struct ShareRow {
 impl ShareRow {
     /// The value of the row.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when
-        // read.
-        postcard::to_allocvec(self).unwrap_or_default()
+        wire::encode(self)
     }
 
     /// Reads the value of the row.

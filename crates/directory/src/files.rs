@@ -55,6 +55,9 @@ impl<'a> Files<'a> {
     pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64, u64), Corrupt> {
         let records = std::mem::take(self.records.get_mut());
         for (file, slot) in sorted(records) {
+            if let Some(record) = &slot.value {
+                debug_assert_eq!(record.holdings.check(), Ok(()), "leases on {file}");
+            }
             let row = slot.value.map(|record| record.to_bytes(&file));
             self.set(&keys::of(&file, Tag::Record), row);
         }
@@ -310,7 +313,7 @@ impl<'a> Files<'a> {
 
     /// Adds or removes the extent that ends at `end`.
     pub fn set_extent(&mut self, file: &FileId, end: u64, extent: Option<&Extent>) {
-        let row = extent.map(|extent| postcard::to_allocvec(extent).unwrap_or_default());
+        let row = extent.map(wire::encode);
         self.set(&keys::extent(file, end), row);
     }
 

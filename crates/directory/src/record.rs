@@ -80,9 +80,7 @@ impl Record {
 
     /// The value of the row.
     pub fn to_bytes(&self, file: &FileId) -> Vec<u8> {
-        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when
-        // read.
-        postcard::to_allocvec(&StoredRecord::of(self, file)).unwrap_or_default()
+        wire::encode(&StoredRecord::of(self, file))
     }
 
     /// Reads the value of the row of `file` at `key`.
@@ -290,7 +288,7 @@ pub(crate) fn entry_to_bytes(dir: &FileId, entry: &Entry) -> Vec<u8> {
     let usual = FileId::for_child(dir, entry.position, entry.ino) == entry.file;
     let file = (!usual).then(|| entry.file.clone());
     let stored = StoredEntry { kind: entry.kind, ino: entry.ino, position: entry.position, file };
-    postcard::to_allocvec(&stored).unwrap_or_default()
+    wire::encode(&stored)
 }
 
 /// Reads the value of a label's row at `key`.

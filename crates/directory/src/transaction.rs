@@ -74,7 +74,7 @@ pub(crate) struct DirectoryState {
 impl DirectoryState {
     /// The value of the row.
     pub fn to_row(&self) -> Vec<u8> {
-        postcard::to_allocvec(self).unwrap_or_default()
+        wire::encode(self)
     }
 
     /// Reads the value of the row `key`, for a program that knows these versions. The cluster's

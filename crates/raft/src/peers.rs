@@ -437,7 +437,7 @@ impl Conversation {
             },
             Err(error) => PeerAnswer::Failed(error.to_string()),
         };
-        postcard::to_allocvec(&(self.ear.trust.own(), answer)).unwrap_or_default().into()
+        wire::encode(&(self.ear.trust.own(), answer)).into()
     }
 
     /// Returns the answer that must come before any other to the speaker in that start. None if

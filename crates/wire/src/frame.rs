@@ -33,9 +33,13 @@ pub enum FrameError {
     Cut,
 }
 
-/// Encodes a message without a body.
-pub fn encode(message: &impl Serialize) -> Vec<u8> {
-    postcard::to_allocvec(message).unwrap_or_default()
+/// Encodes a message without a body, or the value of a row.
+///
+/// # Panics
+/// If the value cannot be encoded. Plain data always can be, and no empty encoding may stand for
+/// something else.
+pub fn encode(message: &(impl Serialize + ?Sized)) -> Vec<u8> {
+    postcard::to_allocvec(message).expect("plain data can be encoded into memory")
 }
 
 /// Reads a message without a body.

@@ -191,7 +191,7 @@ fn too_old(ours: Versions, theirs: Versions) -> String {
 pub fn greeting(ours: Versions, purpose: &Purpose) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(versions(ours));
-    bytes.extend(postcard::to_allocvec(purpose).unwrap_or_default());
+    bytes.extend(crate::encode(purpose));
     bytes
 }
 
@@ -207,7 +207,7 @@ pub fn read_greeting(ours: Versions, bytes: &[u8]) -> Result<(Version, Purpose),
 /// Encodes an answer to a machine with which `version` is spoken.
 pub fn answer(version: Version, welcome: &Welcome) -> Vec<u8> {
     let mut bytes = version.0.to_le_bytes().to_vec();
-    bytes.extend(postcard::to_allocvec(welcome).unwrap_or_default());
+    bytes.extend(crate::encode(welcome));
     bytes
 }
 
