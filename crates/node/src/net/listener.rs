@@ -431,12 +431,11 @@ impl ListeningHost {
     }
 
     /// The session to go on with. The receipt may prove that this server has lost acknowledged
-    /// entries.
+    /// entries. If there are several members, another may have them. If none has them, the session
+    /// is over, and that is no misdeed of the machine.
     ///
     /// # Errors
-    ///
-    /// If the server has lost some and is the only member. Of several members another may have the
-    /// entries. If none has them, the session is over, and no misdeed of the machine.
+    /// If entries are lost and this server is the only member.
     fn known(&self, receipt: Option<Receipt>, session: Option<SessionId>) -> Result<Option<SessionId>, End> {
         let Some(why) = receipt.and_then(|receipt| self.server.has_forgotten(&receipt)) else {
             return Ok(session);

@@ -134,7 +134,7 @@ struct TestGroup {
     addresses: Vec<SocketAddr>,
     hosts: Vec<Option<RunningReplica>>,
     client: Arc<Peers>,
-    /// By host, as all are told: whether it is to keep shares.
+    /// By host: whether it is to keep shares, as all replicas know it.
     keeps: Vec<bool>,
     /// By host: whether it takes calls without answering.
     frozen: Vec<Arc<AtomicBool>>,

@@ -23,7 +23,7 @@ pub enum AccountClientError {
     Key {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
     /// This machine is not one of the cluster.

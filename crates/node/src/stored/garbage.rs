@@ -19,7 +19,7 @@ const STEP: usize = 1000;
 /// The stored shares that nothing needs, and what keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GarbageReport {
-    /// What the share server's clock says, UTC seconds.
+    /// The time by the share server's clock, UTC seconds.
     pub now: u64,
     /// Shares that have gone since the request, including those that others released meanwhile.
     /// Zero in a dry run.
@@ -49,7 +49,7 @@ pub struct Kept {
 /// The state of deletion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeletionReport {
-    /// What the share server's clock says, UTC seconds.
+    /// The time by the share server's clock, UTC seconds.
     pub now: u64,
     /// Shares that no account has leased.
     pub unleased: Sum,

@@ -37,7 +37,7 @@ pub struct AccountReport {
 /// The holders of leases on shares.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LeasesReport {
-    /// What the share server's clock says, UTC seconds.
+    /// The time by the share server's clock, UTC seconds.
     pub now: u64,
     /// The shares that were asked for.
     pub shares: Vec<ShareReport>,

@@ -394,7 +394,7 @@ mod tests {
         machine.stop().unwrap();
         assert!(export("down", &[]).unwrap().faults.is_empty());
         assert_eq!(taken("down"), up);
-        // By name; paths are rows of the server, which is down.
+        // Shares can be named. Paths cannot: they are rows of the server, which is down.
         export("one", &[ShareId(up[0].share).to_string()]).unwrap();
         assert_eq!(taken("one"), up[..1]);
         assert!(export("path", &["/a".to_owned()]).unwrap_err().to_string().contains("up"));
