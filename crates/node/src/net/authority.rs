@@ -1,10 +1,10 @@
 //! Certificates: those of the authorities, which certify machines one after the other, and a
 //! machine's own.
 //!
-//! A machine's certificate names its number (`machine-7.leasehold`); only a server's is also good
-//! for being called (`server.leasehold`, extended key usage), so that no machine can pass for a
-//! server. Each authority before the latest has certified that one, too: by that a machine that
-//! knows only an earlier one knows the servers.
+//! A machine's certificate names its number (`machine-7.leasehold`). Only a server's certificate is
+//! also good for being called (`server.leasehold`, extended key usage). So no machine can pass for
+//! a server. Each authority before the latest has certified the latest one, too. By that
+//! certificate a machine that knows only an earlier authority recognizes the servers.
 
 use crate::data::{DataError, missing};
 use crate::small::{read_file, remove_file, replace_file};
@@ -20,65 +20,66 @@ use std::path::Path;
 use std::sync::Arc;
 use wire::{Certificates, MachineId, Versions};
 
-/// The name that clients call.
+/// The server name that clients call.
 pub(super) const SERVER_NAME: &str = "server.leasehold";
 const MACHINE_SUFFIX: &str = ".leasehold";
 const MACHINE_PREFIX: &str = "machine-";
-/// Bytes of a serial number or of a key's identifier: both are the beginning of the key's hash.
-/// With a sign there are 20 at most (RFC 5280, section 4.1.2.2).
+/// Bytes of a serial number or of a key's identifier. Both are the beginning of the key's hash.
+/// With a sign a serial number has 20 bytes at most (RFC 5280, section 4.1.2.2).
 const IDENTIFIER_BYTES: usize = 16;
 
-/// Something about keys or certificates.
+/// An error with keys or certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file of the data directory.
+    /// A file of the data directory failed.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// It cannot be made.
+    /// The certificate cannot be made.
     #[error("a certificate cannot be made")]
     Make(#[from] rcgen::Error),
-    /// A key of an authority, in the rows.
+    /// An authority's row holds no usable key.
     #[error("the authority's key cannot be used: {0}")]
     Key(#[from] NoKey),
-    /// There is nothing to make a key of.
+    /// The system gives no random numbers for a key.
     #[error("the system gives no random numbers")]
     Random(#[source] std::io::Error),
-    /// TLS refuses it.
+    /// TLS refuses the certificate or key.
     #[error("TLS cannot be set up with this machine's certificate")]
     Tls(#[from] rustls::Error),
-    /// What the authority's certificate is to be checked with.
+    /// The verifier for the authority's certificate cannot be built.
     #[error("the authority's certificate cannot be used")]
     Verifier(#[from] rustls::client::VerifierBuilderError),
 }
 
-/// A machine's key, its certificate and the authority's. In the data directory: `machine.key`,
-/// `machine.crt`, `authority.crt` (DER).
+/// A machine's key, its certificate and the authority's. In the data directory they are
+/// `machine.key`, `machine.crt` and `authority.crt` (DER).
 #[derive(Clone, Debug)]
 pub struct Credentials {
     key: Arc<SecretKey>,
     pub(super) certificate: CertificateDer<'static>,
     pub(super) authority: CertificateDer<'static>,
-    /// What this machine's program knows, or is held to: said with each greeting, as the
-    /// certificate is shown.
+    /// The versions that this machine's program knows, or is limited to. Each greeting states them,
+    /// next to the certificate.
     pub(super) knows: Versions,
 }
 
-/// An authority of the cluster. Its key is in the servers' rows and nowhere else: each of them must
-/// be able to let machines in when the others are gone. Until there are rows the founder has it in
-/// `authority.key`.
+/// An authority of the cluster. Its key is in the servers' rows and nowhere else: each server must
+/// be able to let machines in when the others are gone. Until there are rows, the founder has the
+/// key in `authority.key`.
 pub(crate) struct Authority {
     key: SecretKey,
     certificate: CertificateDer<'static>,
 }
 
 impl Authority {
-    /// The authority in `dir`, a server's.
+    /// Opens a server's authority in `dir`.
     pub(crate) fn open(dir: &Path) -> Result<Authority, CertificateError> {
         let key = key_in(dir, "authority.key")?;
         Ok(Authority { key, certificate: read(dir, "authority.crt")?.into() })
     }
 
-    /// The authority in `dir`, of which is made what there is not yet: for who founds a cluster.
+    /// Opens the authority in `dir` for the founder of a cluster, and makes the files that are
+    /// missing.
     pub(crate) fn found(dir: &Path) -> Result<Authority, CertificateError> {
         let key = key_or_new(dir, "authority.key")?;
         if read_file(dir, "authority.crt")?.is_none() {
@@ -87,32 +88,33 @@ impl Authority {
         Authority::open(dir)
     }
 
-    /// Another one.
+    /// Generates a new authority.
     pub(crate) fn generate() -> Result<Authority, CertificateError> {
         let key = new_key()?;
         let certificate = self_signed(&key)?;
         Ok(Authority { key, certificate })
     }
 
-    /// That of a row.
+    /// The authority that a row describes.
     pub(crate) fn of_row(row: &CertificateAuthority) -> Result<Authority, NoKey> {
         Ok(Authority { key: SecretKey::read(&row.key)?, certificate: row.certificate.clone().into() })
     }
 
-    /// Its row, in the cluster that is known by `cluster`: by this authority, if it is the first.
+    /// The authority's row in the cluster named by `cluster`. The first authority names the cluster
+    /// itself.
     pub(crate) fn to_row(&self, cluster: Option<[u8; 32]>) -> CertificateAuthority {
         let cluster = cluster.unwrap_or_else(|| fingerprint(&self.certificate));
         let (certificate, key) = (self.certificate.to_vec(), self.key.pkcs8().to_vec());
         CertificateAuthority { certificate, key, cluster }
     }
 
-    /// It stands in the rows: the machine in `dir` needs no key of it beside.
+    /// Removes the key file in `dir`: the rows hold the authority now.
     pub(crate) fn forget(dir: &Path) -> Result<(), DataError> {
         if dir.join("authority.key").exists() { remove_file(dir, "authority.key") } else { Ok(()) }
     }
 
-    /// What a machine is given: a certificate for `machine`, whose public key is `key`, as a server
-    /// if it `serves`; and the authority's.
+    /// Certifies `machine`, whose public key is `key`, as a server if it `serves`. Returns its
+    /// certificate and the authority's.
     pub(crate) fn certify(
         &self,
         machine: MachineId,
@@ -122,8 +124,8 @@ impl Authority {
         Ok((self.issue(machine, PublicKey(key), serves)?.to_vec(), self.certificate.to_vec()))
     }
 
-    /// A certificate for the authority that comes after this one: by that whoever knows this one
-    /// knows servers that the other certifies.
+    /// A certificate for the authority `next` by this one. By it a machine that knows only this
+    /// authority recognizes servers that `next` certifies.
     pub(super) fn introduce(&self, next: &Authority) -> Result<CertificateDer<'static>, CertificateError> {
         let (own, next) = (self.key.public(), next.key.public());
         let issuer = authority_params(own, 1)?;
@@ -132,18 +134,17 @@ impl Authority {
         Ok(certificate.der().clone())
     }
 
-    /// What only servers know.
+    /// The authority's secret, which only servers know.
     pub(crate) fn secret(&self) -> &[u8] {
         self.key.pkcs8()
     }
 
-    /// Its DER.
+    /// The authority's certificate in DER.
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// Credentials in `dir` of `machine`, of which is made what there is not yet: for who founds a
-    /// cluster.
+    /// The credentials of `machine` in `dir` for the founder of a cluster; missing files are made.
     pub(crate) fn credentials(
         &self,
         dir: &Path,
@@ -187,13 +188,13 @@ impl Authority {
 }
 
 impl Credentials {
-    /// The same of a machine whose program knows these versions.
+    /// The same credentials for a program that knows these versions.
     pub(crate) fn of_who_knows(self, knows: Versions) -> Credentials {
         Credentials { knows, ..self }
     }
 
-    /// The key in `dir` of a machine that is about to join; its public half. An earlier attempt to
-    /// join has made it: by that key it is known again.
+    /// The public half of the key in `dir` of a machine that is about to join. An earlier attempt
+    /// may have made the key already; the server recognizes the machine by it.
     pub(crate) fn key_to_join(dir: &Path) -> Result<[u8; 32], CertificateError> {
         Ok(key_or_new(dir, "machine.key")?.public().0)
     }
@@ -203,20 +204,20 @@ impl Credentials {
         self.key.public().0
     }
 
-    /// Keeps what an authority has given the machine in `dir`. The machine's own comes last: as
-    /// long as it is the earlier one the machine is given another.
+    /// Stores in `dir` the certificates that an authority has given the machine. The machine's own
+    /// comes last: while the earlier one is there, the machine is given another.
     pub(crate) fn keep(dir: &Path, certificate: &[u8], authority: &[u8]) -> Result<(), DataError> {
         replace_file(dir, "authority.crt", authority)?;
         replace_file(dir, "machine.crt", certificate)
     }
 
-    /// The same machine's, by another authority.
+    /// The same machine's credentials, certified by another authority.
     pub(super) fn certified(&self, certificate: Vec<u8>, authority: Vec<u8>) -> Credentials {
         let (key, knows) = (self.key.clone(), self.knows);
         Credentials { key, certificate: certificate.into(), authority: authority.into(), knows }
     }
 
-    /// Those of a machine that has joined.
+    /// Opens the credentials of a machine that has joined.
     pub(crate) fn open(dir: &Path) -> Result<Credentials, CertificateError> {
         let key = Arc::new(key_in(dir, "machine.key")?);
         let certificate = read(dir, "machine.crt")?.into();
@@ -229,12 +230,12 @@ impl Credentials {
     }
 }
 
-/// By what a token knows the authority.
+/// The fingerprint by which a token names the authority.
 pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
     *crypto::hash(certificate).as_bytes()
 }
 
-/// Which machine a certificate that was checked against the authority is of.
+/// The machine of a certificate that was checked against the authority.
 pub(super) fn machine_of(certificate: &CertificateDer<'_>) -> Option<MachineId> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let mut numbers = certificate.valid_dns_names().filter_map(|name| {
@@ -243,13 +244,13 @@ pub(super) fn machine_of(certificate: &CertificateDer<'_>) -> Option<MachineId> 
     numbers.next()
 }
 
-/// Whether a certificate that was checked against the authority is a server's.
+/// Whether a certificate is a server's; it was checked against the authority.
 pub(super) fn is_server(certificate: &CertificateDer<'_>) -> bool {
     let certificate = webpki::EndEntityCert::try_from(certificate);
     certificate.is_ok_and(|certificate| certificate.valid_dns_names().any(|name| name == SERVER_NAME))
 }
 
-/// The public key that a certificate is for, as all of ours are.
+/// The public key of a certificate, in the form that all of ours have.
 pub(super) fn key_of(certificate: &CertificateDer<'_>) -> Option<[u8; 32]> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     Some(PublicKey::of_subject(&certificate.subject_public_key_info())?.0)
@@ -260,8 +261,9 @@ fn self_signed(key: &SecretKey) -> Result<CertificateDer<'static>, rcgen::Error>
     Ok(authority_params(key.public(), 1)?.self_signed(key)?.der().clone())
 }
 
-/// Of the authority that has this key. All have one name, since the issuer's is taken from it.
-/// `below`: authorities that it may have introduced between itself and a machine.
+/// The certificate parameters of the authority with this key. All authorities have one name, since
+/// the issuer's name is taken from it. `below` counts the authorities that it may have introduced
+/// between itself and a machine.
 fn authority_params(key: PublicKey, below: u8) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, "leasehold cluster authority");
@@ -276,13 +278,13 @@ fn identifier(key: PublicKey) -> Vec<u8> {
     crypto::hash(&key.0).as_bytes()[..IDENTIFIER_BYTES].to_vec()
 }
 
-/// The key in a file that only its owner can read.
+/// Reads the key in a file that only its owner can read.
 fn key_in(dir: &Path, name: &str) -> Result<SecretKey, DataError> {
     let damaged = |why: NoKey| DataError::Damaged { file: dir.join(name), why: why.to_string() };
     SecretKey::read(&read(dir, name)?).map_err(damaged)
 }
 
-/// The same; made if there is none, which is for machines that never were started.
+/// Reads the key, or makes it if the machine was never started.
 fn key_or_new(dir: &Path, name: &str) -> Result<SecretKey, CertificateError> {
     if read_file(dir, name)?.is_none() {
         replace_file(dir, name, new_key()?.pkcs8())?;

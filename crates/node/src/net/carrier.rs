@@ -1,5 +1,5 @@
-//! A program's way to one share server, as the machine that it runs on: one question after the
-//! other, on the thread that asks.
+//! A program's connection to one share server, as the machine that it runs on. It carries one
+//! question after the other, on the thread that asks.
 
 use super::CertificateError;
 use super::content::since;
@@ -15,34 +15,34 @@ use wire::{
     GreetingError, Purpose, ShareCall, ShareReply, ShareRequest, Version, Welcome, decode_with_body, encode,
 };
 
-/// How long the server may take for anything.
+/// How long the server may take for each step.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The share server cannot be asked.
+/// Why the share server cannot be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
-    /// With this machine's keys.
+    /// This machine's keys cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// It does not answer, or not as one of ours.
+    /// The server does not answer, or not as one of ours.
     #[error("the share server at {address} cannot be asked: {why}")]
     Asking {
-        /// Where.
+        /// The address that was called.
         address: String,
-        /// Why not.
+        /// The cause.
         why: String,
     },
-    /// It does not know the question.
+    /// The server's version does not know the question.
     #[error(
         "the share server at {address} runs a leasehold that is too old for this; install a newer one there"
     )]
     TooOld {
-        /// Where.
+        /// The address that was called.
         address: String,
     },
 }
 
-/// See the module.
+/// A blocking connection to one share server.
 pub(crate) struct ShareCarrier {
     runtime: Runtime,
     frames: Frames<Stream>,
@@ -70,7 +70,7 @@ impl ShareCarrier {
         Ok(ShareCarrier { runtime, frames, version, address: address.to_owned(), last: 0 })
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks and waits for the answer.
     pub(crate) fn call(
         &mut self,
         what: ShareCall,

@@ -1,9 +1,8 @@
-//! A machine's way to the share server of another: a connection of its own, so that bulk does not
-//! hold up messages.
+//! A machine's way to another machine's share server. It has a connection of its own, so that bulk
+//! does not hold up messages.
 //!
-//! Every request may be done twice, so what is unanswered when a connection breaks is sent again
-//! over the next one. If there is none to be had, whoever asked is told so, and may ask another
-//! host.
+//! Every request may be done twice. When a connection breaks, the next one sends the unanswered
+//! requests again. If no connection can be had, the asker is told so, and may ask another host.
 
 use super::credential_store::Caller;
 use super::frames;
@@ -32,30 +31,30 @@ use wire::{
     decode_with_body, encode,
 };
 
-/// How long a host may take to take a call, and to greet: another host may have the share. At
-/// first, and at most: it may be the network that is slow.
+/// How long a host may take to accept a call and to greet: at first, and at most. Another host may
+/// have the share, so the limit is short. It grows because the network itself may be slow.
 const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
-/// Between two attempts, at first and at most.
+/// The pause between two attempts: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// A connection over which nothing was asked for so long is given up; a host that is down is called
-/// again for so long after it was wanted.
+/// The idle time after which a connection is closed. A host that is down is called again for as
+/// long after the last request for it.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// What a request comes to.
+/// The result of a request.
 pub(crate) type Results = (Vec<Result<(), Error>>, Bytes);
 
-/// How threads ask one host.
+/// A thread's handle for asking one host.
 #[derive(Debug)]
 pub(crate) struct ShareClient {
     requests: mpsc::UnboundedSender<ShareRequestSent>,
     reach: Arc<Reach>,
 }
 
-/// Keeps the connection.
+/// The task that keeps the connection to one host.
 pub(crate) struct ShareLink {
     machine: MachineId,
     requests: mpsc::UnboundedReceiver<ShareRequestSent>,
-    /// Not answered yet.
+    /// Requests that are not answered yet.
     waiting: BTreeMap<u64, ShareRequestSent>,
     last: u64,
     reach: Arc<Reach>,
@@ -66,17 +65,17 @@ pub(crate) struct ShareLink {
 #[derive(Debug)]
 struct Reach {
     state: Mutex<ReachState>,
-    /// Somebody wants the host that was down.
+    /// Signals that a thread wants the host that was down.
     wanted: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ReachState {
-    /// It could not be called, or has not answered in time: nobody is to wait for it.
+    /// The host could not be called, or has not answered in time. No thread waits for it.
     down: bool,
     heard: Instant,
     asked: Instant,
-    /// What an answer takes, smoothed.
+    /// The smoothed time that an answer takes.
     takes: Duration,
 }
 
@@ -99,32 +98,32 @@ pub(crate) struct Pending {
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// None yet.
+    /// There is no answer yet.
     Silent,
-    /// There will be none.
+    /// There will be no answer.
     Unreachable,
 }
 
 /// Why a connection ended.
 enum Over {
-    /// Nobody can ask any more.
+    /// All clients are dropped.
     Done,
-    /// Nobody asks.
+    /// No request came for `IDLE`.
     Idle,
-    /// The host cannot be called, or not be talked to.
+    /// The host cannot be called, or does not greet as it should.
     Unreachable(End),
-    /// It was up.
+    /// The connection was up, and broke.
     Broken(End),
 }
 
 impl Pending {
-    /// Waits for the answer; for no longer than `within` while nothing at all is heard of the host,
-    /// if that is given. From then on nobody waits for it, until it is heard of.
+    /// Waits for the answer. `within`, if given, limits the time in which nothing at all is heard
+    /// of the host. After that no thread waits for the host until it is heard of again.
     pub(crate) fn wait(&self, within: Option<Duration>) -> Result<Results, Unanswered> {
         self.wait_once(within).inspect_err(|_| self.give_up())
     }
 
-    /// The same, and it may be waited for again.
+    /// Waits like `Pending::wait`, but the request may be waited for again.
     pub(crate) fn wait_once(&self, within: Option<Duration>) -> Result<Results, Unanswered> {
         let Some(within) = within else { return self.reply.recv().map_err(|_| Unanswered::Unreachable) };
         loop {
@@ -139,12 +138,12 @@ impl Pending {
         }
     }
 
-    /// Nobody is to wait for the host, until it is heard of.
+    /// Marks the host as down: no thread waits for it until it is heard of.
     pub(crate) fn give_up(&self) {
         self.reach.state.lock().down = true;
     }
 
-    /// The answer, if there is one yet.
+    /// The answer, if it has come.
     pub(crate) fn heard(&self) -> Result<Option<Results>, Unanswered> {
         match self.reply.try_recv() {
             Ok(results) => Ok(Some(results)),
@@ -155,7 +154,7 @@ impl Pending {
 }
 
 impl ShareClient {
-    /// Of the host `machine`; and what keeps the connection.
+    /// Makes the client of the host `machine`, and the link that keeps its connection.
     pub(crate) fn new(machine: MachineId, round_trips: Arc<RoundTrips>) -> (ShareClient, ShareLink) {
         let (sender, requests) = mpsc::unbounded_channel();
         let now = Instant::now();
@@ -166,7 +165,7 @@ impl ShareClient {
         (client, ShareLink { machine, requests, waiting, last: 0, reach, round_trips })
     }
 
-    /// Asks, unless the host is known to be down. Never blocks.
+    /// Sends a request, unless the host is known to be down. Never blocks.
     pub(crate) fn call(&self, what: ShareCall, body: Vec<Bytes>) -> Option<Pending> {
         let (reply, pending) = blocking::sync_channel(1);
         let sent = Instant::now();
@@ -176,13 +175,13 @@ impl ShareClient {
             self.reach.wanted.notify_one();
             return None;
         }
-        // Whoever keeps the connection may be gone: then the reply's other end is, too.
+        // The link may be gone. Then the reply's other end is gone, too.
         let _ = self.requests.send(ShareRequestSent { what, body, sent, reply });
         drop(state);
         Some(Pending { reply: pending, sent, reach: self.reach.clone() })
     }
 
-    /// For whom to ask first: whether it is down, and how long it takes to answer.
+    /// Whether the host is down, and how long it takes to answer. The asker orders hosts by it.
     pub(crate) fn distance(&self) -> (bool, Duration) {
         let state = self.reach.state.lock();
         (state.down, state.takes)
@@ -200,7 +199,7 @@ impl Reach {
 }
 
 impl ShareLink {
-    /// Keeps a connection while there is something to ask, until nobody can ask any more.
+    /// Keeps a connection while there are requests, until all clients are dropped.
     pub(crate) async fn keep(mut self, addresses: Vec<String>, config: Caller) {
         let (mut pause, mut within) = (PAUSE.0, CALL_WITHIN.0);
         loop {
@@ -237,7 +236,8 @@ impl ShareLink {
         self.waiting.insert(self.last, request);
     }
 
-    /// Whoever waits is to ask elsewhere; from now on nobody comes to wait.
+    /// Ends all waiting requests, so that the askers go elsewhere. From now on no thread waits for
+    /// the host.
     fn give_up(&mut self) {
         let mut state = self.reach.state.lock();
         state.down = true;
@@ -250,12 +250,12 @@ impl ShareLink {
         }
     }
 
-    /// The connection, and the version that is spoken over it.
+    /// The connection, and its version.
     async fn connect(&self, address: &str, config: &Caller) -> Result<(Frames, Version), End> {
         let tcp = TcpStream::connect(address).await?;
         frames::prepare(&tcp)?;
         let stream = TlsConnector::from(config.tls()).connect(tls::server_name(), Socket::new(tcp)).await?;
-        // Two hosts that are one would be one copy.
+        // Two hosts that are one machine would make one copy.
         is_at(&stream, self.machine)?;
         let mut frames = frames::greetings(stream);
         let (version, welcome) = agree(&mut frames, config, &Purpose::Content).await?;
@@ -284,7 +284,8 @@ impl ShareLink {
         self.reach.heard(None);
         let round_trip = self.round_trips.to(self.machine, Connection::Shares);
         let (mut sink, mut stream) = frames.split();
-        // Both at once: a server that waits for its answers to be taken takes no requests.
+        // Reading and writing go on at once. A server that waits for its answers to be taken takes
+        // no requests.
         let ShareLink { requests, waiting, last, reach, .. } = self;
         let waiting = RefCell::new(waiting);
         waiting.borrow_mut().retain(|_, request| since(&request.what) <= version);
@@ -302,7 +303,7 @@ impl ShareLink {
                     Err(_) => continue,
                 };
                 if since(&request.what) > version {
-                    // Whoever asked is told that there is no answer.
+                    // The asker learns that there is no answer.
                     continue;
                 }
                 *last += 1;
@@ -324,7 +325,7 @@ impl ShareLink {
                 let took = request.sent.elapsed();
                 reach.heard(Some(took));
                 round_trip.note(took);
-                // The asker may not wait any more.
+                // The asker may have stopped waiting.
                 let _ = request.reply.send((results, body));
             }
         };
@@ -336,9 +337,9 @@ impl ShareLink {
     }
 }
 
-/// The first version in which `call` may be said.
+/// The first version that has `call`.
 pub(super) fn since(call: &ShareCall) -> Version {
-    // One of the next version, which only tests have.
+    // A call of the next version, which only tests have.
     #[cfg(test)]
     if *call == super::tests::upgrade::OF_NEXT {
         return Version::NEWEST.next();

@@ -1,5 +1,5 @@
-//! The credentials of a machine as they are now: they change while it is up, when the authority is
-//! renewed, and for all its connections at once.
+//! The current credentials of a machine. A renewal of the authority changes them while the machine
+//! is up, for all its connections at once.
 
 use super::authority::{Authority, CertificateError, Credentials};
 use super::link::End;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::{Certificates, GreetingError, MachineId, Versions};
 
-/// See the module.
+/// The machine's current credentials, and the TLS configurations that follow from them.
 pub(crate) struct CredentialStore {
     dir: PathBuf,
     now: Mutex<Now>,
@@ -21,32 +21,32 @@ pub(crate) struct CredentialStore {
 struct Now {
     credentials: Credentials,
     client: Arc<ClientConfig>,
-    /// By what a server takes calls, since it serves.
+    /// The server's side of TLS, once the machine serves.
     reception: Option<Arc<Reception>>,
-    /// What a server knows of.
+    /// The authorities that a server knows, by number.
     authorities: Vec<(u64, CertificateAuthority)>,
 }
 
 impl CredentialStore {
-    /// Of the machine in `dir`, whose program knows these versions.
+    /// Opens the credentials of the machine in `dir`, whose program knows these versions.
     pub(crate) fn open(dir: &Path, knows: Versions) -> Result<Arc<CredentialStore>, CertificateError> {
         let credentials = Credentials::open(dir)?.of_who_knows(knows);
         CredentialStore::of(dir, credentials)
     }
 
-    /// Of the machine in `dir` with these credentials.
+    /// Makes the store of the machine in `dir` from these credentials.
     pub(super) fn of(dir: &Path, credentials: Credentials) -> Result<Arc<CredentialStore>, CertificateError> {
         let now = Mutex::new(Now::new(credentials, Vec::new(), false)?);
         Ok(Arc::new(CredentialStore { dir: dir.to_path_buf(), now }))
     }
 
-    /// As what the machine calls.
+    /// The caller that this machine is.
     pub(crate) fn caller(self: &Arc<Self>) -> Caller {
         let knows = self.now.lock().credentials.knows;
         Caller { is: CallerIs::Machine(self.clone()), knows }
     }
 
-    /// By what this server takes calls.
+    /// The server's side of TLS, made at the first use.
     pub(super) fn reception(&self) -> Result<Arc<Reception>, CertificateError> {
         let mut now = self.now.lock();
         if let Some(reception) = &now.reception {
@@ -57,7 +57,7 @@ impl CredentialStore {
         Ok(reception)
     }
 
-    /// The authority that has certified this machine, by its fingerprint.
+    /// The fingerprint of the authority that has certified this machine.
     pub(super) fn certified_by(&self) -> [u8; 32] {
         super::authority::fingerprint(&self.now.lock().credentials.authority)
     }
@@ -67,8 +67,8 @@ impl CredentialStore {
         self.now.lock().credentials.public_key()
     }
 
-    /// An authority has given the machine these: its certificate, and the authority's. What cannot
-    /// be used is not kept.
+    /// Takes the machine's new certificate and its authority's, from an authority. Unusable
+    /// certificates are not kept.
     pub(crate) fn take(&self, certificate: Vec<u8>, authority: Vec<u8>) -> Result<(), CertificateError> {
         let mut now = self.now.lock();
         let credentials = now.credentials.certified(certificate, authority);
@@ -76,9 +76,9 @@ impl CredentialStore {
         Ok(())
     }
 
-    /// The machine is `machine`, a server, and these are the authorities that there are, the latest
-    /// last. By that one it certifies itself, unless it has a certificate of a later one: what a
-    /// server knows may be behind what it was given.
+    /// Makes this machine the server `machine`, with all authorities, the latest last. The machine
+    /// certifies itself by the latest one. It keeps a certificate of a later authority: a server's
+    /// rows may be behind what the machine was given.
     pub(crate) fn serve(
         &self,
         machine: MachineId,
@@ -100,7 +100,7 @@ impl CredentialStore {
         Ok(())
     }
 
-    /// The machine is no server any more.
+    /// Makes the machine a server no more.
     pub(crate) fn retire(&self) -> Result<(), CertificateError> {
         let mut now = self.now.lock();
         *now = Now::new(now.credentials.clone(), Vec::new(), false)?;
@@ -123,7 +123,7 @@ impl Now {
         Ok(now)
     }
 
-    /// The same with other credentials, which are kept in `dir`.
+    /// The state with other credentials, which are also stored in `dir`.
     fn with(&self, dir: &Path, credentials: Credentials) -> Result<Now, CertificateError> {
         let next = Now::new(credentials, self.authorities.clone(), self.reception.is_some())?;
         Credentials::keep(dir, &next.credentials.certificate, &next.credentials.authority)?;
@@ -138,7 +138,7 @@ impl Now {
     }
 }
 
-/// By what a machine that knows an earlier authority knows the one that has certified
+/// The certificates by which earlier authorities introduce the authority that has certified
 /// `credentials`.
 fn introductions(
     credentials: &Credentials,
@@ -153,33 +153,33 @@ fn introductions(
     before.iter().map(|(_, row)| Authority::of_row(row)?.introduce(&own)).collect()
 }
 
-/// As what a program calls others.
+/// The identity by which a program calls others.
 #[derive(Clone)]
 pub(crate) struct Caller {
     is: CallerIs,
-    /// What it greets with.
+    /// The versions that its greetings state.
     pub(super) knows: Versions,
 }
 
 #[derive(Clone)]
 enum CallerIs {
     Machine(Arc<CredentialStore>),
-    /// One that is about to join, and knows a server by its authority's fingerprint.
+    /// A machine that is about to join. It recognizes a server by the fingerprint of its authority.
     Stranger(Arc<ClientConfig>, [u8; 32]),
 }
 
 impl Caller {
-    /// One that is about to join the cluster whose authority has this fingerprint.
+    /// A caller that is about to join the cluster whose authority has this fingerprint.
     pub(super) fn stranger(authority: [u8; 32]) -> Result<Caller, CertificateError> {
         Ok(Caller::by(tls::stranger(authority)?, authority))
     }
 
-    /// The same, by a configuration that nobody renews.
+    /// A caller with a configuration that is never renewed.
     pub(super) fn by(config: Arc<ClientConfig>, authority: [u8; 32]) -> Caller {
         Caller { is: CallerIs::Stranger(config, authority), knows: Versions::KNOWN }
     }
 
-    /// The fingerprint of the authority that certifies whom it calls.
+    /// The fingerprint of the authority that certifies the servers it calls.
     pub(super) fn authority(&self) -> [u8; 32] {
         match &self.is {
             CallerIs::Machine(store) => store.certified_by(),
@@ -187,7 +187,7 @@ impl Caller {
         }
     }
 
-    /// Who it is, and whom it expects, as that is now.
+    /// The current TLS configuration: its own certificate, and the servers that it accepts.
     pub(super) fn tls(&self) -> Arc<ClientConfig> {
         match &self.is {
             CallerIs::Machine(store) => store.now.lock().client.clone(),
@@ -195,7 +195,7 @@ impl Caller {
         }
     }
 
-    /// A server has given it other certificates. How the call ends.
+    /// Takes other certificates from a server. Returns how the call ends.
     pub(super) fn take(&self, (certificate, authority): Certificates) -> Result<End, CertificateError> {
         match &self.is {
             CallerIs::Machine(store) => store.take(certificate, authority).map(|()| End::Certified),

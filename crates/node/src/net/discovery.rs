@@ -1,6 +1,6 @@
-//! Discovery on the local network, by multicast DNS (RFC 6762, RFC 6763): a machine that listens
-//! announces where, and a machine whose servers have all moved asks. An answer is only a place to
-//! call: TLS says whether a server of the cluster is there.
+//! Discovery on the local network, by multicast DNS (RFC 6762, RFC 6763). A machine that listens
+//! announces its address. A machine whose servers have all moved asks. An answer is only a place to
+//! call: TLS proves whether a server of the cluster is there.
 
 use data_encoding::HEXLOWER;
 use mdns_sd::{ResolvedService, ServiceDaemon, ServiceEvent, ServiceInfo};
@@ -13,23 +13,23 @@ use tokio::time::{Instant, timeout_at};
 const SERVICE: &str = "_leasehold._tcp.local.";
 /// The property that tells clusters apart.
 const AUTHORITY: &str = "authority";
-/// How much of a fingerprint stands in a name, bytes: enough to tell two apart.
+/// Bytes of a fingerprint in a name: enough to tell two apart.
 const SHOWN_BYTES: usize = 8;
-/// How long answers are awaited: a responder may wait 120 ms (RFC 6762 §6), and one packet may get
-/// lost.
+/// How long a machine waits for answers. A responder may wait 120 ms (RFC 6762 §6), and one packet
+/// may get lost.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Addresses that are taken in: anybody in the network may answer.
+/// How many addresses are taken in: any machine in the network may answer.
 const ADDRESSES_MAX: usize = 16;
 
-/// The answer to those who ask, until this is dropped.
+/// Answers queries until it is dropped.
 pub(super) struct Announcement {
     daemon: ServiceDaemon,
 }
 
 impl Announcement {
-    /// The machine with the public key `key`, in the cluster whose authority has the fingerprint
-    /// `authority`, listens at `listens`. `None` if no other machine can call there, or the network
-    /// has no multicast.
+    /// Announces that a machine listens at `listens`. Its public key is `key`, and its cluster's
+    /// authority has the fingerprint `authority`. `None` if no other machine can call there, or the
+    /// network has no multicast.
     pub(super) fn begin(authority: &[u8; 32], key: &[u8; 32], listens: SocketAddr) -> Option<Announcement> {
         if listens.ip().is_loopback() {
             return None;
@@ -41,7 +41,7 @@ impl Announcement {
 
 impl Drop for Announcement {
     fn drop(&mut self) {
-        // A machine that does not say goodbye is forgotten when its records expire.
+        // Without a goodbye, others forget the machine when its records expire.
         let _ = self.daemon.shutdown();
     }
 }
@@ -65,33 +65,33 @@ fn announce(cluster: &str, machine: &str, listens: SocketAddr) -> Result<Announc
     Ok(announcement)
 }
 
-/// Where some servers may listen, whatever the others say: they may all have moved.
+/// Addresses where servers may listen, independent of what servers report: all may have moved.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    /// As the machine was told when it started.
+    /// The addresses that the machine was given at its start.
     said: Vec<String>,
     discovered: Mutex<Vec<String>>,
 }
 
 impl Places {
-    /// Those that the machine was told.
+    /// Starts with the addresses that the machine was given.
     pub(crate) fn new(said: Vec<String>) -> Places {
         Places { said, discovered: Mutex::default() }
     }
 
-    /// All that are known.
+    /// All known addresses.
     pub(super) fn all(&self) -> Vec<String> {
         self.said.iter().chain(&*self.discovered.lock()).cloned().collect()
     }
 
-    /// Asks the network, in place of what it has answered before.
+    /// Asks the network; the answers replace the earlier ones.
     pub(super) async fn discover(&self, authority: &[u8; 32]) {
         let discovered = discover(authority).await;
         *self.discovered.lock() = discovered;
     }
 }
 
-/// Where servers of the cluster whose authority has this fingerprint say that they listen.
+/// The announced addresses of servers of the cluster whose authority has this fingerprint.
 pub(super) async fn discover(authority: &[u8; 32]) -> Vec<String> {
     let Ok(daemon) = ServiceDaemon::new() else { return Vec::new() };
     let mut found = Vec::new();
@@ -108,7 +108,7 @@ pub(super) async fn discover(authority: &[u8; 32]) -> Vec<String> {
     found
 }
 
-/// Adds the addresses of `service` to `found`, each once, if it is of this cluster.
+/// Adds the addresses of `service` to `found`, each once, if the service is of this cluster.
 fn take_in(found: &mut Vec<String>, service: &ResolvedService, cluster: &str) {
     if service.get_property_val_str(AUTHORITY) != Some(cluster) {
         return;
@@ -137,7 +137,7 @@ fn shown(fingerprint: &[u8; 32]) -> String {
 mod tests {
     use super::*;
 
-    /// As it is resolved when a machine of this cluster answers with these addresses.
+    /// The resolved service of a machine of this cluster that answers with these addresses.
     fn service(authority: &[u8; 32], addresses: &str) -> ResolvedService {
         let about = [(AUTHORITY, shown(authority))];
         let service = ServiceInfo::new(SERVICE, "m", "m.local.", addresses, 4470, &about[..]).unwrap();

@@ -13,48 +13,48 @@ use tokio::net::TcpStream;
 use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError};
 use wire::{FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX};
 
-/// What was sent and not taken for so long ends a connection; so does silence for about as long:
-/// both ends must know well before a session's term (30 s) is over.
+/// How long a peer may leave sent data untaken; the connection ends then. Silence ends it after
+/// about as long. Both ends must know well before a session's term (30 s) is over.
 pub(super) const SILENCE: Duration = Duration::from_secs(12);
 const KEEPALIVE: Duration = Duration::from_secs(4);
 
-/// Frames both ways over `S`.
+/// Frames in both directions over `S`.
 pub(super) type Frames<S> = Framed<S, LengthDelimitedCodec>;
 
-/// Frames that are greetings: small, whoever sends them.
+/// Frames for greetings: small, whatever the peer is.
 pub(super) fn greetings<S: AsyncRead + AsyncWrite>(stream: S) -> Frames<S> {
     let codec = LengthDelimitedCodec::builder().max_frame_length(GREETING_BYTES_MAX).new_codec();
     Framed::new(stream, codec)
 }
 
-/// The other side is known now: frames may be long.
+/// Allows long frames: the peer is known now.
 pub(super) fn messages<S>(frames: &mut Frames<S>) {
     frames.codec_mut().set_max_frame_length(FRAME_BYTES_MAX);
 }
 
-/// Bytes of a frame between members of the server group: an entry is at least one message of a
+/// Bytes of a frame between members of the server group. An entry holds at least one message of a
 /// client's, with what goes around it.
 const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// The other side is a member of the server group.
+/// Allows a member's frames: the peer is a member of the server group.
 pub(super) fn peers<S>(frames: &mut Frames<S>) {
     frames.codec_mut().set_max_frame_length(PEER_FRAME_BYTES_MAX);
 }
 
-/// How connections are set up: small messages at once, and nobody waits for a peer that is gone.
+/// Sets up a connection: small messages go at once, and a peer that is gone is noticed soon.
 pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     set_socket_keepalive(tcp, true)?;
     set_tcp_keepidle(tcp, KEEPALIVE)?;
     set_tcp_keepintvl(tcp, KEEPALIVE)?;
-    // Few messages are under way at a time: one that is lost again and again is not waited for
-    // twice as long each time.
+    // Few messages are under way at a time. With linear timeouts the wait for a message that is
+    // lost repeatedly does not double each time.
     set_tcp_thin_linear_timeouts(tcp, true)?;
     set_tcp_user_timeout(tcp, SILENCE.as_millis().try_into().unwrap_or(u32::MAX))?;
     Ok(())
 }
 
-/// Sends one.
+/// Sends one frame.
 pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     frames: &mut Frames<S>,
     bytes: Vec<u8>,
@@ -62,7 +62,7 @@ pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     send_bytes(frames, Bytes::from(bytes)).await
 }
 
-/// Sends one, which is copied only where it is encrypted: entries may be long.
+/// Sends one frame. It is copied only where it is encrypted: entries may be long.
 pub(super) async fn send_bytes<S: AsyncRead + AsyncWrite + Unpin>(
     frames: &mut Frames<S>,
     bytes: Bytes,
@@ -75,16 +75,16 @@ pub(super) async fn send_bytes<S: AsyncRead + AsyncWrite + Unpin>(
     stream.flush().await
 }
 
-/// What a peer has done, rather than what became of the connection: one that breaks within a frame
-/// ends without TLS' closing word, which is another error.
+/// The peer's misdeed, if the error is one and not a failure of the connection. A connection that
+/// breaks within a frame ends without TLS' closing word, which is another error.
 pub(super) fn misdeed(error: &io::Error) -> Option<FrameError> {
     let too_long = error.get_ref().is_some_and(|inner| inner.is::<LengthDelimitedCodecError>());
-    // Of `Decoder::decode_eof`, which has no type for it.
+    // The error is of `Decoder::decode_eof`, which has no type for it.
     let cut = error.kind() == io::ErrorKind::Other && error.to_string() == "bytes remaining on stream";
     if too_long { Some(FrameError::TooLong) } else { cut.then_some(FrameError::Cut) }
 }
 
-/// Receives one; an orderly end of the stream is an error here.
+/// Receives one frame; an orderly end of the stream is an error here.
 pub(super) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
     frames: &mut Frames<S>,
 ) -> io::Result<BytesMut> {

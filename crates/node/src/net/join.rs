@@ -1,4 +1,4 @@
-//! Becoming a machine of a cluster, and leaving it.
+//! How a machine joins a cluster, and leaves it.
 
 use super::authority::{CertificateError, Credentials};
 use super::credential_store::{Caller, CredentialStore};
@@ -14,25 +14,25 @@ use std::time::Duration;
 use tokio::time::timeout;
 use wire::{MachineId, Purpose, Versions, Welcome};
 
-/// How long one of the server's addresses is tried.
+/// How long each of the server's addresses is tried.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often servers may say that another one leads, and how long to wait when none does.
 const ELSEWHERE_MAX: u32 = 20;
 const ELECTION_PAUSE: Duration = Duration::from_millis(500);
 
-/// The machine has not joined, or not left.
+/// Why the machine has not joined, or not left.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// Its data directory.
+    /// Its data directory cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// Its keys.
+    /// Its keys cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The server says no.
+    /// The server refuses.
     #[error("the cluster does not take this machine: {0}")]
     Refused(String),
-    /// It is a server, or has the only one.
+    /// The machine is a server, or has the only one.
     #[error(
         "{} is a server's: another server removes it first (leasehold server remove); the only server is the file system itself, so it cannot leave",
         dir.display()
@@ -41,19 +41,19 @@ pub enum JoinError {
         /// The data directory.
         dir: PathBuf,
     },
-    /// Nobody answers.
+    /// No server answers.
     #[error("the cluster cannot be reached at {} ({why}), and no server of it answers in the local network: is a server up there, and does a firewall let its port pass? leasehold invite --address HOST:PORT on a server says another",
         addresses.join(" or "))]
     Unreachable {
-        /// Where it was looked for.
+        /// The addresses that were tried.
         addresses: Vec<String>,
-        /// What happened last.
+        /// The last failure.
         why: String,
     },
 }
 
-/// Makes `dir` the data directory of a machine called `name` of the cluster that `token` is of. If
-/// that fails it can be repeated, whether or not the server has let the machine in.
+/// Makes `dir` the data directory of a machine called `name` in the cluster of `token`. After a
+/// failure it can be repeated, whether or not the server has let the machine in.
 pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinError> {
     let data = DataDir::begin_join(dir)?;
     let key = Credentials::key_to_join(dir)?;
@@ -67,11 +67,11 @@ pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinErro
     Ok(machine)
 }
 
-/// The machine of `dir`, which is not up and no server, belongs to its cluster no more, and `dir`
-/// is gone. A machine that was expelled may leave, too.
+/// Takes the machine of `dir` out of its cluster and removes `dir`. The machine must not be up, and
+/// must be no server. An expelled machine may leave, too.
 ///
 /// # Errors
-/// If no server that leads can be reached: then nothing has changed.
+/// If no leader can be reached: then nothing has changed.
 pub fn leave(dir: &Path) -> Result<(), JoinError> {
     let held = DataDir::hold(dir, "leasehold leave")?;
     let known = Cluster::of(dir)?.filter(|known| known.member.is_none());
@@ -91,8 +91,8 @@ fn unanswered(addresses: &[String]) -> JoinError {
     JoinError::Unreachable { addresses: addresses.to_vec(), why }
 }
 
-/// Asks the server that leads, which is looked for at these addresses, where they say, and if
-/// nobody answers there, in the local network.
+/// Asks the leader. It tries these addresses, then the addresses that servers name, and without an
+/// answer the local network.
 fn ask_cluster(addresses: &[String], caller: Caller, purpose: Purpose) -> Result<Welcome, JoinError> {
     let (told, answer) = mpsc::channel();
     let mut to_ask: VecDeque<String> = addresses.iter().cloned().collect();
@@ -118,7 +118,8 @@ fn ask_cluster(addresses: &[String], caller: Caller, purpose: Purpose) -> Result
                 Ok(Welcome::Elsewhere { .. }) => {}
                 Ok(welcome) => return drop(told.send(Ok(welcome))),
                 Err(End::Refused(why)) => return drop(told.send(Err(Unanswered::Refused(why)))),
-                // The loopback comes last, and is this machine's own: another address says more.
+                // The loopback address comes last, and is this machine's own. The failure at
+                // another address says more.
                 Err(_) if why.is_some() && is_loopback(&address) => {}
                 Err(end) => why = Some(format!("{address}: {end}")),
             }

@@ -1,6 +1,6 @@
-//! A connection on which any thread says what it has to say itself, and a task listens, or whoever
-//! looks for an answer: a message that waits for another thread to wake up waits longer than it
-//! takes on its way.
+//! A connection that any thread may use. Each thread sends its own messages. A task receives them,
+//! or a thread that waits for an answer. The reason is latency: waking another thread takes longer
+//! than the message's way.
 
 use super::frames::Frames;
 use super::link::{End, Stream};
@@ -17,26 +17,27 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use wire::{ToServer, encode};
 
-/// Messages taken from the connection at a time, so that they go to the client together.
+/// Messages taken from the connection at a time, so that the client gets them together.
 const TOGETHER: usize = 64;
 
-/// See the module.
+/// A connection that any thread may send on and receive from.
 pub(super) struct Line {
-    /// What is to be said, in this order; nothing said asks whether anybody is there.
+    /// The messages to send, in this order; `None` is a probe.
     waiting: Mutex<VecDeque<Option<ToServer>>>,
     frames: Mutex<Frames<Stream>>,
-    /// Held from when something is taken from the connection until it is told, so that all is told
-    /// in its order; and when that was last.
+    /// When something was last heard. The lock is held from receiving messages until they are
+    /// delivered, so that they are delivered in order.
     heard: Mutex<Instant>,
     failed: Mutex<Option<End>>,
     again: Arc<Again>,
-    /// When the renewal was said that is not answered yet.
+    /// When the unanswered renewal was sent.
     renewal: Mutex<Option<Instant>>,
     round_trip: Arc<RoundTrip>,
 }
 
-/// Told when the connection may take more, or has failed. Apart from the line: the connection keeps
-/// who is to be told, and the line keeps the connection.
+/// A wake-up for the moment when the connection can take more, or has failed. It is separate from
+/// the line, or there would be a cycle: the connection keeps its waker, and the line keeps the
+/// connection.
 #[derive(Default)]
 struct Again(Notify);
 
@@ -53,7 +54,7 @@ impl Line {
         Arc::new(Line { waiting, frames: Mutex::new(frames), heard, failed, again, renewal, round_trip })
     }
 
-    /// Said with the next [`Line::push`], or when the connection can take more.
+    /// Queues a message for the next [`Line::push`], or for when the connection can take more.
     pub(super) fn say(&self, message: Option<ToServer>) {
         if let Some(ToServer::Renew) = message {
             self.renewal.lock().get_or_insert_with(Instant::now);
@@ -61,11 +62,11 @@ impl Line {
         self.waiting.lock().push_back(message);
     }
 
-    /// Says what waits, as far as the connection takes it at once. Never waits for that, nor for
-    /// another thread that does the same.
+    /// Sends the queued messages, as far as the connection takes them at once. Never waits for the
+    /// connection, nor for another thread that sends.
     pub(super) fn push(&self) {
-        // Who has the connection looks again once it has let go of it: nothing is left that was put
-        // there meanwhile.
+        // The thread that holds the connection looks at the queue again after it has unlocked it.
+        // So no message stays behind that was queued meanwhile.
         while !self.waiting.lock().is_empty() {
             let Some(mut frames) = self.frames.try_lock() else { return };
             if !self.push_into(&mut frames) {
@@ -74,8 +75,8 @@ impl Line {
         }
     }
 
-    /// Whether all of it was said. If not, [`Line::keep_saying`] goes on when the connection takes
-    /// more, or ends.
+    /// Sends the queue; returns whether all of it was sent. If not, [`Line::keep_saying`] goes on
+    /// when the connection takes more, or ends.
     fn push_into(&self, frames: &mut Frames<Stream>) -> bool {
         let waker = Waker::from(self.again.clone());
         match self.poll_say(Pin::new(frames), &mut Context::from_waker(&waker)) {
@@ -88,7 +89,7 @@ impl Line {
         }
     }
 
-    /// [`Line::keep_saying`] ends with it.
+    /// Ends [`Line::keep_saying`] with `end`.
     fn fail(&self, end: End) {
         *self.failed.lock() = Some(end);
         self.again.0.notify_one();
@@ -108,7 +109,7 @@ impl Line {
         frames.poll_flush(cx)
     }
 
-    /// Goes on with what the connection could not take, until it fails.
+    /// Sends what the connection could not take before, until the connection fails.
     pub(super) async fn keep_saying(&self) -> End {
         loop {
             self.again.0.notified().await;
@@ -122,33 +123,34 @@ impl Line {
         }
     }
 
-    /// The session was renewed. A server answers that at once, whatever else it has to do for the
-    /// session.
+    /// Reports the answer to a renewal, and notes its round trip. A server answers a renewal at
+    /// once, whatever else it has to do for the session.
     pub(super) fn is_renewed(&self) {
         if let Some(asked) = self.renewal.lock().take() {
             self.round_trip.note(asked.elapsed());
         }
     }
 
-    /// When something was heard last.
+    /// When something was last heard.
     pub(super) fn heard(&self) -> Instant {
         *self.heard.lock()
     }
 
-    /// Tells `hear` what the other side says, until that is over.
+    /// Delivers the other side's messages to `hear` until the connection ends.
     pub(super) async fn listen(&self, hear: impl Fn(Vec<BytesMut>) -> Result<(), End>) -> End {
         std::future::poll_fn(|cx| self.poll_hear(cx, false, &hear)).await
     }
 
-    /// Tells `hear` what the other side has said, on this thread, unless another does so just now.
-    /// Never waits for the other side.
+    /// Delivers the messages that have arrived to `hear`, on this thread, unless another thread is
+    /// doing so. Never waits for the other side.
     pub(super) fn look(&self, hear: impl Fn(Vec<BytesMut>) -> Result<(), End>) {
         if let Poll::Ready(end) = self.poll_hear(&mut Context::from_waker(Waker::noop()), true, &hear) {
             self.fail(end);
         }
     }
 
-    /// All of what has come: of what is left in the connection's buffers nobody would be told.
+    /// Delivers all that has arrived. Data that stays in the connection's buffers would wake no
+    /// task.
     fn poll_hear(
         &self,
         cx: &mut Context<'_>,
@@ -184,7 +186,7 @@ impl Line {
     }
 }
 
-/// What has come, as much as is told together.
+/// Receives what has arrived, up to `TOGETHER` frames.
 fn poll_listen(
     mut frames: Pin<&mut Frames<Stream>>,
     cx: &mut Context<'_>,
@@ -194,7 +196,7 @@ fn poll_listen(
         match frames.as_mut().poll_next(cx) {
             Poll::Ready(Some(Ok(frame))) => heard.push(frame),
             Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
-            // An end comes again.
+            // The next poll reports the end again.
             Poll::Ready(None) | Poll::Pending if !heard.is_empty() => break,
             Poll::Ready(None) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             Poll::Pending => return Poll::Pending,
@@ -221,7 +223,7 @@ mod tests {
     const THREADS: u64 = 4;
     const EACH: u64 = 5000;
 
-    /// A connection that takes little at a time, and the other end of it.
+    /// A connection that takes few bytes at a time, and its other end.
     async fn connected(
         round_trip: Arc<RoundTrip>,
     ) -> (Arc<Line>, Frames<tokio_rustls::server::TlsStream<TcpStream>>) {
@@ -248,7 +250,7 @@ mod tests {
             .block_on(async { tokio::time::timeout(Duration::from_secs(300), talk).await.expect("hangs") });
     }
 
-    /// What was told, and how much of it by a thread that looked.
+    /// The delivered messages, and how many of them a thread that looked has delivered.
     #[derive(Default)]
     struct Heard {
         told: Mutex<Vec<u64>>,
@@ -280,7 +282,7 @@ mod tests {
             let saying = async {
                 for number in 0..EACH {
                     frames::send(&mut says, number.to_le_bytes().to_vec()).await.unwrap();
-                    // Now and then there is nothing to hear.
+                    // The pause leaves moments in which there is nothing to hear.
                     if number % 64 == 0 {
                         tokio::time::sleep(Duration::from_micros(200)).await;
                     }
@@ -344,7 +346,7 @@ mod tests {
                 () = hearing => {}
                 error = line.keep_saying() => panic!("{error}"),
             }
-            // A line that is given up while the connection takes no more is closed.
+            // Dropping a line closes its connection even while that takes no more.
             while line.waiting.lock().is_empty() {
                 line.say(Some(ToServer::Renew));
                 line.push();

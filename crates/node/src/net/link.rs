@@ -1,4 +1,5 @@
-//! A machine's connection to its server: opened again and again for as long as the machine is up.
+//! The machine's connection to its server. The link opens it again for as long as the machine is
+//! up.
 
 use super::NetThread;
 use super::authority::{CertificateError, machine_of};
@@ -23,36 +24,37 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use wire::{GreetingError, MachineId, Purpose, ServerAt, ToClient, ToServer, Version, Welcome, decode};
 
-/// How long a server may take to take a call. What is said after that may take longer: a link may
-/// lose some of it.
+/// How long a server may take to accept a call. The exchange after that may take longer: a network
+/// link may lose packets.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two attempts, at first and at most.
+/// The pause between two attempts: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// How long one of several servers may take to take a call: another may be quicker. At first, and
-/// at most: where all are silent it may be the network that is slow. To answer a greeting it may
-/// take [`GREETING`] times as long.
+/// How long one of several servers may take to accept a call: at first, and at most. Another server
+/// may be quicker. If all are silent, the network itself may be slow, so the limit grows. The
+/// answer to a greeting may take [`GREETING`] times as long.
 const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 const GREETING: u32 = 4;
-/// Between two attempts where there are several servers: while they elect a leader none has one to
-/// tell of.
+/// The pause between two attempts if there are several servers. During an election no server can
+/// name a leader.
 const ELECTION_PAUSE: Duration = Duration::from_millis(100);
-/// A server that says nothing, not even that nobody listens, is passed over for so long, where
-/// there are others. Who does may be back at any moment.
+/// How long a silent server is skipped if there are others. A server that refuses the connection is
+/// not silent, and may be back at any moment.
 const GONE: Duration = Duration::from_secs(3);
-/// A server that says nothing for half of the time that it is given to take a call is asked whether
-/// it is there; after as much again, another one is called. Only where there are others.
+/// The divisor of the time to accept a call; the quotient is the silence that a session's server
+/// may keep. After that silence the client sends a probe. After as much silence again it calls
+/// another server. This applies only if there are several servers.
 const QUIET: u32 = 2;
-/// How long no server may be reached until that is said.
+/// How long all servers may be out of reach before the link logs a warning.
 const MISSED: Duration = Duration::from_secs(10);
-/// How often servers are then looked for in the local network: all may have moved.
+/// How often the link then looks for servers in the local network: all may have moved.
 const DISCOVERY_PAUSE: Duration = Duration::from_secs(30);
-/// After a refusal, which is not expected to change soon.
+/// The pause after a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// A stream to a server.
 pub(super) type Stream = TlsStream<Socket>;
 
-/// Why a call did not succeed, or ended.
+/// Why a call failed, or a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
     #[error(transparent)]
@@ -88,7 +90,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Whether calling again is likely to take as long as it took to find this out.
+    /// Whether the next call is likely to take as long as this failure did.
     pub(super) fn is_silence(&self) -> bool {
         match self {
             End::Silence(_) | End::Gone => true,
@@ -100,51 +102,53 @@ impl End {
     }
 }
 
-/// How the connection stands.
+/// The state of the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerLinkStatus {
-    /// The address that was called last.
+    /// The address of the latest call.
     pub server: String,
-    /// Since when it is up, or down.
+    /// Since when the connection is up, or down.
     pub since: Instant,
-    /// Why it is down; up if absent.
+    /// Why the connection is down; `None` if it is up.
     pub down: Option<String>,
 }
 
-/// Is told which servers there are, whenever a session goes on, and whether this machine is to
-/// become one.
+/// A callback for the start of each session. Its arguments are the servers, and whether this
+/// machine is to become one.
 pub(crate) type Servers = Box<dyn Fn(Vec<ServerAt>, bool) + Send + Sync>;
 
-/// Is told of a start of this machine that the server knows and it does not; whether it counts from
-/// there.
+/// A callback for a later start of this machine that the server knows and the machine does not. It
+/// returns whether the machine counts its starts from there.
 pub(crate) type Later = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
-/// Why a machine gives up that was up, and of which a later start is known.
+/// Why a running machine gives up after a later start of it became known.
 const REPLACED: &str = "another process has started with a copy of this machine's data directory, and has taken its place: of the two one must go (its machine can join anew with another data directory)";
 
-/// See the module.
+/// A machine's link to its server: the connection, its state, and the addresses to call.
 pub(crate) struct ServerLink {
-    /// The connection that is up.
+    /// The connection, if it is up.
     line: Mutex<Option<Arc<Line>>>,
     status: Mutex<ServerLinkStatus>,
-    /// Where servers say that they listen, those of one after those of another.
+    /// The addresses that servers have reported: the first of each server, then the second of each.
     told: Mutex<Vec<String>>,
-    /// Where this machine's own server listens.
+    /// The addresses of this machine's own server.
     own: Vec<String>,
-    /// Where some may listen who have moved: they say it only to whom they hear.
+    /// Where servers that have moved may listen. A server reports its new address only to machines
+    /// that reach it.
     places: Arc<Places>,
     round_trips: Arc<RoundTrips>,
     servers: Servers,
     later: Later,
-    /// The session is over: call again.
+    /// Signals that the session is over and the link must call again.
     again: Notify,
-    /// It may call.
+    /// Signals that the link may call.
     begun: Notify,
 }
 
 impl ServerLink {
-    /// Of a machine whose server is at one of `addresses`, of its `own`, or of `places`; and what
-    /// keeps it, which is to be kept. It calls nobody before [`ServerLink::begin`].
+    /// Starts the link of a machine whose server is at one of `addresses`, at one of its `own`, or
+    /// in `places`. The returned thread keeps the connection: hold on to it. The link calls no
+    /// server before [`ServerLink::begin`].
     pub(crate) fn start(
         addresses: Vec<String>,
         (own, places): (Vec<String>, Arc<Places>),
@@ -183,19 +187,19 @@ impl ServerLink {
         Ok((link, thread))
     }
 
-    /// Calls from now on: the engine knows that this is its way to the server.
+    /// Lets the link call: the engine now knows that this link is its way to the server.
     pub(crate) fn begin(&self) {
         self.begun.notify_one();
     }
 
-    /// To be sent with the next [`ServerLink::push`], if there is a connection.
+    /// Queues a message for the next [`ServerLink::push`], if there is a connection.
     pub(crate) fn send(&self, message: ToServer) {
         if let Some(line) = &*self.line.lock() {
             line.say(Some(message));
         }
     }
 
-    /// Sends what waits, on this thread.
+    /// Sends the queued messages, on this thread.
     pub(crate) fn push(&self) {
         let line = self.line.lock().clone();
         if let Some(line) = line {
@@ -203,7 +207,7 @@ impl ServerLink {
         }
     }
 
-    /// Takes in what the server has said, on this thread: for one that has a moment, and a call
+    /// Takes in the server's messages, on this thread. It serves a thread that is idle, or a call
     /// that waits.
     pub(crate) fn look(&self, engine: &Engine) {
         let line = self.line.lock().clone();
@@ -212,28 +216,28 @@ impl ServerLink {
         }
     }
 
-    /// The session is over: another one is to be opened.
+    /// Reports that the session is over; the link opens another one.
     pub(crate) fn begin_again(&self) {
         self.again.notify_one();
     }
 
-    /// Where servers may listen.
+    /// The addresses where servers may listen.
     pub(crate) fn addresses(&self) -> Vec<String> {
         each_once(self.told.lock().iter().chain(&self.own).chain(&self.places.all()))
     }
 
-    /// How it stands.
+    /// The state of the connection.
     pub(crate) fn status(&self) -> ServerLinkStatus {
         self.status.lock().clone()
     }
 
-    /// Where the next server is, `turn` addresses on.
+    /// The address that is `turn` places on in the list.
     fn address(&self, turn: usize) -> String {
         let addresses = self.addresses();
         addresses.get(turn % addresses.len().max(1)).cloned().unwrap_or_default()
     }
 
-    /// How many addresses from `turn` on are of servers that are gone, if not all are.
+    /// The number of addresses from `turn` on that are of silent servers; 0 if all are.
     fn passed_over(&self, turn: usize, is_gone: impl Fn(&String) -> bool) -> usize {
         let all = self.addresses().len();
         (0..all).find(|on| !is_gone(&self.address(turn + on))).unwrap_or_default()
@@ -241,13 +245,13 @@ impl ServerLink {
 
     async fn keep(&self, config: Caller, engine: &Weak<Engine>) {
         let (mut pause, mut turn, mut within) = (PAUSE.0, 0, CALL_WITHIN.0);
-        // How many addresses were silent since one was not.
+        // Consecutive silent addresses.
         let mut silent = 0;
-        // Where a server has said that the leader is.
+        // The leader's addresses, from a server's answer.
         let mut hints: Vec<String> = Vec::new();
-        // Where nothing was to be heard lately, and when.
+        // Silent addresses, and when each was found silent.
         let mut gone: Vec<(String, Instant)> = Vec::new();
-        // Before the first connection whoever starts the machine says so.
+        // Before the first connection the starter of the machine reports the failure itself.
         let mut missed = true;
         let mut discovered = None::<Instant>;
         loop {
@@ -264,8 +268,8 @@ impl ServerLink {
             *self.line.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
-            // Connections end whenever servers come and go, and the next one is up in a moment. It
-            // is when that does not come that somebody wants to know.
+            // Connections end whenever servers come and go, and the next one is up in a moment.
+            // Only a failure to come back up is worth a warning.
             if was_up {
                 tracing::info!(
                     server = address,
@@ -297,14 +301,15 @@ impl ServerLink {
             match why {
                 End::Over => pause = PAUSE.0,
                 End::Elsewhere(_) if is_hint => {
-                    // At some of the leader's addresses there may be another server here, or this
-                    // machine's own. Or it leads no more, and may name one that leads not yet.
+                    // A leader's address may belong to another server here, or to this machine's
+                    // own server. Or the leader has stepped down, and may name one that does not
+                    // lead yet.
                     if hints.is_empty() {
                         tokio::time::sleep(ELECTION_PAUSE).await;
                     }
                 }
                 End::Elsewhere(leader) => {
-                    // Others do not know yet that a leader is gone.
+                    // Other servers do not know yet that the leader is gone.
                     if leader.is_empty() || leader.iter().any(is_gone) {
                         hints.clear();
                         tokio::time::sleep(ELECTION_PAUSE).await;
@@ -340,7 +345,7 @@ impl ServerLink {
         status.down = Some(why);
     }
 
-    /// One connection, from its beginning to its end; `Ok` once the machine is gone.
+    /// Holds one connection from its beginning to its end; `Ok` once the machine is gone.
     async fn hold(
         &self,
         address: &str,
@@ -388,8 +393,8 @@ impl ServerLink {
     }
 
     fn heard(&self, servers: Vec<ServerAt>, serve: bool) {
-        // The first of each server, then the second of each: of a server that is gone no second one
-        // is tried before another server.
+        // The first address of each server comes first, then the second of each. So another server
+        // is tried before a second address of a server that is gone.
         let most = servers.iter().map(|server| server.addresses.len()).max().unwrap_or_default();
         let turns =
             (0..most).flat_map(|turn| servers.iter().filter_map(move |server| server.addresses.get(turn)));
@@ -427,7 +432,8 @@ impl ServerLink {
     }
 }
 
-/// Several servers may have an address in common, which is of each of their machines alone.
+/// The addresses without repetition. Several servers may have an address in common that means each
+/// one's own machine.
 fn each_once<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String> {
     let mut once = Vec::new();
     for address in addresses {
@@ -438,8 +444,7 @@ fn each_once<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String>
     once
 }
 
-/// Tells a machine what the server says over `line`; one that is empty only asks whether anybody is
-/// there.
+/// Delivers the server's messages from `line` to the machine. An empty frame is only a probe.
 fn tell(engine: &Engine, line: &Line, frames: Vec<BytesMut>) -> Result<(), End> {
     let said = frames.iter().filter(|frame| !frame.is_empty());
     let heard = |frame: &BytesMut| {
@@ -469,7 +474,7 @@ pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> 
     })
 }
 
-/// An error unless `machine` is at the other end, as its certificate says.
+/// Checks that `machine` is at the other end, by its certificate.
 pub(super) fn is_at(stream: &Stream, machine: MachineId) -> Result<(), End> {
     if machine_at(stream) == Some(machine) {
         return Ok(());
@@ -477,12 +482,13 @@ pub(super) fn is_at(stream: &Stream, machine: MachineId) -> Result<(), End> {
     Err(End::Refused("another machine answers at this address".to_owned()))
 }
 
-/// The machine at the other end, as its certificate says.
+/// The machine at the other end, by its certificate.
 fn machine_at(stream: &Stream) -> Option<MachineId> {
     machine_of(stream.get_ref().1.peer_certificates()?.first()?)
 }
 
-/// Calls `address` and says what for; once more if it is given other certificates.
+/// Calls `address` and greets with `purpose`. If the server hands out other certificates, it calls
+/// once more.
 pub(super) async fn ask(
     address: &str,
     caller: &Caller,
@@ -498,7 +504,7 @@ pub(super) async fn ask(
     }
 }
 
-/// Says what for.
+/// Greets with `purpose` and returns the server's answer.
 pub(super) async fn greet(
     frames: &mut Frames<Stream>,
     caller: &Caller,
@@ -507,7 +513,7 @@ pub(super) async fn greet(
     Ok(agree(frames, caller, purpose).await?.1)
 }
 
-/// The same; and the version that is spoken from here on.
+/// Greets with `purpose` and returns the version of this connection along with the answer.
 pub(super) async fn agree(
     frames: &mut Frames<Stream>,
     caller: &Caller,
@@ -516,7 +522,7 @@ pub(super) async fn agree(
     frames::send(frames, wire::greeting(caller.knows, purpose)).await?;
     match wire::read_answer(caller.knows, &frames::receive(frames).await?)? {
         (_, Welcome::Refused { why }) => Err(End::Refused(why)),
-        // Whoever calls tries again anyway.
+        // The caller tries again anyway.
         (_, Welcome::Certified { certificates }) => Err(caller.take(certificates)?),
         agreed => Ok(agreed),
     }

@@ -1,4 +1,4 @@
-//! The server's side of connections: who calls, and what for.
+//! The server's side of connections: it accepts each caller and its purpose.
 
 use super::authority::CertificateError;
 use super::credential_store::CredentialStore;
@@ -34,30 +34,29 @@ use wire::{
     decode, encode,
 };
 
-/// Whoever has not said anything by then is not waited for, nor who has not said by then what it
-/// wants.
+/// How long a caller may take to send its first bytes, and how long to state its purpose.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(3);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the directory may take to open a session or to enrol a machine.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that the kernel keeps until they are taken in.
+/// How many connections the kernel queues until they are accepted.
 const BACKLOG: i32 = 4096;
-/// Answers that wait for one connection to take them.
+/// How many answers may wait for one connection to take them.
 const REQUESTS_MAX: usize = 16;
-/// Proposals that wait, bytes: above that nothing more is read from anybody.
+/// Bytes of pending proposals. Above that the server reads nothing more from any connection.
 const BACKLOG_MAX: usize = 32 << 20;
-/// How long to look away then.
+/// How long the server then pauses before it checks again.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
 
-/// What is said to a machine that may not do what servers do.
+/// The refusal to a machine that may not do what servers do.
 const NO_SERVER: &str = "only servers may ask that, and this machine is none";
-/// What the second of two is told.
+/// The refusal to the second of two processes.
 const TWIN: &str = "another process is up with a copy of this machine's data directory. Of the two one must go: remove this copy, and have its machine join anew (leasehold invite on a server, leasehold join with another data directory), or stop the other and start this one again";
 
-/// A stream from whoever calls.
+/// A stream from a caller.
 pub(super) type Stream = TlsStream<Movable>;
 
-/// Listens until dropped.
+/// Listens for connections until dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
@@ -91,7 +90,7 @@ impl From<io::Error> for End {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct ListeningHost {
     membership: Weak<Membership>,
     server: Arc<Server>,
@@ -109,12 +108,12 @@ impl Listener {
         credentials: Arc<CredentialStore>,
         address: SocketAddr,
     ) -> Result<Listener, ListenError> {
-        // What cannot be used is said here.
+        // Unusable credentials are reported here.
         credentials.reception()?;
         let socket =
             std::net::TcpListener::bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let listening = |source| ListenError::Bind { address, source };
-        // Again, for a longer queue than std makes.
+        // This second call lengthens the queue that std made.
         rustix::net::listen(&socket, BACKLOG).map_err(|errno| listening(errno.into()))?;
         socket.set_nonblocking(true).map_err(listening)?;
         let address = socket.local_addr().map_err(listening)?;
@@ -129,25 +128,25 @@ impl Listener {
         Ok(Listener { address, _announcement: announcement, _thread: thread, _listening })
     }
 
-    /// Where.
+    /// The address that it listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// Nobody can call this machine.
+/// Why no machine can call this one.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The address is taken, or none of this machine's.
+    /// The address is in use, or none of this machine's.
     #[error("cannot listen on {address} (choose another with --listen)")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Keys.
+    /// The keys or certificates are unusable.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
 }
@@ -190,7 +189,7 @@ fn say_why(peer: SocketAddr, ended: Result<(), End>) {
     }
 }
 
-/// Who has greeted.
+/// A caller that has greeted.
 struct Greeted {
     frames: Frames<Stream>,
     shown: Option<ShownCertificate>,
@@ -200,7 +199,7 @@ struct Greeted {
 
 async fn greet(host: &ListeningHost, tcp: TcpStream, stranger: &Stranger) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
-    // Nothing is set up for whom nothing is heard of.
+    // The server sets nothing up for a caller that has sent nothing.
     timeout(FIRST_WORD_TIMEOUT, tcp.readable()).await??;
     stranger.speaks();
     let (reception, knows) = (host.credentials.reception()?, host.knows);
@@ -321,7 +320,7 @@ async fn serve(host: &Arc<ListeningHost>, peer: SocketAddr, greeted: Greeted) ->
     Err(End::Refused(refused))
 }
 
-/// Does what waits for the log.
+/// Runs work that waits for the log, on a thread that may block.
 async fn on_a_thread(work: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), String> {
     tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())?
 }
@@ -333,7 +332,7 @@ fn too_old_to_serve(speaks: Version, cluster: Version) -> String {
 }
 
 impl ListeningHost {
-    /// The machine wants to belong to the cluster no more. One that was expelled does not.
+    /// Takes the machine out of the cluster, as it asks. An expelled machine has already left.
     async fn leave(&self, machine: MachineId) -> Result<(), String> {
         let server = self.server.clone();
         on_a_thread(move || match server.refuses(machine) {
@@ -343,8 +342,8 @@ impl ListeningHost {
         .await
     }
 
-    /// Goes on with a connection on the group's thread, until the listener is dropped: what is said
-    /// there wakes no other thread.
+    /// Moves a connection to the group's thread, where it goes on until the listener is dropped.
+    /// Its messages then wake no other thread.
     fn beside_the_group<T: Future<Output = Result<(), End>> + Send>(
         &self,
         peer: SocketAddr,
@@ -379,7 +378,7 @@ impl ListeningHost {
         }
     }
 
-    /// What a machine needs to be a server, if it has been chosen.
+    /// Certifies a machine as a server, if it has been chosen.
     fn make_server(&self, machine: MachineId, key: Option<[u8; 32]>) -> Result<Welcome, String> {
         let (member, key) = self
             .server
@@ -389,8 +388,8 @@ impl ListeningHost {
         Ok(Welcome::Serve { member, certificates: self.server.certify(machine, key, true)? })
     }
 
-    /// Why a server is not listened to as a member. One whose membership this one has not heard of
-    /// yet must be: its vote may be what is missing.
+    /// Why this server refuses another as a member. It must accept a server whose membership it has
+    /// not learned yet: that server's vote may be the missing one.
     fn refuses_peer(&self, machine: MachineId) -> Option<String> {
         let standing = self.server.group().standing();
         if standing.leads && !self.server.may_serve(machine) {
@@ -399,8 +398,8 @@ impl ListeningHost {
         (!standing.members.is_empty()).then(|| self.server.refuses(machine)).flatten()
     }
 
-    /// Why a machine may not do what servers do. Its certificate says that it was one once; the
-    /// leader knows whether it is.
+    /// Why a machine may not do what servers do. Its certificate proves that it was a server once;
+    /// the leader knows whether it still is.
     fn refuses_server(&self, machine: MachineId) -> Option<String> {
         let refused = self.server.refuses(machine);
         refused.or_else(|| self.server.member_on(machine).is_none().then(|| NO_SERVER.to_owned()))
@@ -415,13 +414,13 @@ impl ListeningHost {
         }
     }
 
-    /// What people have asked another server.
+    /// Answers an administrator's request that another server forwards.
     async fn answer_people(&self, mut frames: Frames<Stream>, request: String) -> Result<(), End> {
         let (tell, mut told) = mpsc::channel(REQUESTS_MAX);
         let membership = self.membership.clone();
         std::thread::Builder::new().name("control".to_owned()).spawn(move || {
             if let Some(membership) = membership.upgrade() {
-                // Whoever asked may have gone away.
+                // The asker may have gone away.
                 answer_server(&membership, &request, &mut |line| drop(tell.blocking_send(line)));
             }
         })?;
@@ -431,9 +430,12 @@ impl ListeningHost {
         Ok(frames::send(&mut frames, Vec::new()).await?)
     }
 
-    /// The session to go on with; an error if what the machine was told proves that this server,
-    /// the only one, has forgotten some of that. Of several another may know it, and if not, that
-    /// session is over: it is nothing that the machine has done.
+    /// The session to go on with. The receipt may prove that this server has lost acknowledged
+    /// entries. If there are several members, another may have them. If none has them, the session
+    /// is over, and that is no misdeed of the machine.
+    ///
+    /// # Errors
+    /// If entries are lost and this server is the only member.
     fn known(&self, receipt: Option<Receipt>, session: Option<SessionId>) -> Result<Option<SessionId>, End> {
         let Some(why) = receipt.and_then(|receipt| self.server.has_forgotten(&receipt)) else {
             return Ok(session);
@@ -451,7 +453,7 @@ impl ListeningHost {
         Err(io::Error::from(io::ErrorKind::ConnectionAborted).into())
     }
 
-    /// What is said to a machine that cannot have a session in that start of it, if so.
+    /// The answer to a machine that cannot have a session in this start of it, if so.
     fn meet(&self, machine: MachineId, start: &Start) -> Option<Welcome> {
         let up = self.server.routes().lock().is_up(machine);
         if up.is_some_and(|up| up != start.drawn && !start.before.contains(&up)) {
@@ -475,7 +477,8 @@ impl ListeningHost {
     ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
         let (connection, mut down) = self.server.routes().lock().connect(Some((machine, start.drawn)));
         self.server.open((machine, version), start.incarnation, session, connection);
-        // Only the directory refuses: whoever is refused gives up what it has not got applied.
+        // Only the directory refuses a session. A refused client gives up its updates that are not
+        // applied.
         match timeout(OPEN_TIMEOUT, down.recv()).await? {
             Some(Down::Opened(session)) => Ok((session, down)),
             Some(Down::Refused(why)) => Err(End::Refused(why)),
@@ -483,7 +486,7 @@ impl ListeningHost {
         }
     }
 
-    /// A session, until its connection ends or another takes its place.
+    /// Carries a session until its connection ends or another connection replaces it.
     async fn converse(
         &self,
         frames: Frames<Stream>,
@@ -496,7 +499,7 @@ impl ListeningHost {
             while let Some(frame) = stream.next().await {
                 let frame = frame?;
                 self.server.group().heard();
-                // Nothing said is asked whether anybody is there.
+                // An empty frame is a probe.
                 if frame.is_empty() {
                     if answers.send(None).await.is_err() {
                         break;
@@ -528,7 +531,7 @@ impl ListeningHost {
                     told = down.recv() => match told {
                         Some(Down::Message(message)) => Some(message),
                         Some(_) => continue,
-                        // What cannot be sent is no misdeed of who was to be told.
+                        // A failure to send is no misdeed of the client.
                         None => return sink.flush().await.map_err(End::Io),
                     },
                     Some(reply) = answered.recv() => reply,
@@ -542,7 +545,7 @@ impl ListeningHost {
                     );
                 }
                 sink.feed(frame).await.map_err(End::Io)?;
-                // Flushed only when no more is ready: one system call for many messages.
+                // Flushed only once no more is ready: one system call for many messages.
                 if down.is_empty() && answered.is_empty() {
                     sink.flush().await.map_err(End::Io)?;
                 }

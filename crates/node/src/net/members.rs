@@ -1,4 +1,4 @@
-//! What members of the server group say to each other: over connections of their own, between
+//! The network between members of the server group. They use connections of their own, between
 //! machines that both have a server's certificate.
 
 use super::credential_store::Caller;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use wire::{MachineId, Purpose, Version, Welcome};
 
-/// The way to other members, by their addresses.
+/// The network to the other members, by their addresses.
 pub(crate) struct MemberNet {
     config: Caller,
     places: Arc<Places>,
@@ -24,11 +24,11 @@ pub(crate) struct MemberNet {
     spoken: Spoken,
 }
 
-/// By member: what was spoken with it last, and where, as far as that was since this one's start.
+/// By member: the version and the address of the latest connection since this member's start.
 type Spoken = Arc<Mutex<BTreeMap<u64, (Version, String)>>>;
 
 impl MemberNet {
-    /// Of a machine that calls so. Members may also be at these places.
+    /// Makes the network of a machine that calls as `config`. Members may also be at `places`.
     pub(crate) fn new(config: Caller, places: Arc<Places>, round_trips: Arc<RoundTrips>) -> MemberNet {
         MemberNet { config, places, round_trips, spoken: Spoken::default() }
     }
@@ -59,7 +59,8 @@ struct MemberWire {
     config: Caller,
     places: Arc<Places>,
     round_trips: Arc<RoundTrips>,
-    /// Between two calls only: a conversation that was broken off is not gone on with.
+    /// The connection, present between two calls only: a conversation that was broken off does not
+    /// go on.
     connection: Option<(Frames<Stream>, Arc<RoundTrip>)>,
 }
 
@@ -84,8 +85,8 @@ impl Wire for MemberWire {
 }
 
 impl MemberWire {
-    /// openraft makes a wire for each vote: where the member was found last is tried first, or it
-    /// would have to be found within each.
+    /// Calls the member, and tries its latest address first. openraft makes a wire for each vote,
+    /// so each would otherwise have to find the member within the vote.
     async fn connect(&self, addresses: &[String]) -> io::Result<Frames<Stream>> {
         let last = self.spoken.lock().get(&self.id).map(|(_, address)| address.clone());
         let places = self.places.all();
@@ -101,7 +102,8 @@ impl MemberWire {
 
     async fn greet<'a>(&self, address: &'a String) -> Result<(Frames<Stream>, Version, &'a String), End> {
         let stream = call(address, &self.config).await?;
-        // A server listens at its loopback address, too, and there everybody finds himself.
+        // A server listens at its loopback address, too. Every machine that calls there reaches
+        // itself.
         is_at(&stream, self.machine)?;
         let mut frames = frames::greetings(stream);
         match agree(&mut frames, &self.config, &Purpose::Peer).await? {

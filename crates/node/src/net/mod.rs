@@ -44,7 +44,7 @@ use std::io;
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// A thread with a runtime of its own, that ends when this is dropped.
+/// A thread with a runtime of its own that ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct NetThread {
     end: Option<oneshot::Sender<()>>,
@@ -72,7 +72,7 @@ impl NetThread {
                 }
             }));
             drop(local);
-            // What blocks is waited for by nobody.
+            // Blocking work is not waited for.
             runtime.shutdown_background();
         })?;
         Ok(NetThread { end: Some(end), thread: Some(thread) })
@@ -83,7 +83,7 @@ impl Drop for NetThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing to return.
+            // The thread returns nothing.
             let _ = thread.join();
         }
     }

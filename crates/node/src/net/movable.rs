@@ -1,8 +1,8 @@
-//! A TCP stream that can go from one thread's runtime to another's, with the TLS connection and the
-//! frames around it.
+//! A TCP stream that can move from one thread's runtime to another's, with the TLS connection and
+//! the frames around it.
 //!
-//! Only when a connection has greeted is it known whom it is for. What sessions and members say
-//! goes to the thread that has the group, so that no message waits for two threads to wake up one
+//! Only the greeting shows the purpose of a connection. Those of sessions and members then move to
+//! the thread that has the group. Otherwise each message would wait for two threads to wake up one
 //! after the other.
 
 use std::io;
@@ -11,17 +11,17 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// See the module.
+/// A TCP stream, on a runtime or between two.
 #[derive(Debug)]
 pub(super) enum Movable {
-    /// On the runtime that it was made or put on.
+    /// On the runtime of the thread that made it or put it on.
     Here(TcpStream),
-    /// On none: nothing can be read or written.
+    /// On no runtime: nothing can be read or written.
     Between(Option<std::net::TcpStream>),
 }
 
 impl Movable {
-    /// Takes it off its runtime.
+    /// Takes the stream off its runtime.
     pub(super) fn take_off(&mut self) -> io::Result<()> {
         if let Movable::Here(stream) = std::mem::replace(self, Movable::Between(None)) {
             *self = Movable::Between(Some(stream.into_std()?));
@@ -29,7 +29,7 @@ impl Movable {
         Ok(())
     }
 
-    /// Puts it on the runtime of this thread.
+    /// Puts the stream on the runtime of this thread.
     pub(super) fn put_on(&mut self) -> io::Result<()> {
         if let Movable::Between(stream) = self {
             let stream = stream.take().ok_or(io::ErrorKind::NotConnected)?;

@@ -1,17 +1,17 @@
-//! A machine at several addresses: which of them is good from here nobody knows before he has
-//! called it. Some are of networks that end at that machine, and there may be another one, or
-//! oneself, at the same address here.
+//! Calls to a machine at several addresses. Which of them works from here is unknown before the
+//! call. Some addresses are of networks that end at that machine. Here the same address may be
+//! another machine's, or this one's own.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::time::Duration;
 
-/// How long an address is called before the next is, too.
+/// How long an address is called before the next one is called, too.
 const ALONE: Duration = Duration::from_millis(100);
 
-/// What `call` comes to at the first of `addresses` where it succeeds: each is called once those
-/// before it have failed or had some time. The last error if it succeeds nowhere; nothing if there
-/// are no addresses.
+/// The result of `call` at the first of `addresses` where it succeeds. Each is called once those
+/// before it have failed or had some time. If all fail, the result is the last error; without
+/// addresses it is `None`.
 pub(super) async fn first<'a, T, E, C: Future<Output = Result<T, E>>>(
     addresses: &'a [String],
     call: impl Fn(&'a String) -> C,
@@ -37,8 +37,8 @@ mod tests {
     use super::*;
     use tokio::time::{Instant, sleep};
 
-    /// What comes of calling addresses that are so many ms away, or fail after so many, and how
-    /// many ms it takes.
+    /// The result of calling addresses that answer or fail after so many ms, and how many ms it
+    /// takes.
     async fn called(addresses: &[(u64, bool)]) -> (Option<Result<usize, usize>>, u64) {
         let names: Vec<String> = (0..addresses.len()).map(|at| at.to_string()).collect();
         let began = Instant::now();

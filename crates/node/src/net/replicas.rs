@@ -40,29 +40,29 @@ use wire::{MachineId, Purpose, ShareCall, Welcome};
 
 const CLIENT: MachineId = MachineId(99);
 const SESSION: SessionId = SessionId(7);
-/// Bytes of a share's file before its body.
+/// Bytes in a share's file that precede its body.
 const HEADER: u64 = 128;
 
-/// Something that happens to the state.
+/// An event that changes the state.
 type Meanwhile = Box<dyn FnOnce(&ReplicaState) + Send>;
 
-/// The state that all replicas have.
+/// The state that all replicas share.
 #[derive(Default)]
 struct ReplicaState {
-    /// What files refer to, and whose update was the first to.
+    /// Shares that files refer to, with the machine whose update referred to them first.
     referenced: Mutex<BTreeMap<ShareId, MachineId>>,
     settled: Mutex<Vec<ShareWork>>,
-    /// Whether hosts may go by it.
+    /// Whether the state is too old for hosts to rely on.
     old: AtomicBool,
     /// Sessions that are over.
     over: Mutex<BTreeSet<(MachineId, SessionId)>>,
     /// Sessions that have not begun, as far as hosts know.
     unknown: Mutex<BTreeSet<SessionId>>,
-    /// Machines that may not upload, or not any more.
+    /// Machines that may not upload, at all or any more.
     readers: Mutex<BTreeSet<MachineId>>,
-    /// Happens before a host is told the next time whether a machine may upload.
+    /// Runs before the next time that a host asks whether a machine may upload.
     storing: Mutex<Option<Meanwhile>>,
-    /// Happens before a host is told the next time what files refer to.
+    /// Runs before the next time that a host asks what files refer to.
     meanwhile: Mutex<Option<Meanwhile>>,
 }
 
@@ -120,7 +120,7 @@ struct RunningReplica {
     _listening: NetThread,
 }
 
-/// As what a machine calls that the authority certifies.
+/// The caller of a machine that the authority certifies.
 fn caller(authority: &Authority, dir: &Path, machine: MachineId) -> Caller {
     let credentials = authority.credentials(dir, machine).unwrap();
     CredentialStore::of(dir, credentials).unwrap().caller()
@@ -134,11 +134,11 @@ struct TestGroup {
     addresses: Vec<SocketAddr>,
     hosts: Vec<Option<RunningReplica>>,
     client: Arc<Peers>,
-    /// As everybody is told: who is to keep shares, and how many must have them.
+    /// By host: whether it is to keep shares, as all replicas know it.
     keeps: Vec<bool>,
-    /// Whether each host takes calls, and does not answer.
+    /// By host: whether it takes calls without answering.
     frozen: Vec<Arc<AtomicBool>>,
-    /// What all hosts' clocks say, UTC seconds.
+    /// The clock of all hosts, UTC seconds.
     now: Arc<AtomicU64>,
 }
 
@@ -184,7 +184,7 @@ impl TestGroup {
         peers.hosts().set(self.list(), self.needed());
         let deadline = Instant::now() + Duration::from_secs(120);
         let (share_host, chores) = loop {
-            // What a connection was at may be under way still.
+            // The last connection's work may still be under way.
             let now = self.now.clone();
             let clock = Arc::new(move || now.load(Ordering::SeqCst));
             match ShareHost::open(
@@ -233,7 +233,7 @@ impl TestGroup {
         self.addresses.len().div_ceil(2)
     }
 
-    /// Everybody is told who the hosts are.
+    /// Tells all replicas who the hosts are.
     fn tell(&self) {
         for peers in self.hosts.iter().flatten().map(|host| &host.peers).chain([&self.client]) {
             peers.hosts().set(self.list(), self.needed());
@@ -248,7 +248,7 @@ impl TestGroup {
         Copies::new(self.client.clone())
     }
 
-    /// The client of a host.
+    /// The client of the machine that the host `at` runs on.
     fn client_of(&self, at: usize) -> Copies {
         let host = self.hosts[at].as_ref().unwrap();
         let copies = Copies::new(host.peers.clone());
@@ -256,19 +256,19 @@ impl TestGroup {
         copies
     }
 
-    /// What a log entry of the client's that publishes these makes every host do.
+    /// Publishes these shares in the client's name: every host does what the log entry demands.
     fn publish(&self, shares: &[ShareId]) {
         self.publish_by(CLIENT, shares);
     }
 
-    /// The same of another machine's, which has uploaded them.
+    /// Publishes shares in the name of another machine, which has uploaded them.
     fn publish_by(&self, machine: MachineId, shares: &[ShareId]) {
         self.state.referenced.lock().extend(shares.iter().map(|share| (*share, machine)));
         let work: Vec<ShareWork> = shares.iter().map(|share| ShareWork::Adopt(*share)).collect();
         self.hosts.iter().flatten().for_each(|host| host.share_host.work(work.clone()));
     }
 
-    /// Where a sound copy is that the group has leased.
+    /// The hosts with a sound copy that the group has leased.
     fn keeping(&self, share: &ShareId) -> Vec<usize> {
         let keeps = |share_host: &ShareHost| {
             share_host.shares().server().holds(share_host.shares().group, &[*share]).unwrap()
@@ -356,7 +356,7 @@ fn store_all(client: &Copies, shares: impl Iterator<Item = (ShareId, Bytes)>) ->
     names
 }
 
-/// What a client uploads: a share that holds one piece.
+/// A client's upload: a share that holds one piece.
 fn upload(upload: u64, share: ShareId, plain: Bytes) -> Upload {
     Upload { upload, share, key: [1; 32], pieces: vec![([2; 12], plain)] }
 }
@@ -365,7 +365,7 @@ fn read(client: &Copies, number: u64) -> Result<Vec<u8>, Error> {
     read_all(client, share(number), &plain(number))
 }
 
-/// Reads and opens all of a share that holds `plain`.
+/// Reads and opens a whole share that holds `plain`.
 fn read_all(client: &Copies, share: ShareId, plain: &Bytes) -> Result<Vec<u8>, Error> {
     let length = plain.len() as u32 + TAG_BYTES as u32;
     let (_, hashes) = content::seal_share(&[1; 32], [([2; 12], plain)].into_iter());
@@ -397,9 +397,9 @@ fn a_share_is_stored_where_it_is_to_be_and_read_from_anywhere() {
         assert_eq!(read(&group.client(), number).unwrap(), plain(number));
         assert_eq!(read(&group.client_of(0), number).unwrap(), plain(number));
     }
-    // What no host has is not waited for.
+    // The reader does not wait for a share that no host has.
     assert_eq!(read(&group.client(), 1_000), Err(Error::Damaged));
-    // What a client does not need is let go everywhere.
+    // A share that a client does not need is released everywhere.
     let unneeded = store(&group.client(), 100..101);
     group.client().let_go(&unneeded);
     until("let go", || {
@@ -420,7 +420,7 @@ fn a_host_that_is_down_is_passed_over_and_fetches_what_it_missed() {
         group.publish(&store(&group.client(), number..number + 1));
         assert_eq!(read(&group.client(), number).unwrap(), plain(number));
     }
-    // Something is gone by the time that it is back.
+    // One share is gone by the time that the host is back.
     let gone = share(7);
     group.state.referenced.lock().remove(&gone);
     for at in [0, 2] {
@@ -432,7 +432,7 @@ fn a_host_that_is_down_is_passed_over_and_fetches_what_it_missed() {
         let copies = group.keeping(&share(number)).len();
         assert_eq!(copies, if share(number) == gone { 0 } else { 3 }, "{number}");
     }
-    // It alone has all that the others have.
+    // This host alone has all that the others have.
     let client = group.client_of(1);
     group.stop(0);
     group.stop(2);
@@ -500,7 +500,7 @@ fn a_host_that_says_nothing_costs_one_wait() {
         assert_eq!(read(&client, number).unwrap(), plain(number));
     }
     assert!(is_down());
-    // It takes what it was sent, and is asked again.
+    // The host takes what it was sent, and is asked again.
     group.frozen[1].store(false, Ordering::SeqCst);
     until("heard of", || group.share_host(1).shares().server().share(&share(5)).unwrap().is_some());
     until("asked again", || {
@@ -586,7 +586,7 @@ fn nothing_is_let_go_by_a_state_that_is_too_old() {
     for at in [0, 1] {
         group.stop(at);
     }
-    // As of before the publications: the log is not known to be committed yet.
+    // The state is as of before the publications: it is unknown yet whether the log is committed.
     let later = std::mem::take(&mut *group.state.referenced.lock());
     for at in [0, 1] {
         group.start(at);
@@ -606,7 +606,7 @@ fn of_two_hosts_that_each_rely_on_the_other_none_lets_go() {
     let shares = store(&group.client(), 0..3);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 2));
-    // Each thinks that it is the one that is drained.
+    // Each host is told that it is the one to be drained.
     for at in [0, 1] {
         group.keeps = vec![at != 0, at != 1];
         group.hosts[at].as_ref().unwrap().peers.hosts().set(group.list(), 1);
@@ -637,8 +637,8 @@ fn a_host_that_is_another_machine_is_not_talked_to() {
 
 const DAY: u64 = 24 * 3600;
 
-/// A share that the group has leased at a host and that nothing refers to: as what another server
-/// left there.
+/// Leaves a share at a host that the group has leased and that nothing refers to, as another server
+/// might.
 fn leave_behind(group: &TestGroup, at: usize, number: u64) -> ShareId {
     let left = NewShare { id: share(number), parts: vec![plain(number)] };
     assert_eq!(group.share_host(at).shares().store_for_group(vec![left]), [Ok(())]);
@@ -655,7 +655,7 @@ fn a_host_that_was_off_for_months_lets_go_of_nothing_that_is_referred_to_and_of_
         let left = leave_behind(&group, 0, 9);
         group.stop(0);
         group.now.fetch_add(62 * DAY, Ordering::SeqCst);
-        // What is committed is not known yet.
+        // It is unknown yet what is committed.
         group.state.old.store(true, Ordering::SeqCst);
         let referenced = std::mem::take(&mut *group.state.referenced.lock());
         group.start(0);
@@ -705,12 +705,12 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
     assert_eq!(renewed(0), begin);
     look(1);
     assert_eq!(renewed(0), begin + 7 * DAY);
-    // Damaged, it may be all that there is of it.
+    // A damaged share may be the last remainder of its data.
     std::fs::write(group.file(0, &share(1)), b"else").unwrap();
     assert!(server.verify(&share(1)).is_err());
     look(7);
     assert_eq!(renewed(1), begin + 14 * DAY);
-    // What went while it was copied stays until that is over.
+    // A share that goes while it is being copied stays until the copy is done.
     let hold = group.hosts[0].as_ref().unwrap().share_host.hold();
     group.state.referenced.lock().remove(&share(2));
     group.share_host(0).work(vec![ShareWork::Drop(share(2))]);
@@ -730,7 +730,8 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
     assert!(server.now() - renewed(0) < 7 * DAY);
 }
 
-/// The host looked whether anybody copies what is there before it looked at what files refer to.
+/// The copy begins while the host compares: after the check for copies, and before the query of
+/// references.
 #[test]
 fn what_goes_after_somebody_has_begun_to_copy_it_stays_whatever_a_look_is_at() {
     let group = TestGroup::new(1);

@@ -1,4 +1,4 @@
-//! What a machine says to the leader on its way to being a server.
+//! A machine's requests to the leader on its way to being a server.
 
 use super::credential_store::Caller;
 use super::link::{self, End};
@@ -11,7 +11,7 @@ use wire::{Certificates, Purpose, Welcome};
 /// How long the leader may take: it changes the membership.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The leader could not be asked, or says no.
+/// Why the leader did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error(transparent)]
@@ -30,7 +30,7 @@ impl From<End> for ServeError {
     }
 }
 
-/// Asks at `address` for one thing. Blocks.
+/// Sends one request to `address`. Blocks.
 fn ask(address: &str, caller: &Caller, purpose: &Purpose) -> Result<Welcome, ServeError> {
     let asked = async { timeout(TIMEOUT, link::ask(address, caller, purpose)).await.map_err(End::from)? };
     block_on(async { Ok(asked.await?.2) })
@@ -42,8 +42,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, ServeError>>) -> Result<T, S
     runtime.map_err(End::Io)?.block_on(work)
 }
 
-/// Gets what makes this machine a server: its number in the group; its certificate and the
-/// authority's. Blocks.
+/// Gets this machine's member number, and its certificates as a server. Blocks.
 pub(crate) fn ask_to_serve(address: &str, caller: &Caller) -> Result<(u64, Certificates), ServeError> {
     match ask(address, caller, &Purpose::Serve)? {
         Welcome::Serve { member, certificates } => Ok((member, certificates)),
@@ -51,8 +50,8 @@ pub(crate) fn ask_to_serve(address: &str, caller: &Caller) -> Result<(u64, Certi
     }
 }
 
-/// Tells the leader that the server is up, and where. Returns when the group has it among its
-/// members. Blocks.
+/// Reports to the leader that the server is up, and its addresses. Returns when the group has the
+/// server among its members. Blocks.
 pub(crate) fn tell_ready(
     address: &str,
     caller: &Caller,
@@ -72,7 +71,8 @@ fn unexpected(welcome: Welcome) -> ServeError {
     }
 }
 
-/// Asks the leader at `address` what people ask; each line of its answer goes to `line`. Blocks.
+/// Forwards an administrator's request to the leader at `address`; each line of its answer goes to
+/// `line`. Blocks.
 pub(crate) fn ask_control(
     address: &str,
     caller: &Caller,
@@ -87,7 +87,7 @@ pub(crate) fn ask_control(
             (_, _, other) => return Err(unexpected(other)),
         };
         frames::messages(&mut frames);
-        // An empty frame is the end.
+        // An empty frame ends the answer.
         loop {
             let frame = frames::receive(&mut frames).await.map_err(End::from)?;
             if frame.is_empty() {

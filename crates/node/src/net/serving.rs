@@ -10,11 +10,11 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use wire::{MachineId, ShareReply, ShareRequest, decode_with_body, encode};
 
-/// Requests of one connection that are worked on at once.
+/// How many requests of one connection are worked on at once.
 const REQUESTS_MAX: usize = 16;
 
-/// Does what `machine` asks of the share server of a host that knows of files what `references`
-/// says, until its connection ends or it `is_refused`.
+/// Answers the requests of `machine` to a host's share server, until its connection ends or it
+/// `is_refused`. `references` tells the host what files refer to.
 pub(super) async fn serve_shares(
     frames: Frames<Stream>,
     share_host: &Arc<ShareHost>,
@@ -28,7 +28,7 @@ pub(super) async fn serve_shares(
     let reading = async {
         while let Some(frame) = stream.next().await {
             let frame = frame?;
-            // Its bytes stay in the buffer that they came in.
+            // The request's bytes stay in the buffer that they came in.
             let Ok(permit) = at_once.clone().acquire_owned().await else { break };
             if let Some(why) = is_refused() {
                 return Err(End::Refused(why));

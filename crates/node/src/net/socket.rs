@@ -1,5 +1,5 @@
-//! A TCP stream of tokio's that also another thread may read for a moment: it takes what is there,
-//! and neither waits nor wakes anybody.
+//! A TCP stream of tokio's that another thread may also read for a moment. That thread takes what
+//! is there; it neither waits nor wakes a task.
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// See the module.
+/// A TCP stream that another thread may read beside tokio.
 #[derive(Debug)]
 pub(super) struct Socket {
     tcp: TcpStream,
@@ -21,8 +21,8 @@ impl Socket {
         Socket { tcp, beside: false }
     }
 
-    /// Whether it is read by a thread that looks again by itself. tokio hears that something has
-    /// come on a thread of its own only, and wakes who waited for that all the same.
+    /// Sets whether the reader is a thread that looks again by itself. Such reads bypass tokio.
+    /// tokio notices arrivals only on a thread of its own, and still wakes the waiting task.
     pub(super) fn read_beside(&mut self, beside: bool) {
         self.beside = beside;
     }

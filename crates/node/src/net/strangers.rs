@@ -1,9 +1,9 @@
-//! Connections of which it is not known yet whose they are.
+//! Connections of unknown callers.
 //!
-//! Anybody can make them, so none waits for another: each that comes is taken in, and where there
-//! are too many one that is there makes way. First goes what has said nothing, then what comes from
-//! addresses of which no machine is known, then whatever is oldest. So neither connections that are
-//! silent nor ones from elsewhere keep a machine out, and what is held of each is little and short.
+//! Any peer can open such connections, so no new one waits: each is accepted, and if there are too
+//! many, one of the others is closed. Silent connections go first. Then go those from addresses
+//! without a known machine, then the oldest. So neither silent connections nor those from elsewhere
+//! keep a machine out. Each connection also holds little memory, and only for a short time.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,23 +11,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Connections of strangers, at most.
+/// How many connections of strangers there may be.
 const STRANGERS_MAX: usize = 256;
-/// Of one address, unless machines are known to be there.
+/// How many may come from one address, unless machines are known to be there.
 const OF_ADDRESS_MAX: usize = 64;
-/// Addresses of machines that are remembered.
+/// How many addresses of machines are remembered.
 const MACHINES_MAX: usize = 4096;
 
-/// All that are there.
+/// The table of all strangers.
 #[derive(Clone, Default)]
 pub(super) struct Strangers(Arc<Mutex<StrangerTable>>);
 
 #[derive(Default)]
 struct StrangerTable {
-    /// By the order in which they came.
+    /// The connections in the order in which they came.
     all: BTreeMap<u64, KnownPeer>,
     came: u64,
-    /// Where machines have shown who they are, the latest last.
+    /// The addresses where machines have proven their identity, the latest last.
     machines: VecDeque<IpAddr>,
 }
 
@@ -37,7 +37,7 @@ struct KnownPeer {
     leave: CancellationToken,
 }
 
-/// One of them, until dropped.
+/// A place in the table, until dropped.
 pub(super) struct Stranger {
     of: Strangers,
     number: u64,
@@ -46,7 +46,7 @@ pub(super) struct Stranger {
 }
 
 impl Strangers {
-    /// Takes one in that comes from `address`; others may have to go.
+    /// Adds a connection from `address`; others may have to go.
     pub(super) fn enter(&self, address: IpAddr) -> Stranger {
         let leave = CancellationToken::new();
         let mut table = self.0.lock();
@@ -59,7 +59,7 @@ impl Strangers {
 }
 
 impl StrangerTable {
-    /// Keeps both limits; never the latest goes.
+    /// Keeps both limits; the latest connection never goes.
     fn make_way(&mut self, address: IpAddr) {
         let crowds = |known: &&KnownPeer| known.address == address;
         if !self.machines.contains(&address) && self.all.values().filter(crowds).count() > OF_ADDRESS_MAX {
@@ -74,7 +74,7 @@ impl StrangerTable {
         let machines = &self.machines;
         let worth = |known: &KnownPeer| (known.has_spoken, machines.contains(&known.address));
         let others = self.all.iter().filter(|(number, known)| **number != self.came && among(known));
-        // Of those that are worth the same the oldest.
+        // Among equals the oldest goes.
         let least = others.min_by_key(|(number, known)| (worth(known), **number));
         if let Some(known) = least.map(|(number, _)| *number).and_then(|number| self.all.remove(&number)) {
             known.leave.cancel();
@@ -83,14 +83,14 @@ impl StrangerTable {
 }
 
 impl Stranger {
-    /// It has said something.
+    /// Notes that the caller has sent something.
     pub(super) fn speaks(&self) {
         if let Some(known) = self.of.0.lock().all.get_mut(&self.number) {
             known.has_spoken = true;
         }
     }
 
-    /// It is a machine of the cluster, which shows where such are.
+    /// Notes that the caller is a machine of the cluster, and so that machines are at its address.
     pub(super) fn is_a_machine(&self) {
         let machines = &mut self.of.0.lock().machines;
         machines.retain(|address| *address != self.address);
@@ -100,7 +100,7 @@ impl Stranger {
         }
     }
 
-    /// Returns once it has to make way.
+    /// Returns once the connection must be closed.
     pub(super) async fn has_to_leave(&self) {
         self.leave.cancelled().await;
     }

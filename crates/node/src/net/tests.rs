@@ -1,4 +1,4 @@
-//! Peers that are not what they should be: each is refused by name, and the server is as it was.
+//! Faulty and hostile peers: the server refuses each by name, and its state does not change.
 
 use super::authority::{Authority, Credentials};
 use super::credential_store::{Caller, CredentialStore};
@@ -76,7 +76,7 @@ impl TestCluster {
         config
     }
 
-    /// Nothing that a peer did has harmed it: a machine joins, has a session, and is answered.
+    /// Checks that no peer has harmed the server: a machine joins, has a session, and gets answers.
     fn is_unharmed(&mut self, name: &str) {
         let config = self.join(name);
         let address = self.address.clone();
@@ -88,7 +88,7 @@ impl TestCluster {
     }
 }
 
-/// To begin a session, or go on with one.
+/// The purpose of a machine that begins a session, or goes on with one.
 fn began(incarnation: u64, session: Option<SessionId>) -> Purpose {
     let start = Start { incarnation, drawn: 7, before: Vec::new() };
     Purpose::Session { start, session, receipt: None }
@@ -108,7 +108,7 @@ async fn greeted(address: &str, config: &Caller, purpose: &Purpose) -> Result<We
     link::greet(&mut frames, config, purpose).await
 }
 
-/// A session that has begun.
+/// Opens a session.
 async fn session(address: &str, config: &Caller) -> (Frames<Stream>, ToClient) {
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = began(1, None);
@@ -122,7 +122,7 @@ async fn told(frames: &mut Frames<Stream>) -> Option<ToClient> {
     frames::receive(frames).await.ok().map(|frame| wire::decode(&frame).unwrap())
 }
 
-/// What becomes of a session in which this is sent: fenced, and the connection over.
+/// Sends `message` in a session and checks that the session is fenced and the connection over.
 fn is_fenced(office: &mut TestCluster, name: &str, message: &ToServer) {
     let (config, address) = (office.join(name), office.address.clone());
     run(async {
@@ -185,10 +185,10 @@ fn who_has_no_certificate_or_a_forged_one_gets_nowhere() {
             let refused = greeted(&address, &nobody, &purpose).await;
             assert!(matches!(refused, Err(End::Refused(why)) if why.contains("must join")));
         }
-        // A server that has not the authority that the token says is not talked to.
+        // A joining machine refuses a server whose authority is not the token's.
         assert!(greeted(&address, &Caller::stranger([7; 32]).unwrap(), &Purpose::Content).await.is_err());
-        // Another authority's certificate for machine 1; it trusts the true server, so the refusal
-        // is the server's.
+        // The certificate is another authority's, for machine 1. It trusts the true server, so the
+        // refusal is the server's.
         let other = Authority::found(forger.path()).unwrap();
         let mut forged = other.credentials(forger.path(), MachineId(1)).unwrap();
         forged.authority = Credentials::open(office.dirs[0].path()).unwrap().authority;
@@ -262,15 +262,14 @@ fn updates_and_releases_without_leases_end_the_session() {
     let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
     let update = LogEntry::Update { version: Version::NEWEST, operation };
     is_fenced(&mut office, "forger", &ToServer::Log { answer: true, first: 1, entries: vec![update] });
-    // A directory has no content, so nobody can hold a lease on it.
+    // A directory has no content, so no client can hold a lease on it.
     let released = Released { file: FileId::root(), field: Field::Path, keep: Some(Kind::Read) };
     let release = LogEntry::Release(vec![released]);
     is_fenced(&mut office, "releaser", &ToServer::Log { answer: true, first: 1, entries: vec![release] });
     is_fenced(&mut office, "skipper", &ToServer::Log { answer: true, first: 7, entries: Vec::new() });
 }
 
-/// What becomes of a session whose connection ends: whether the machine's next greeting can go on
-/// with it.
+/// Whether the machine's next greeting can go on with a session whose connection has ended.
 async fn goes_on(address: &str, config: &Caller, session: SessionId) -> bool {
     let purpose = began(1, Some(session));
     match greeted(address, config, &purpose).await {
@@ -279,7 +278,8 @@ async fn goes_on(address: &str, config: &Caller, session: SessionId) -> bool {
     }
 }
 
-/// The frame that is sent, and whether its stream is ended in order behind it.
+/// Sends these bytes in a new session, then ends the stream in order if `ends`. Returns the
+/// session.
 async fn sends(address: &str, config: &Caller, bytes: &[u8], ends: bool) -> SessionId {
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = began(1, None);
@@ -301,8 +301,8 @@ fn frames_that_are_none_end_the_session() {
     let mut office = TestCluster::new();
     let (config, address) = (office.join("peer"), office.address.clone());
     run(async {
-        // No message; one that is cut short, in a frame that is not; longer than any frame may be;
-        // cut short itself.
+        // In this order: a frame without a message, a message cut short in a whole frame, a frame
+        // that is too long, and a frame cut short.
         let no_message = [&[0, 0, 0, 40][..], &[0xff; 40]].concat();
         let short_message = [0, 0, 0, 2, 2, 1];
         for (bytes, ends) in [
@@ -314,7 +314,7 @@ fn frames_that_are_none_end_the_session() {
             let session = sends(&address, &config, bytes, ends).await;
             assert!(!goes_on(&address, &config, session).await, "{bytes:?}");
         }
-        // A connection that breaks within a frame is nobody's misdeed.
+        // A connection that breaks within a frame is not a misdeed.
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
         let purpose = began(1, None);
         let Ok(Welcome::Session { session, .. }) = link::greet(&mut frames, &config, &purpose).await else {
@@ -324,7 +324,7 @@ fn frames_that_are_none_end_the_session() {
         frames.get_mut().flush().await.unwrap();
         drop(frames);
         assert!(goes_on(&address, &config, session).await);
-        // A greeting that is too long; what is no TLS at all.
+        // First a greeting that is too long, then bytes that are not TLS.
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
         frames.get_mut().write_all(&(1u32 << 20).to_be_bytes()).await.unwrap();
         assert!(frames::receive(&mut frames).await.is_err());
@@ -358,8 +358,8 @@ fn what_sessions_say_and_are_told_is_counted() {
     });
     let (after, flushes_after) = figures(&office);
     assert_eq!(after.recalls, 1);
-    // Two questions; two sessions opened, one grant, one recall. This machine's own client may have
-    // renewed meanwhile.
+    // The counts: two questions, two sessions opened, one grant and one recall. This machine's own
+    // client may have renewed meanwhile.
     assert!(after.messages_heard >= before.messages_heard + 2, "{before:?} {after:?}");
     assert!(after.messages_told >= before.messages_told + 4, "{before:?} {after:?}");
     assert!(flushes_after > flushes);
@@ -386,8 +386,8 @@ fn an_expelled_machine_is_out_at_once() {
     drop(office.server);
 }
 
-/// The connection may end before it is told that its session is over: then it hears of that by a
-/// refusal.
+/// The connection may end before it reports that the session is over. Then the machine learns of
+/// that by a refusal.
 #[test]
 fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     let office = TestCluster::new();
@@ -415,7 +415,7 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     let (Response::Reply(Reply::Node(made, _)) | Response::Uncached(Reply::Node(made, _))) = made else {
         panic!("{made:?}")
     };
-    // By the alphabet these names stand before and behind it.
+    // In the alphabet one of these names stands before `late`, and the other after it.
     for name in ["early", "later"] {
         ask(Call::Link { file: made.file.clone(), dir: root.clone(), label: label(name) });
     }
@@ -430,7 +430,7 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     });
     machine.engine().refused();
     let salvage = SalvageStore::open(dir.path()).unwrap();
-    // Not when the first of it is there: what comes after the end has begun the end tells.
+    // The first record is too early: the end is tried only after what follows it has begun.
     while machine.engine().salvage().tried().0 == 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -445,7 +445,7 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     machine.stop().unwrap();
 }
 
-/// A thousand connections that nobody says anything on, and more of them all the time.
+/// A thousand connections stay silent, and more of them come all the time.
 #[test]
 fn who_says_nothing_keeps_nobody_out() {
     let mut office = TestCluster::new();
@@ -478,7 +478,7 @@ fn who_says_nothing_keeps_nobody_out() {
     machine.stop().unwrap();
 }
 
-/// A way to `server` that takes `delay` each way.
+/// A path to `server` with a latency of `delay` each way.
 async fn long_way(server: String, delay: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -499,7 +499,7 @@ async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duratio
     let take = async move {
         let mut chunk = vec![0; 1 << 16];
         while let Ok(read @ 1..) = from.read(&mut chunk).await {
-            // Whoever is gone is told nothing more.
+            // Nothing is delivered to a peer that is gone.
             let _ = late.send((Instant::now() + delay, chunk[..read].to_vec()));
         }
     };
@@ -528,12 +528,12 @@ fn a_server_far_away_is_reached_though_it_has_several_addresses() {
         tell.send(machine.and_then(Machine::stop)).unwrap();
     });
     told.recv_timeout(Duration::from_secs(300)).expect("hangs: it does not get through").unwrap();
-    // Its connections still are passed on.
+    // The tasks that pass its connections on still run.
     runtime.shutdown_background();
 }
 
-/// A copy of a machine's data directory: the second process of two is refused while the first is
-/// up, and takes over once it is gone, however often each has started.
+/// Two processes have copies of a machine's data directory. The second is refused while the first
+/// is up. It takes over once the first is gone, however often each has started.
 #[test]
 fn of_two_copies_of_a_machine_one_is_up() {
     let mut office = TestCluster::new();
@@ -546,13 +546,14 @@ fn of_two_copies_of_a_machine_one_is_up() {
         let first = by(8, 5, &[4]);
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
         assert!(matches!(link::greet(&mut frames, &config, &first).await, Ok(Welcome::Session { .. })));
-        // As often, more often, less often.
+        // The twins have started as often as the first, more often, and less often.
         for twin in [by(8, 6, &[4]), by(9, 6, &[3, 4]), by(3, 6, &[])] {
             let refused = greeted(&address, &config, &twin).await;
             assert!(matches!(&refused, Err(End::Refused(why)) if why.contains("copy")), "{refused:?}");
         }
         drop(frames);
-        // It is gone: who was put back is told how often it has started, and counts from there.
+        // The first process is gone. A copy that was put back learns how often the machine has
+        // started, and counts from there.
         let older = async || loop {
             match greeted(&address, &config, &by(3, 6, &[])).await {
                 Err(End::Refused(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -565,8 +566,8 @@ fn of_two_copies_of_a_machine_one_is_up() {
     });
 }
 
-/// What a server does not know any more is proven by what it has said, and by nothing that a
-/// machine says by itself.
+/// Only a receipt by the server proves that the server has forgotten acknowledged entries. A
+/// machine's own claims prove nothing.
 #[test]
 fn a_server_that_has_forgotten_is_told_so() {
     let mut office = TestCluster::new();
@@ -577,7 +578,7 @@ fn a_server_that_has_forgotten_is_told_so() {
             match told(&mut frames).await {
                 Some(ToClient::Receipt(receipt)) => break receipt,
                 Some(_) => {}
-                // The server hangs up when it has found how much room it has.
+                // The server hangs up once it has found how much room it has.
                 None => (frames, _) = session(&address, &config).await,
             }
         };
@@ -591,7 +592,7 @@ fn a_server_that_has_forgotten_is_told_so() {
         Receipt { server: (receipt.server.0, receipt.server.1 ^ 1), ..receipt },
     ];
     assert!(forged.iter().all(|forged| server.has_forgotten(forged).is_none()));
-    // The same by a server that has the secret: this one as it was later.
+    // These receipts are by a server that has the secret: this server at a later time.
     let later = Receipts::new(false);
     later.are_by(server.authority().unwrap().secret());
     let prove = |session, through, server: (u64, u64)| {

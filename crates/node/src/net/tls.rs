@@ -1,4 +1,4 @@
-//! TLS 1.3 both ways: who may call whom.
+//! TLS 1.3 in both directions: which machine may call which.
 
 use super::authority::{
     CertificateError, Credentials, SERVER_NAME, fingerprint, is_server, key_of, machine_of,
@@ -19,29 +19,29 @@ use std::io;
 use std::sync::Arc;
 use wire::MachineId;
 
-/// How a server takes calls: from nobody, who may then only join, or from a machine that one of the
-/// authorities certifies.
+/// A server's side of TLS. It accepts callers without a certificate, which may only join, and
+/// machines that one of the authorities certifies.
 pub(super) struct Reception {
     pub(super) tls: Arc<ServerConfig>,
-    /// By number.
+    /// The authorities' verifiers, by number.
     authorities: Vec<(u64, Arc<dyn ClientCertVerifier>)>,
 }
 
-/// What the certificate of a caller says, which has the key that it is for.
+/// The certificate of a caller. TLS has proven that the caller has its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShownCertificate {
     pub(crate) machine: MachineId,
     pub(crate) key: [u8; 32],
-    /// The number of the authority that says so; of one that this server has not heard of yet,
-    /// none.
+    /// The number of the authority that certifies the caller; `None` if this server does not know
+    /// it yet.
     pub(crate) authority: Option<u64>,
-    /// It is a server's.
+    /// Whether the certificate is a server's.
     pub(super) serves: bool,
 }
 
 impl Reception {
-    /// Of a server with these credentials, which knows these authorities. It shows `introductions`
-    /// of its authority by earlier ones along.
+    /// Makes the TLS side of a server with these credentials, which knows these authorities. The
+    /// server also shows `introductions` of its authority by earlier ones.
     pub(super) fn new(
         credentials: &Credentials,
         known: &[(u64, CertificateDer<'static>)],
@@ -63,7 +63,7 @@ impl Reception {
         Ok(Reception { tls: Arc::new(tls), authorities })
     }
 
-    /// What a certificate says that TLS has let pass.
+    /// Reads a certificate that TLS has accepted.
     pub(super) fn shown(&self, certificate: &CertificateDer<'_>) -> Option<ShownCertificate> {
         let says = |(_, verifier): &&(u64, Arc<dyn ClientCertVerifier>)| {
             verifier.verify_client_cert(certificate, &[], UnixTime::now()).is_ok()
@@ -74,8 +74,9 @@ impl Reception {
     }
 }
 
-/// The machine's certificate; its authority's, for who joins and knows no more of it than its
-/// fingerprint; and by what others know that one.
+/// The chain to show: the machine's certificate, its authority's, and the introductions of that
+/// authority. A joining machine needs the second, since it knows only the fingerprint. Machines
+/// that know an earlier authority need the third.
 fn chain(
     credentials: &Credentials,
     introductions: &[CertificateDer<'static>],
@@ -84,7 +85,7 @@ fn chain(
     own.into_iter().chain(introductions.iter().cloned()).collect()
 }
 
-/// As what a machine of the cluster calls, and whom it expects: a server of the cluster.
+/// The TLS configuration by which a machine of the cluster calls a server of the cluster.
 pub(super) fn client(
     credentials: &Credentials,
     introductions: &[CertificateDer<'static>],
@@ -96,7 +97,8 @@ pub(super) fn client(
     Ok(Arc::new(config))
 }
 
-/// What a machine that joins expects: a server of the cluster whose authority has this fingerprint.
+/// The TLS configuration of a joining machine. It accepts only a server of the cluster whose
+/// authority has this fingerprint.
 pub(super) fn stranger(authority: [u8; 32]) -> Result<Arc<ClientConfig>, CertificateError> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
@@ -106,19 +108,19 @@ pub(super) fn stranger(authority: [u8; 32]) -> Result<Arc<ClientConfig>, Certifi
     Ok(Arc::new(config))
 }
 
-/// Whom clients call.
+/// The name of the server that clients call.
 pub(super) fn server_name() -> ServerName<'static> {
     #[expect(clippy::expect_used, reason = "a constant that is a name")]
     ServerName::try_from(SERVER_NAME).expect("a name")
 }
 
-/// Whether that is what comes of a clock that shows a time before any certificate began.
+/// Whether the error comes of a clock that shows a time before every certificate began.
 pub(super) fn is_before_all(error: &io::Error) -> bool {
     let why = error.get_ref().and_then(|why| why.downcast_ref());
     matches!(why, Some(Error::InvalidCertificate(Wrong::NotValidYet | Wrong::NotValidYetContext { .. })))
 }
 
-/// Whether that is what comes of a certificate that another authority has made than is known here.
+/// Whether the error comes of a certificate by an authority that is unknown here.
 pub(super) fn is_of_another_authority(error: &io::Error) -> bool {
     let why = error.get_ref().and_then(|why| why.downcast_ref());
     matches!(why, Some(Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)))
@@ -130,8 +132,8 @@ fn roots(authority: &CertificateDer<'static>) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Takes for the authority the certificate of that fingerprint in the chain that is shown, and then
-/// checks as anybody does.
+/// A verifier that pins the authority. It picks the certificate of that fingerprint from the shown
+/// chain, and then checks as usual.
 #[derive(Debug)]
 struct Pinned {
     authority: [u8; 32],

@@ -1,5 +1,5 @@
-//! The token that `leasehold invite` prints: all that a machine needs to find the cluster, to know
-//! it, and to be let in once.
+//! The token that `leasehold invite` prints. By it a machine finds the cluster, recognizes it, and
+//! is let in once.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Serialize};
@@ -7,27 +7,28 @@ use std::fmt;
 use std::str::FromStr;
 
 const PREFIX: &str = "lease1-";
-/// The longest token that is looked at.
+/// The longest token that is parsed.
 const CHARACTERS_MAX: usize = 2048;
 
-/// See the module. Whoever has it can join until it is used or expires.
+/// An invitation to the cluster. Any machine that has the token can join until it is used or
+/// expires.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
-    /// Where the server listens: `host:port`, each to be tried.
+    /// The server's addresses, `host:port`; each is to be tried.
     pub addresses: Vec<String>,
     /// BLAKE3 of the authority's certificate.
     pub authority: [u8; 32],
-    /// What the server knows the invitation by (it keeps its hash).
+    /// The secret by which the server recognizes the invitation (it stores the hash).
     pub secret: [u8; 16],
 }
 
-/// It is not a token.
+/// The error of a text that is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no token: it must be what `leasehold invite` printed, whole (lease1-...)")]
 pub struct TokenError;
 
 impl Token {
-    /// What the server remembers of it.
+    /// The hash that the server stores.
     pub(crate) fn hash(secret: &[u8; 16]) -> [u8; 32] {
         *crypto::hash(secret).as_bytes()
     }
@@ -40,7 +41,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// Without the secret: this may end up in a log.
+/// Leaves the secret out: the output may end up in a log.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({:?})", self.addresses)

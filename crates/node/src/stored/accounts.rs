@@ -1,4 +1,4 @@
-//! Accounts of keys, on the side of the share server: what they ask over the wire, and who has one.
+//! Accounts of keys at the share server: their requests over the wire, and their administration.
 
 use crate::figures::size;
 use crate::share_host::{BYTES_MAX, KEEP_MAX};
@@ -12,10 +12,10 @@ use shares::{
 use std::fmt;
 use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 
-/// Leased shares that are told at a time.
+/// How many leased shares one answer lists.
 const PAGE: usize = 1000;
 
-/// What comes of what an account asks, whoever carries it.
+/// Carries out an account's request, no matter which machine carries it here.
 pub(crate) fn answer(server: &ShareServer, request: AccountRequest, body: Bytes) -> AccountAnswer {
     carry_out(server, request, body).unwrap_or_else(AccountAnswer::Refused)
 }
@@ -64,9 +64,9 @@ fn bounded(shares: &[ShareId]) -> Result<&[ShareId], AccountRefusal> {
     if shares.len() > KEEP_MAX { Err(AccountRefusal::Malformed) } else { Ok(shares) }
 }
 
-/// The shares that a body is, if it is the one that was signed for. Their names end in the
-/// beginning of the key, so that an account can store nothing in the place of another's share, or
-/// of one that a file refers to.
+/// Splits the body into its shares, if it is the body that was signed for. The shares' names must
+/// end in the beginning of the key. So an account cannot overwrite another's share, or one that a
+/// file refers to.
 fn parts(
     key: &AccountKey,
     shares: Vec<(ShareId, u32)>,
@@ -106,23 +106,23 @@ fn failed(error: impl std::error::Error + 'static) -> AccountRefusal {
     AccountRefusal::Failed
 }
 
-/// What a key's account may lease.
+/// The limit of a key's account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowance {
     /// The account's name.
     pub account: String,
-    /// Bytes that it may lease at most; as much as there is room for if absent.
+    /// Bytes that it may lease at most; if absent, the free space is the limit.
     pub quota: Option<u64>,
 }
 
-/// Leases of a key's account that have ended.
+/// The result of ending leases of a key's account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedLeases {
     /// The account's name.
     pub account: String,
-    /// How many.
+    /// How many leases have ended.
     pub leases: usize,
-    /// Whether the account has ended with them.
+    /// Whether the account itself has ended with them.
     pub removed: bool,
 }
 
@@ -159,7 +159,7 @@ pub(super) fn add(
     Ok(Allowance { account: name.to_owned(), quota })
 }
 
-/// The key's account of that name or key.
+/// Finds a key's account by its name or key.
 fn account_of(server: &ShareServer, who: &str) -> Result<Account, String> {
     let is = |key: &AccountKey, name: &str| name == who || key_of(who) == Some(*key);
     let mut accounts = server.accounts().map_err(super::words)?.into_iter();
@@ -167,21 +167,21 @@ fn account_of(server: &ShareServer, who: &str) -> Result<Account, String> {
     found.ok_or_else(|| format!("there is no key's account {who} here"))
 }
 
-/// Ends the leases of the account of that name or key which it renewed last before `since`.
+/// Ends the leases of an account, by its name or key, that were last renewed before `since`.
 pub(super) fn sweep(server: &ShareServer, who: &str, since: Seconds) -> Result<EndedLeases, String> {
     let account = account_of(server, who)?;
     let leases = server.drop_unrenewed_since(account.id, since).map_err(super::words)?;
     Ok(EndedLeases { account: account.name, leases, removed: false })
 }
 
-/// Ends the account of that name or key.
+/// Ends an account, by its name or key.
 pub(super) fn remove(server: &ShareServer, who: &str) -> Result<EndedLeases, String> {
     let account = account_of(server, who)?;
     let leases = server.end_account(account.id).map_err(super::words)?;
     Ok(EndedLeases { account: account.name, leases, removed: true })
 }
 
-/// The key in words of 64 hexadecimal digits.
+/// Parses a key of 64 hexadecimal digits.
 fn key_of(text: &str) -> Option<AccountKey> {
     let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
     bytes.try_into().ok().map(AccountKey)

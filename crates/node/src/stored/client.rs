@@ -1,5 +1,5 @@
-//! A share server as a program sees it that has an account's key. Its machine, which is one of the
-//! cluster, carries what it asks.
+//! A share server's client for a program that has an account's key. The program's machine, one of
+//! the cluster, carries the requests.
 
 use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
@@ -12,49 +12,50 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest, ShareCall, Versions};
 
-/// Leases that are asked for at a time.
+/// How many leases one request asks for.
 const LEASED_TOGETHER: usize = 1000;
 
-/// Why an account did not get what it asked for.
+/// Why an account's request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountClientError {
-    /// The key's file.
+    /// The key's file cannot be used.
     #[error("the key in {file}: {why}")]
     Key {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
-    /// This machine is none of the cluster.
+    /// This machine is not one of the cluster.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// The share server cannot be asked.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
-    /// It says no.
+    /// The share server refuses.
     #[error(transparent)]
     Refused(#[from] AccountRefusal),
-    /// It has no sound share of that name.
+    /// The share server has no sound share of that name.
     #[error("there is no sound share {share} at this server")]
     NotFound {
-        /// Which.
+        /// The share's name.
         share: String,
     },
-    /// Its answer is none to what was asked.
+    /// The answer does not fit the request.
     #[error("the share server's answer makes no sense")]
     Foreign,
-    /// No random numbers.
+    /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Random(#[source] std::io::Error),
 }
 
-/// The file that a key is kept in.
+/// The file that holds a key.
 #[derive(Debug)]
 pub struct KeyFile;
 
 impl KeyFile {
-    /// Makes a new key, in a file that must not be there yet; returns its public half in words.
+    /// Makes a new key in a file that must not exist yet. Returns the key's public half in
+    /// hexadecimal digits.
     pub fn generate(file: &Path) -> Result<String, AccountClientError> {
         let wrong = |why: String| AccountClientError::Key { file: file.to_path_buf(), why };
         let mut seed = [0; 32];
@@ -69,7 +70,7 @@ impl KeyFile {
         Ok(public(&secret))
     }
 
-    /// The public half of the key in `file`, in words.
+    /// The public half of the key in `file`, in hexadecimal digits.
     pub fn public(file: &Path) -> Result<String, AccountClientError> {
         Ok(public(&KeyFile::read(file)?))
     }
@@ -94,8 +95,8 @@ pub struct AccountClient {
 }
 
 impl AccountClient {
-    /// Calls the share server at `address` as the machine in `data`, for the account whose key is
-    /// in `key`.
+    /// Connects to the share server at `address` as the machine in `data`, for the account whose
+    /// key is in `key`.
     pub fn connect(data: &Path, address: &str, key: &Path) -> Result<AccountClient, AccountClientError> {
         let secret = KeyFile::read(key)?;
         let caller = CredentialStore::open(data, Versions::KNOWN)?.caller();
@@ -105,7 +106,7 @@ impl AccountClient {
         Ok(AccountClient { carrier, store, secret, nonce: 0 })
     }
 
-    /// Stores a new share, leased by the account; returns its name.
+    /// Stores a new share that the account leases; returns the share's name.
     pub fn store(&mut self, body: &[u8]) -> Result<ShareId, AccountClientError> {
         let mut name = [0; 8];
         fill_random(&mut name).map_err(AccountClientError::Random)?;
@@ -118,7 +119,7 @@ impl AccountClient {
         }
     }
 
-    /// All of a share, as it was stored.
+    /// Reads a whole share, as it was stored.
     pub fn read(&mut self, share: ShareId) -> Result<Bytes, AccountClientError> {
         let (results, mut whole) = self.carrier.call(ShareCall::Fetch(share), &[])?;
         let absent = || AccountClientError::NotFound { share: share.to_string() };
@@ -129,7 +130,7 @@ impl AccountClient {
         if *digest == shares::digest(&whole) { Ok(whole) } else { Err(absent()) }
     }
 
-    /// Takes or renews leases; returns the shares that are leased then, and until when.
+    /// Takes or renews leases. Returns the shares that are leased then, and the end of the leases.
     pub fn lease(&mut self, shares: Vec<ShareId>) -> Result<(Vec<ShareId>, u64), AccountClientError> {
         match self.ask(&AccountCall::Lease(shares), &[])? {
             AccountAnswer::Held { shares, until } => Ok((shares, until)),
@@ -137,7 +138,7 @@ impl AccountClient {
         }
     }
 
-    /// Renews leases, as many as there are; returns the shares that are leased then.
+    /// Renews any number of leases; returns the shares that are leased then.
     pub fn renew(&mut self, shares: &[ShareId]) -> Result<Vec<ShareId>, AccountClientError> {
         let mut held = Vec::with_capacity(shares.len());
         for some in shares.chunks(LEASED_TOGETHER) {
@@ -146,7 +147,7 @@ impl AccountClient {
         Ok(held)
     }
 
-    /// Lets go of leases.
+    /// Releases leases.
     pub fn let_go(&mut self, shares: Vec<ShareId>) -> Result<(), AccountClientError> {
         match self.ask(&AccountCall::LetGo(shares), &[])? {
             AccountAnswer::Done => Ok(()),
@@ -154,13 +155,13 @@ impl AccountClient {
         }
     }
 
-    /// All that the account has leased.
+    /// Lists all shares that the account has leased.
     pub fn list(&mut self) -> Result<Vec<ShareId>, AccountClientError> {
         let mut all: Vec<ShareId> = Vec::new();
         loop {
             match self.ask(&AccountCall::List(all.last().copied()), &[])? {
                 AccountAnswer::Leased(some) if some.is_empty() => return Ok(all),
-                // In order, or this would never end.
+                // The shares must be in order, or the loop would never end.
                 AccountAnswer::Leased(some) if some.first() > all.last() && some.is_sorted() => {
                     all.extend(some)
                 }
@@ -169,7 +170,7 @@ impl AccountClient {
         }
     }
 
-    /// What the account has leased, and what that may be at most.
+    /// The usage of the account, and its quota.
     pub fn usage(&mut self) -> Result<(Usage, Option<Usage>), AccountClientError> {
         let usage = |(shares, bytes)| Usage { shares, bytes };
         match self.ask(&AccountCall::Usage, &[])? {
@@ -179,7 +180,7 @@ impl AccountClient {
     }
 
     fn ask(&mut self, call: &AccountCall, body: &[u8]) -> Result<AccountAnswer, AccountClientError> {
-        // Of whichever program with this key it is: the time goes on for all of them.
+        // The nonce is the time, so it grows for every program that uses this key.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         self.nonce = u64::try_from(now).unwrap_or(u64::MAX).max(self.nonce.saturating_add(1));
         let signed = Signed::by(&self.secret, &self.store, self.nonce, wire::encode(call));

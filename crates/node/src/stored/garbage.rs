@@ -1,4 +1,4 @@
-//! What nothing needs any more: what of it goes now, and what keeps the rest.
+//! Shares that nothing needs any more: which of them go now, and what keeps the rest.
 
 use super::leases::LeaseNames;
 use super::report::{PassReport, StoreReport};
@@ -13,63 +13,65 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::ControlFlow;
 
-/// Shares that are compared with the directory at a time.
+/// How many shares are compared with the directory at a time.
 const STEP: usize = 1000;
 
-/// What is stored here that nothing needs, and why it is still there.
+/// The stored shares that nothing needs, and what keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GarbageReport {
-    /// What the share server's clock says, UTC seconds.
+    /// The time by the share server's clock, UTC seconds.
     pub now: u64,
-    /// What has gone since it was asked, with what others let go meanwhile; nothing in a dry run.
+    /// Shares that have gone since the request, including those that others released meanwhile.
+    /// Zero in a dry run.
     pub gone: Sum,
-    /// What files refer to, and stays.
+    /// Shares that files refer to; they stay.
     pub needed: Sum,
-    /// What may go now; after a collection it is on its way.
+    /// Shares that may go now. After a collection their deletion is under way.
     pub goes: Sum,
-    /// What does not go yet, by what keeps it.
+    /// Shares that do not go yet, by the reason that keeps them.
     pub stays: Vec<Kept>,
-    /// Why nothing is deleted at all, if that is so.
+    /// Why nothing is deleted at all, if so.
     pub suspended: Option<String>,
 }
 
-/// Shares that nothing refers to and that stay for one reason.
+/// Shares that nothing refers to and that stay for the same reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// What keeps them.
+    /// The reason that keeps them.
     pub by: String,
-    /// Which these are.
+    /// How many they are.
     #[serde(flatten)]
     pub sum: Sum,
-    /// Until when, for the longest; for as long as it lasts if absent.
+    /// The end of the longest such lease; `None` if it has no end.
     pub until: Option<u64>,
 }
 
-/// How deleting stands.
+/// The state of deletion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeletionReport {
-    /// What the share server's clock says, UTC seconds.
+    /// The time by the share server's clock, UTC seconds.
     pub now: u64,
-    /// What nobody has leased.
+    /// Shares that no account has leased.
     pub unleased: Sum,
-    /// Of that, what may be deleted now.
+    /// Those of them that may be deleted now.
     pub due: Sum,
-    /// When the first of the rest may be.
+    /// When the next unleased share may be deleted.
     pub next_due: Option<u64>,
-    /// What is being deleted.
+    /// Shares that are being deleted.
     pub going: Sum,
-    /// Why nothing is deleted, if that is so.
+    /// Why nothing is deleted, if so.
     pub suspended: Option<String>,
-    /// A backup is being made: what nothing refers to any more stays until it is.
+    /// Whether a backup is being made. Until it ends, shares stay even if nothing refers to them
+    /// any more.
     pub held: bool,
     /// When all that files refer to was last known to be leased.
     pub vouched: Option<u64>,
-    /// What was deleted, day by day, the latest first.
+    /// The deletions day by day, the latest first.
     pub days: Vec<PassReport>,
 }
 
-/// Has everything looked through and what may go deleted, unless it is a `dry_run`; and says what
-/// is there then.
+/// Compares everything with the directory and deletes what may go, unless it is a `dry_run`. Then
+/// it reports what is there.
 pub(super) fn collect(
     server: &Server,
     dry_run: bool,
@@ -91,7 +93,8 @@ pub(super) fn collect(
     Ok(report)
 }
 
-/// Has all references gone through, so that what nothing refers to is let go.
+/// Has the share host compare all references, so that it releases the shares that nothing refers
+/// to.
 fn look_through(server: &Server, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
     let (share_host, store) = (server.share_host(), server.shares().server());
     let begun = store.now();
@@ -109,7 +112,7 @@ fn look_through(server: &Server, progress: &mut dyn FnMut(&str)) -> Result<(), S
     Ok(())
 }
 
-/// How deleting stands.
+/// The state of deletion.
 pub(super) fn standing(share_host: &ShareHost) -> Result<DeletionReport, DatabaseError> {
     let mut store = StoreReport::of(share_host)?;
     store.passes.retain(|pass| pass.process == "reaper");
@@ -126,7 +129,7 @@ pub(super) fn standing(share_host: &ShareHost) -> Result<DeletionReport, Databas
     })
 }
 
-/// Looks at all that is stored.
+/// Classifies all stored shares.
 fn sort(server: &Server) -> Result<GarbageReport, DatabaseError> {
     let store = server.shares().server();
     let mut sorting = Sorting {
@@ -186,11 +189,11 @@ impl Sorting<'_> {
         Ok(())
     }
 
-    /// A share that is leased and that nothing refers to.
+    /// Classifies a share that is leased and that nothing refers to.
     fn sort(&mut self, share: &StoredShare) -> Result<(), DatabaseError> {
         let mut leases = self.server.shares().server().leases_of(&share.id)?;
-        // The next look lets go of the group's. A key's lease is its own matter, so it is told
-        // before that of an upload, or of what was found.
+        // The next comparison releases the group's lease. A key's lease does not depend on files.
+        // So it is reported before the lease of an upload or of a found share.
         leases.retain(|lease| lease.account != self.server.shares().group);
         let of_key = |lease: &&ShareLease| self.keys.contains(&lease.account);
         match leases.iter().find(of_key).or(leases.first()) {

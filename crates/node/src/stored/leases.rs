@@ -1,5 +1,5 @@
-//! Who keeps what: accounts with what they hold, and shares with who holds them, by names that
-//! people know.
+//! The holders of shares: accounts with what they hold, and shares with their holders, by names
+//! that people know.
 
 use super::Sum;
 use crate::figures::{size, when};
@@ -11,33 +11,33 @@ use shares::{Account, AccountId, DatabaseError, Health, State};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What each account has leased here.
+/// The shares that each account has leased here.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct UsageReport {
-    /// All of them.
+    /// All accounts.
     pub accounts: Vec<AccountReport>,
-    /// What is stored. A share that several have leased counts with each of them.
+    /// All stored shares. A share that several accounts have leased counts with each of them.
     pub stored: Sum,
 }
 
 /// An account.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct AccountReport {
-    /// Who it is.
+    /// The account's name.
     pub account: String,
-    /// Its key; nothing if it is the cluster's own.
+    /// The account's key; `None` for the cluster's own accounts.
     pub key: Option<String>,
-    /// What it has leased.
+    /// The shares that it has leased.
     #[serde(flatten)]
     pub leased: Sum,
-    /// What it may lease at most.
+    /// The quota of the account.
     pub quota: Option<Sum>,
 }
 
-/// Who has leased shares.
+/// The holders of leases on shares.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LeasesReport {
-    /// What the share server's clock says, UTC seconds.
+    /// The time by the share server's clock, UTC seconds.
     pub now: u64,
     /// The shares that were asked for.
     pub shares: Vec<ShareReport>,
@@ -48,32 +48,32 @@ pub struct LeasesReport {
 pub struct ShareReport {
     /// Its name.
     pub share: String,
-    /// How it stands here.
+    /// The state of the share here.
     pub standing: String,
-    /// Bytes of its body, if it is here.
+    /// Bytes of the share's body, if it is here.
     pub bytes: Option<u32>,
     /// Whether a file refers to it.
     pub referenced: bool,
-    /// Who has leased it here.
+    /// The leases on it here.
     pub leases: Vec<LeaseReport>,
 }
 
 /// A lease.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LeaseReport {
-    /// Whose.
+    /// The account that holds the lease.
     pub account: String,
-    /// When it was last taken or renewed, UTC seconds.
+    /// When the lease was last taken or renewed, UTC seconds.
     pub renewed: u64,
-    /// When it ends; never if absent.
+    /// When the lease ends; never if absent.
     pub ends: Option<u64>,
 }
 
-/// What accounts are called.
+/// The names of accounts.
 pub(super) struct LeaseNames(BTreeMap<AccountId, String>);
 
 impl LeaseNames {
-    /// Of all accounts that there are now.
+    /// Loads the names of all accounts that exist now.
     pub(super) fn new(server: &Server) -> Result<LeaseNames, DatabaseError> {
         let machines: BTreeMap<u64, String> =
             server.machines().into_iter().map(|known| (known.machine, known.name)).collect();
@@ -103,7 +103,7 @@ fn name(account: &Account, machines: &BTreeMap<u64, String>) -> String {
     }
 }
 
-/// What each account has leased.
+/// The shares that each account has leased.
 pub(super) fn usage(server: &Server) -> Result<UsageReport, DatabaseError> {
     let (names, store) = (LeaseNames::new(server)?, server.shares().server());
     let accounts = store.accounts()?.into_iter().map(|account| AccountReport {
@@ -112,12 +112,12 @@ pub(super) fn usage(server: &Server) -> Result<UsageReport, DatabaseError> {
         leased: account.usage.into(),
         quota: account.quota.map(Sum::from),
     });
-    // The two that every store has are no news while they hold nothing.
+    // Every store has two accounts of its own. They are left out while they hold nothing.
     let accounts = accounts.filter(|account| account.leased.shares > 0 || account.key.is_some());
     Ok(UsageReport { accounts: accounts.collect(), stored: store.stored()?.into() })
 }
 
-/// Who has leased each of `shares`.
+/// The holders of each of `shares`.
 pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, DatabaseError> {
     let (names, store) = (LeaseNames::new(server)?, server.shares().server());
     let mut report = LeasesReport { now: store.now(), shares: Vec::with_capacity(shares.len()) };

@@ -1,5 +1,5 @@
-//! What people and other programs do with the shares that a server's machine has stored: how they
-//! stand, who keeps them, what goes when, taking them elsewhere.
+//! Administration of the shares that a server's machine has stored: their state, their leases,
+//! their deletion, and their export and import.
 
 mod accounts;
 mod client;
@@ -27,60 +27,60 @@ use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What is asked of the machine that has the store. Behind each stands what the answer is.
+/// A request to the machine that has the store. Each variant links to the type of its answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum SharesRequest {
-    /// How the stores of all hosts stand: [`StoresReport`].
+    /// The state of the stores of all hosts: [`StoresReport`].
     Status,
-    /// What each account has leased here: [`UsageReport`].
+    /// The shares that each account has leased here: [`UsageReport`].
     Usage,
-    /// Who has leased a share, or the shares of a path: [`LeasesReport`].
+    /// The leases on a share, or on the shares of a path: [`LeasesReport`].
     Leases(String),
-    /// What nothing needs any more, and why it is still there. Before that, unless it is a
-    /// `dry_run`, what may go goes: [`GarbageReport`].
+    /// The shares that nothing needs any more, and what keeps them: [`GarbageReport`]. Unless it is
+    /// a `dry_run`, what may go is deleted first.
     Collect {
-        /// Nothing is changed.
+        /// Whether to change nothing.
         dry_run: bool,
     },
-    /// How deleting stands: [`DeletionReport`].
+    /// The state of deletion: [`DeletionReport`].
     Deletion,
     /// Writes shares with their leases into a file: [`ParcelReport`].
     Export {
-        /// The file, which must not be there yet.
+        /// The file, which must not exist yet.
         file: PathBuf,
-        /// Shares and paths; everything if there are none.
+        /// Shares and paths; everything if empty.
         which: Vec<String>,
     },
-    /// Takes in what was exported: [`ParcelReport`].
+    /// Takes in an exported file: [`ParcelReport`].
     Import {
         /// The file.
         file: PathBuf,
     },
     /// Makes a key's account, or changes its quota: [`Allowance`].
     AddAccount {
-        /// What it is called.
+        /// The account's name.
         name: String,
-        /// Its key, 64 hexadecimal digits.
+        /// The account's key, 64 hexadecimal digits.
         key: String,
         /// Bytes that it may lease at most.
         quota: Option<u64>,
     },
     /// Ends a key's account, by its name or key: [`EndedLeases`].
     RemoveAccount(String),
-    /// Ends leases of a key's account, by its name or key, that were not renewed for so many
-    /// seconds: [`EndedLeases`].
+    /// Ends the leases of a key's account, by its name or key, that are older than so many seconds:
+    /// [`EndedLeases`].
     SweepAccount {
-        /// Its name, or its key.
+        /// The account's name or key.
         account: String,
-        /// Seconds.
+        /// The least age of the leases since their last renewal, in seconds.
         unrenewed: u64,
     },
-    /// Takes in shares that lie in the store without anybody knowing, and notes which are not there
-    /// any more. The answer is what is stored then: [`Sum`].
+    /// Takes in shares that lie in the store without a row in the database, and marks rows whose
+    /// file is gone. The answer is the [`Sum`] of stored shares after that.
     Discover,
 }
 
-/// Does what is asked, for whoever may enter the data directory.
+/// Carries out a request. Every user who may enter the data directory may ask.
 pub(crate) fn reply(
     server: &Server,
     request: SharesRequest,
@@ -115,8 +115,8 @@ pub(crate) fn reply(
     }
 }
 
-/// Exports from a store whose machine is not up: what its own disk has, by the names of shares, or
-/// everything.
+/// Exports from a store whose machine is not up. It finds what its own disk has, by names of
+/// shares, or everything.
 pub(crate) fn export_alone(
     store: &Shares,
     file: &Path,
@@ -132,7 +132,7 @@ pub(crate) fn export_alone(
     parcel::export(store, |_| None, file, (!which.is_empty()).then_some(named), progress)
 }
 
-/// Shares by their names, and those of files by their paths.
+/// The shares that `which` names: shares by their names, and shares of files by their paths.
 fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, String> {
     let mut shares = Vec::new();
     for name in which {
@@ -156,22 +156,22 @@ fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, Strin
     Ok(shares)
 }
 
-/// The share that people call so: 32 hexadecimal digits.
+/// Parses the name of a share: 32 hexadecimal digits.
 pub fn share_of(name: &str) -> Option<ShareId> {
     let is_name = name.len() == 32 && name.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = is_name.then(|| u128::from_str_radix(name, 16).ok()).flatten()?;
     Some(ShareId(number.to_be_bytes()))
 }
 
-/// With all its causes.
+/// The text of an error with all its causes.
 fn words(error: impl std::error::Error) -> String {
     crate::control::in_words(&error)
 }
 
-/// Shares and their bytes.
+/// A number of shares and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
-    /// How many.
+    /// How many shares.
     pub shares: u64,
     /// Bytes of their bodies.
     pub bytes: u64,

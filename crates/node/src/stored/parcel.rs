@@ -1,10 +1,10 @@
-//! Shares with their leases in a file, to be taken in by another store, or by this one later
-//! (leasedb, "Next").
+//! Parcels: files of shares with their leases, for another store, or for this one later (leasedb,
+//! "Next").
 //!
-//! A parcel is a chain ([`crate::chain`], `LHPARCEL`) of a [`Frame`] each. What is taken in is
-//! stored as if it were new, with a starter lease, and with those leases that it had of the
-//! cluster's files and of keys. Leases of sessions stay behind: what a session has uploaded and
-//! nothing refers to is for that session alone.
+//! A parcel is a chain ([`crate::chain`], `LHPARCEL`) of [`Frame`]s. An imported share is stored as
+//! if it were new. It gets a starter lease, unless a key has leased it. It keeps the leases that
+//! the cluster's files and keys had on it. Leases of sessions stay behind: an upload that nothing
+//! refers to is for its session alone.
 
 use super::words;
 use crate::chain::{self, ChainError};
@@ -30,9 +30,9 @@ use wire::ShareCall;
 const MAGIC: &[u8; 8] = b"LHPARCEL";
 /// The format that this program writes and reads.
 const FORMAT: u32 = 1;
-/// How long another host may say nothing.
+/// How long another host may be silent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Shares between two reports of progress.
+/// How many shares lie between two reports of progress.
 const PROGRESS_EVERY: u64 = 100;
 
 /// A part of a parcel.
@@ -40,7 +40,7 @@ const PROGRESS_EVERY: u64 = 100;
 enum Frame {
     /// The next share.
     Share(Parcelled),
-    /// The last frame: how many shares there were.
+    /// The last frame: the number of shares.
     End(u64),
 }
 
@@ -48,13 +48,13 @@ enum Frame {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Parcelled {
     share: [u8; 16],
-    /// XXH3 of its body, as the store had it.
+    /// XXH3 of the body, as the store had it.
     digest: [u8; 16],
     leases: Vec<ShareLeaseRow>,
     body: Vec<u8>,
 }
 
-/// A lease on it.
+/// A lease on a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ShareLeaseRow {
     holder: Holder,
@@ -62,16 +62,16 @@ struct ShareLeaseRow {
     expires_at: Option<u64>,
 }
 
-/// Whose.
+/// The holder of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Holder {
-    /// Files of the cluster.
+    /// The files of the cluster.
     Group,
-    /// A key, and what its account was called.
+    /// A key, and the name of its account.
     Key([u8; 32], String),
 }
 
-/// What was exported, or taken in.
+/// The result of an export or import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParcelReport {
     /// The file.
@@ -80,9 +80,9 @@ pub struct ParcelReport {
     pub shares: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
-    /// Leases, beside those for a start.
+    /// Leases, without the starter leases.
     pub leases: u64,
-    /// What is not with them, in words.
+    /// What is missing from the shares or wrong with them, in words.
     pub faults: Vec<String>,
 }
 
@@ -94,8 +94,8 @@ impl fmt::Display for ParcelReport {
     }
 }
 
-/// Writes these shares (`None`: all that are here) into `file`, which comes to be when all of it is
-/// durable. Those that are not here `of_others` may have.
+/// Writes these shares (`None`: all that are here) into `file`. The file gets its name once all of
+/// it is durable. `of_others` supplies shares that are not here.
 pub(super) fn export(
     store: &Shares,
     of_others: impl Fn(&ShareId) -> Option<Bytes>,
@@ -149,7 +149,7 @@ fn stored(store: &Shares) -> Result<Vec<ShareId>, DatabaseError> {
     Ok(all)
 }
 
-/// The accounts whose leases go along.
+/// The accounts whose leases are exported.
 fn holders(store: &Shares) -> Result<BTreeMap<AccountId, Holder>, DatabaseError> {
     let group = store.group;
     let accounts = store.server().accounts()?.into_iter();
@@ -160,7 +160,7 @@ fn holders(store: &Shares) -> Result<BTreeMap<AccountId, Holder>, DatabaseError>
     Ok(holders.collect())
 }
 
-/// What another host keeps under this name.
+/// Fetches the share from another host.
 pub(super) fn fetch(share_host: &ShareHost, share: &ShareId) -> Option<Bytes> {
     let hosts = share_host.peers().hosts().now();
     let others = hosts.having(share).into_iter().filter(|machine| *machine != share_host.peers().me());
@@ -171,7 +171,7 @@ pub(super) fn fetch(share_host: &ShareHost, share: &ShareId) -> Option<Bytes> {
     asked.next()
 }
 
-/// From here, or from another host.
+/// Reads a share here, or fetches it from another host.
 fn parcelled(
     store: &Shares,
     of_others: &impl Fn(&ShareId) -> Option<Bytes>,
@@ -192,8 +192,7 @@ fn parcelled(
     Ok(Some(Parcelled { share: share.0, digest, leases: leases.collect(), body }))
 }
 
-/// Takes in what is in `file`. What of it is in before something is found wrong with the rest
-/// stays.
+/// Imports the shares of `file`. Shares that come before a fault in the file stay.
 pub(super) fn import(
     server: &Server,
     file: &Path,
@@ -233,7 +232,7 @@ pub(super) fn import(
         Ok(())
     };
     let read = read(BufReader::with_capacity(1 << 20, opened), &mut take);
-    // What files refer to is leased by the group from now on.
+    // The comparison gives the group a lease on each share that files refer to.
     server.share_host().compare();
     match read {
         Ok(()) => Ok(report),
@@ -246,14 +245,14 @@ pub(super) fn import(
     }
 }
 
-/// Why a parcel was not taken in as a whole.
+/// Why a parcel could not be taken in as a whole.
 #[derive(Debug)]
 enum ReadError {
     Chain(ChainError),
     Taking(String),
 }
 
-/// Goes through a parcel, one share in memory at a time.
+/// Reads a parcel, one share in memory at a time.
 fn read(from: impl Read, take: &mut dyn FnMut(Parcelled) -> Result<(), String>) -> Result<(), ReadError> {
     let mut reader = chain::Reader::new(from, MAGIC, FORMAT).map_err(ReadError::Chain)?;
     let mut count = 0;
@@ -267,8 +266,8 @@ fn read(from: impl Read, take: &mut dyn FnMut(Parcelled) -> Result<(), String>) 
     }
 }
 
-/// The account here of whoever held a share there. A key that has none gets one, which may hold
-/// what is brought and nothing more.
+/// The account here of the holder there. A key without an account gets one with a quota of zero: it
+/// may hold what is brought and nothing more.
 fn account(
     server: &Server,
     known: &mut BTreeMap<Vec<u8>, AccountId>,
@@ -395,11 +394,11 @@ mod tests {
         machine.stop().unwrap();
         assert!(export("down", &[]).unwrap().faults.is_empty());
         assert_eq!(taken("down"), up);
-        // By name; paths are rows of the server, which is down.
+        // Shares can be named. Paths cannot: they are rows of the server, which is down.
         export("one", &[ShareId(up[0].share).to_string()]).unwrap();
         assert_eq!(taken("one"), up[..1]);
         assert!(export("path", &["/a".to_owned()]).unwrap_err().to_string().contains("up"));
-        // What is lost is said, and with the database goes who held what.
+        // Lost shares are reported. Without the database the holders are lost, too.
         let held = DataDir::hold(&data, "a test").unwrap();
         assert!(export("held", &[]).unwrap_err().to_string().contains("in use"));
         drop(held);

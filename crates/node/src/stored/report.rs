@@ -1,4 +1,4 @@
-//! How stores stand: this machine's, and those of the other hosts as far as they answer.
+//! The state of stores: this machine's, and those of the other hosts that answer.
 
 use super::Sum;
 use crate::figures::when;
@@ -9,13 +9,13 @@ use shares::{DatabaseError, Pass, Process, Suspended};
 use std::fmt;
 use wire::MachineId;
 
-/// Incidents that are told: the latest.
+/// How many incidents a report holds: the latest.
 const INCIDENTS: usize = 20;
 
-/// How the stores of all hosts stand.
+/// The state of the stores of all hosts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StoresReport {
-    /// One for each.
+    /// One entry for each host.
     pub hosts: Vec<HostStore>,
 }
 
@@ -26,75 +26,75 @@ pub struct HostStore {
     pub machine: u64,
     /// Its name.
     pub name: String,
-    /// How it stands; nothing if the host does not answer.
+    /// The state of the store; `None` if the host does not answer.
     pub store: Option<StoreReport>,
 }
 
-/// How a store stands.
+/// The state of a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreReport {
-    /// What it calls itself; accounts sign for it.
+    /// The store's identifier. Accounts sign for it.
     pub id: String,
-    /// What its clock says, UTC seconds, as are all times here.
+    /// The time by its clock, UTC seconds, as are all times here.
     pub now: u64,
-    /// Being written.
+    /// Shares that are being written.
     pub coming: Sum,
-    /// Stored.
+    /// Shares that are stored.
     pub stable: Sum,
-    /// Being deleted.
+    /// Shares that are being deleted.
     pub going: Sum,
-    /// Of what is stored, what nobody has leased.
+    /// Stored shares that no account has leased.
     pub unleased: Sum,
-    /// Of that, what may be deleted now.
+    /// Unleased shares that may be deleted now.
     pub due: Sum,
-    /// When the first of the rest may be.
+    /// When the next unleased share may be deleted.
     pub next_due: Option<u64>,
     /// Shares whose file is gone.
     pub missing: Sum,
-    /// Shares that are not what was stored, or not all of it.
+    /// Shares that differ from what was stored, or are incomplete.
     pub corrupt: Sum,
-    /// Why nothing expires and nothing is deleted, if that is so.
+    /// Why nothing expires and nothing is deleted, if so.
     pub suspended: Option<String>,
-    /// When all that files refer to was last known to be leased: leases of the cluster that have
-    /// ended since stay.
+    /// When all that files refer to was last known to be leased. Leases of the cluster that have
+    /// ended since then stay.
     pub vouched: Option<u64>,
-    /// What goes on in the background, and how it went: the latest pass of each first.
+    /// The passes of the background processes: the latest pass of each first.
     pub passes: Vec<PassReport>,
-    /// What ought not to have happened, the latest first.
+    /// Incidents, the latest first.
     pub incidents: Vec<IncidentReport>,
 }
 
-/// A pass of what goes on in the background.
+/// A pass of a background process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PassReport {
-    /// Expirer, reaper, discovery or scrub.
+    /// The process: expirer, reaper, discovery or scrub.
     pub process: String,
-    /// The how manieth; of the reaper, the day since 1970.
+    /// The number of the pass; for the reaper, the day since 1970.
     pub cycle: u64,
-    /// When it began.
+    /// When the pass began.
     pub began: u64,
-    /// When it was through, if it is.
+    /// When the pass ended, if it has.
     pub ended: Option<u64>,
-    /// How far it is, from 0 to 1.
+    /// The progress, from 0 to 1.
     pub progress: f64,
-    /// What it has looked at.
+    /// How many shares it has examined.
     pub examined: u64,
-    /// Of these, what it did something about.
+    /// How many of these it acted upon.
     pub acted: u64,
 }
 
-/// An incident.
+/// An event that ought not to have happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncidentReport {
-    /// When.
+    /// When it happened.
     pub at: u64,
-    /// Which share it is about.
+    /// The share that it is about.
     pub share: Option<String>,
-    /// What.
+    /// The description, in words.
     pub what: String,
 }
 
-/// The stores of all hosts.
+/// The state of the stores of all hosts.
 pub(super) fn all(server: &Server) -> StoresReport {
     let names = server.machines();
     let name =
@@ -108,7 +108,7 @@ pub(super) fn all(server: &Server) -> StoresReport {
 }
 
 impl StoreReport {
-    /// Of this machine.
+    /// The state of this machine's store.
     pub(crate) fn of(share_host: &ShareHost) -> Result<StoreReport, DatabaseError> {
         let server = share_host.shares().server();
         let sums = server.inventory()?;

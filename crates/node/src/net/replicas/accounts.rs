@@ -1,4 +1,4 @@
-//! What programs with an account's key ask of hosts.
+//! Requests to hosts by programs with an account's key.
 
 use super::*;
 use crate::stored::{AccountClient, AccountClientError, KeyFile};
@@ -42,7 +42,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     assert_eq!(account.list().unwrap(), all);
     let (held, end) = account.lease(vec![first, share(77)]).unwrap();
     assert_eq!((held, end), (vec![first], group.share_host(0).shares().server().lease_end()));
-    // Somebody else reads it, and can lease it, but lets go of nothing but his own.
+    // Another account can read and lease the share, but releases only its own lease.
     let mut others = connect(&group, 0, &other);
     assert_eq!(others.read(second).unwrap(), plain(2));
     others.let_go(vec![first, second]).unwrap();
@@ -53,7 +53,8 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     assert!(server.share(&second).unwrap().is_some());
     assert_eq!((account.list().unwrap(), others.list().unwrap()), (vec![], vec![second]));
     assert!(matches!(account.read(first), Err(AccountClientError::NotFound { .. })));
-    // For this store only, and by nobody who listened, or without a signature.
+    // A request is valid for this store only. A replay is refused, and so is a request without a
+    // signature.
     let carry = |at: usize, request: AccountRequest, body: &[u8]| {
         let body = Bytes::copy_from_slice(body);
         let (results, told) =
@@ -80,7 +81,8 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     let changed = AccountRequest { nonce: nonce + 1, ..usage() };
     assert_eq!(refused(changed, b""), AccountRefusal::Signature);
     assert_eq!(refused(signed(b"nothing".to_vec(), nonce + 2), b""), AccountRefusal::Malformed);
-    // Under a name of its own, with the body that it signed for, of the length that it says.
+    // The name must be the account's own, and the body must be the one that was signed for, of the
+    // stated length.
     let hash = *crypto::hash(b"body").as_bytes();
     let store = |name, length, at| {
         let call = AccountCall::Store { shares: vec![(name, length)], body: hash };
@@ -93,7 +95,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     assert_eq!(refused(store(name, 5, 6), b"body"), AccountRefusal::Malformed);
     assert_eq!(refused(store(name, u32::MAX, 7), b"body"), AccountRefusal::Malformed);
     assert!(matches!(carry(0, store(name, 4, 8), b"body"), AccountAnswer::Held { .. }));
-    // Its leases are its own, also of what files refer to.
+    // The account keeps its leases, also on shares that files refer to.
     group.publish(&[name]);
     until("adopted", || server.leases_of(&name).unwrap().len() == 2);
     group.state.referenced.lock().remove(&name);

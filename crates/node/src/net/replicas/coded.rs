@@ -25,7 +25,7 @@ impl TestGroup {
         }
     }
 
-    /// Each fragment is where it is to be and nowhere else.
+    /// Whether each fragment is where it is to be and nowhere else.
     fn is_settled(&self, shares: &[ShareId]) -> bool {
         let is_placed = |fragment: ShareId| {
             let mut placed = self.placed(&fragment);
@@ -95,7 +95,7 @@ fn fragments_that_are_lost_or_damaged_are_made_anew() {
     let shares = store_coded(&group.client(), 0..12);
     group.publish(&shares);
     until("adopted", || group.is_settled(&shares));
-    // All that a host had.
+    // All shares of a host.
     let had: Vec<(ShareId, Vec<u8>)> = shares
         .iter()
         .flat_map(ShareId::kept_as)
@@ -110,7 +110,7 @@ fn fragments_that_are_lost_or_damaged_are_made_anew() {
     for (name, body) in had {
         assert_eq!(group.share_host(2).shares().server().whole(&name).unwrap().0, body);
     }
-    // A byte of a data fragment.
+    // The damage is to a byte of a data fragment.
     let name = shares[5].fragment(1);
     let at = group.placed(&name)[0];
     let file = group.file(at, &name);

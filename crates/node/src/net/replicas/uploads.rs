@@ -1,8 +1,8 @@
-//! What machines upload and nobody publishes, and what they upload by names that are others'.
+//! Uploads that are never published, and uploads under the names of others' shares.
 
 use super::*;
 
-/// A machine that means ill.
+/// A hostile machine.
 const FORGER: MachineId = MachineId(98);
 
 #[test]
@@ -25,11 +25,11 @@ fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_
         until("swept", || leases(0) == 0);
         assert_eq!((leases(1), leases(2)), (1, 1));
     }
-    // Work is confirmed by whoever leads, and given out until it is.
+    // The leader confirms work; until then the work is given out again.
     assert!(group.state.settled.lock().contains(&ShareWork::Adopt(share(2))));
 }
 
-/// Stores something else by the name of a share, at one host: what that says to it.
+/// Stores something else under the name of a share, at one host; returns the host's answer.
 fn forge(group: &TestGroup, at: usize, share: ShareId) -> Result<(), Error> {
     forge_in(SESSION, group, at, share)
 }
@@ -69,8 +69,8 @@ fn nobody_stores_by_the_name_of_a_share_that_a_file_refers_to() {
     until("fetched", || shares.iter().all(|share| both_have(&group, share)));
 }
 
-/// A host that lags hears of the publication when there is something else here by that name: from
-/// the log, or not before it looks at everything.
+/// A host that lags hears of the publication when there is already something else by that name
+/// here. It hears of it from the log, or only when it compares everything.
 #[test]
 fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
     for from_the_log in [true, false] {
@@ -139,12 +139,12 @@ fn nothing_is_taken_of_a_machine_that_may_store_nothing() {
     assert!(group.share_host(0).shares().server().share(&share(0)).unwrap().is_none());
 }
 
-/// Its last upload is under way while the others are swept.
+/// The machine's last upload is under way while its others are swept.
 #[test]
 fn what_a_machine_stores_that_is_expelled_meanwhile_goes_too() {
     let group = TestGroup::new(2);
-    // It may still when it is asked for first. The sweep of the expulsion has found nothing, and
-    // comes no more.
+    // The host asks first, while the machine may still upload. The sweep of the expulsion has found
+    // nothing, and does not come again.
     *group.state.storing.lock() = Some(Box::new(|state: &ReplicaState| {
         *state.storing.lock() = Some(Box::new(|state: &ReplicaState| {
             state.readers.lock().insert(FORGER);
@@ -154,7 +154,7 @@ fn what_a_machine_stores_that_is_expelled_meanwhile_goes_too() {
     until("swept", || group.share_host(0).shares().server().leases_of(&share(0)).unwrap().is_empty());
 }
 
-/// It would be over when the number is another's, which may be never.
+/// The session would end when the number is another's, which may be never.
 #[test]
 fn nothing_is_taken_of_a_session_that_has_not_begun() {
     let group = TestGroup::new(2);

@@ -1,4 +1,4 @@
-//! The authority is renewed: by whom machines and servers are known then.
+//! A renewal of the authority: machines and servers still recognize each other.
 
 use super::*;
 use crate::data::DataDir;
@@ -14,11 +14,11 @@ impl TestCluster {
         self.server.server().unwrap().authority().unwrap()
     }
 
-    /// Until the server shows a certificate of the latest authority itself.
+    /// Waits until the server shows a certificate of the latest authority itself.
     fn settles(&self) {
         let latest = fingerprint(self.authority().certificate());
-        // Not by its files: who opens these puts them right, which is not to be done beside the
-        // server.
+        // The test does not read the server's files: opening them repairs them, which must not
+        // happen beside the server.
         let server = self.server.server().unwrap();
         while server.credentials().certified_by() != latest {
             std::thread::sleep(Duration::from_millis(5));
@@ -34,8 +34,7 @@ fn machine_in(dir: &Path) -> MachineId {
     MachineId(DataDir::take(dir, "a test").unwrap().identity().machine)
 }
 
-/// A certificate for `machine` that somebody makes who has the authority's key, but not the
-/// machine's.
+/// A certificate for `machine` by a forger that has the authority's key, but not the machine's.
 fn forged(authority: &Authority, dir: &Path, machine: MachineId) -> Caller {
     let credentials = authority.credentials(dir, machine).unwrap();
     CredentialStore::of(dir, credentials).unwrap().caller()
@@ -52,7 +51,7 @@ fn a_machine_has_another_certificate_at_its_next_greeting_and_the_earlier_one_is
         let (mut frames, _) = session(&address, &config).await;
         renew(&office);
         while told(&mut frames).await.is_some() {}
-        // Whoever has no connection to lose learns of it as well.
+        // A machine that has no connection to lose learns of the renewal as well.
         assert!(matches!(greeted(&address, &config, &Purpose::Content).await, Err(End::Certified)));
     });
     let later = Credentials::open(&dir).unwrap();
@@ -82,7 +81,7 @@ fn a_machine_that_was_away_for_many_renewals_comes_back() {
         office.settles();
     }
     run(async {
-        // It trusts the server, though it knows no more than the first authority.
+        // The machine trusts the server, though it knows only the first authority.
         assert!(matches!(greeted(&address, &config, &began(1, None)).await, Err(End::Certified)));
         drop(session(&address, &config).await);
     });

@@ -5,7 +5,7 @@ use crate::net::{CarrierError, NetThread, ShareCarrier, ShareClient};
 use namespace::ShareId;
 use wire::ShareCall;
 
-/// Stands for a call that the next version adds: see [`crate::net::content::since`].
+/// A stand-in for a call that the next version adds: see [`crate::net::content::since`].
 pub(in crate::net) const OF_NEXT: ShareCall =
     ShareCall::Read { share: ShareId(*b"the next version"), at: 0, length: 1 };
 
@@ -25,7 +25,7 @@ fn what_only_the_next_version_has_is_not_said_to_a_host_that_speaks_this_one() {
         let asked = carrier.call(OF_NEXT, &[]);
         assert!(if is_said { asked.is_ok() } else { matches!(asked, Err(CarrierError::TooOld { .. })) });
         assert!(carrier.call(ShareCall::Which, &[]).is_ok());
-        // Before there is a connection, and over one.
+        // The client asks before there is a connection, and over one.
         let (client, link) = ShareClient::new(directory::FOUNDER, Arc::default());
         let _keeps = NetThread::spawn("a test", move || link.keep(vec![address], caller)).unwrap();
         for (call, is_said) in [(OF_NEXT, is_said), (ShareCall::Which, true), (OF_NEXT, is_said)] {
