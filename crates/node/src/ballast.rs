@@ -2,9 +2,9 @@
 //! data has filled, and its users can delete.
 //!
 //! A start writes little (the machine's number, the lease database's shared memory and log). But
-//! without room for that there is no mount, and so no way to delete anything. So a start gives up
-//! the file first. Once the machine is up, it reserves the file again, as far as there is room by
-//! then.
+//! without room for that there is no mount, and so no way to delete anything. A start therefore
+//! gives up the file first. Once the machine is up, it reserves the file again, as far as there is
+//! room by then.
 
 use os::private;
 use std::fs;

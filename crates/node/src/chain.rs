@@ -51,7 +51,7 @@ impl<W: Write> Writer<W> {
         Ok(Writer { out, before: crypto::hash(&beginning), bytes: 0 })
     }
 
-    /// The next frame.
+    /// Writes the next frame.
     pub(crate) fn frame(&mut self, value: &impl Serialize) -> io::Result<()> {
         let frame = postcard::to_allocvec(value).map_err(io::Error::other)?;
         let length = u32::try_from(frame.len()).ok().filter(|length| *length < FRAME_MAX);
@@ -91,7 +91,7 @@ impl<R: Read> Reader<R> {
         Ok(Reader { from, before })
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     pub(crate) fn frame<T: DeserializeOwned>(&mut self) -> Result<T, ChainError> {
         let length = bytes::<4>(&mut self.from)?;
         let count = u32::from_le_bytes(length);

@@ -31,7 +31,7 @@ pub struct Invitation {
     pub squash: Option<u32>,
     /// The time for which the token is good, seconds.
     pub good_for_s: u64,
-    /// The addresses that the machine is to call, `host:port`; empty, they are this machine's own.
+    /// The addresses that the machine is to call, `host:port`; this machine's own if empty.
     pub addresses: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest request, bytes: a request is a word and a path, which is never longer.
+/// The longest request, bytes. A request is a word and a path: none needs more.
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
 /// The pause after a failed accept: descriptors may be used up.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -380,8 +380,8 @@ pub fn shares<T: DeserializeOwned>(
 }
 
 /// Writes shares and paths of the server on `data`, with their leases, into `file`. `which` names
-/// them; empty, it stands for all shares. The running machine does this; if it is down, this
-/// process reads its store.
+/// them; an empty list means all shares. The running machine does this. If the machine is down,
+/// this process reads its store.
 pub fn export_shares(
     data: &Path,
     file: &Path,
@@ -477,8 +477,8 @@ pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<Au
     ask_running(data, &ControlRequest::RenewAuthority, progress)
 }
 
-/// Makes a backup of the state of the server on `data`. The running machine makes it; if it is
-/// down, this process runs it without a mount for that time.
+/// Makes a backup of the state of the server on `data`. The running machine makes it. If the
+/// machine is down, this process runs it without a mount for that time.
 pub fn back_up(
     data: &Path,
     order: &BackupOrder,
@@ -493,8 +493,8 @@ pub fn back_up(
     report.map_err(|error| AskError::Failed(in_words(&error)))
 }
 
-/// Checks everything on `data`. The running machine checks; if it is down, this process runs it
-/// without a mount for that time.
+/// Checks everything on `data`. The running machine checks. If the machine is down, this process
+/// runs it without a mount for that time.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
     if let Some(report) = ask(data, &ControlRequest::Fsck, progress)? {
         return Ok(report);

@@ -144,8 +144,8 @@ pub enum DataError {
 /// copies.
 const REMEMBERED: usize = 8;
 
-/// A machine's number and starts, and the parts that its directory has had. A part missing from
-/// that record was lost: its absence is never taken for a first start.
+/// A machine's number and starts, and the parts that its directory has had. A recorded part that is
+/// missing was lost: its absence is never taken for a first start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The machine's number in the cluster.
@@ -388,7 +388,8 @@ impl DataDir {
         Ok(DataDir { path: path.to_path_buf(), identity, created, _lock: lock })
     }
 
-    /// Takes hold of `path` for a machine that is about to join. The directory must be empty.
+    /// Takes hold of `path` for a machine that is about to join. The directory must hold nothing
+    /// yet.
     pub(crate) fn begin_join(path: &Path) -> Result<Joining, DataError> {
         private::make_dir(path).map_err(io("make", path))?;
         if has_format(path) {
@@ -400,9 +401,9 @@ impl DataDir {
         Ok(Joining { path: path.to_path_buf(), _lock: lock(path, "leasehold join")? })
     }
 
-    /// Takes hold of `path` to make it a data directory out of a backup. The directory must be
-    /// empty, except for the remains of a restore that was cut short. Until the restore is finished
-    /// no machine can use the directory.
+    /// Takes hold of `path` to make it a data directory out of a backup. The directory must hold
+    /// nothing yet, except for the remains of a restore that was cut short. Until the restore is
+    /// finished no machine can use the directory.
     pub(crate) fn begin_restore(path: &Path) -> Result<BegunRestore, DataError> {
         private::make_dir(path).map_err(io("make", path))?;
         let mark = path.join(RESTORING);

@@ -403,7 +403,7 @@ impl Engine {
         }
     }
 
-    /// See [`crate::Machine::tap`].
+    /// Shows every message of the server to `tap`. See [`crate::Machine::tap`].
     pub(crate) fn tap(&self, tap: Tap) {
         let _ = self.tap.set(tap);
     }
@@ -610,8 +610,8 @@ impl Engine {
         }
     }
 
-    /// Trap: a call from here on is answered under no lease that is released here. Nothing must be
-    /// revoked for it: the kernel would disregard the answer that it is just receiving.
+    /// Trap: a call from here on is answered under no lease that is released here. So its response
+    /// must not be revoked: the kernel would disregard a response that it is just receiving.
     fn yielded<'a>(&self, number: u64, again: Vec<Seal<'a>>) -> Vec<Recheck<'a>> {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();

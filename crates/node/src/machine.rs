@@ -103,9 +103,9 @@ pub enum MachineError {
         "{count} changes could not be applied at the server; they are kept in {dir} with their content, and the next start goes on with them, unless the machine's session is over by then (leasehold salvage list)"
     )]
     LeftForNextStart {
-        /// How many.
+        /// The number of changes.
         count: usize,
-        /// Where.
+        /// The directory of the salvage.
         dir: PathBuf,
     },
     /// The machine has ended, and some changes made on it will not be applied.
@@ -113,7 +113,7 @@ pub enum MachineError {
         "not everything could be applied at the server; what is missing is kept in {dir} (leasehold salvage list)"
     )]
     Salvaged {
-        /// Where.
+        /// The directory of the salvage.
         dir: PathBuf,
     },
     /// The machine has ended, and the changes that were not applied are lost.
@@ -121,7 +121,7 @@ pub enum MachineError {
         "{count} changes could not be applied at the server, and could not be kept either: they are lost"
     )]
     Lost {
-        /// How many.
+        /// The number of changes.
         count: usize,
         /// The reason why they could not be kept, if it is known here.
         #[source]
@@ -139,7 +139,7 @@ impl MachineError {
 /// Whether and where a machine that serves listens for other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
-    /// Not at all.
+    /// The machine does not listen.
     #[default]
     Nowhere,
     /// At this address; if that is not possible the machine does not start.

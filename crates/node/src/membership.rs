@@ -135,8 +135,8 @@ impl Membership {
                     )?;
                 }
                 if let (None, Some(content)) = (member, &self.settings.shares.content) {
-                    // The server that this machine may become later uses that store, however it is
-                    // started then.
+                    // The server that this machine may become later keeps its content there,
+                    // however it is started then.
                     shares::remember(&self.dir.join("shares"), content).map_err(SharesError::from)?;
                 }
                 match member.map(|member| self.serve(member, listens)).transpose() {
