@@ -1,8 +1,10 @@
-//! How new a state this machine's share server has acted on. An empty state refers to nothing, and
-//! an older one not to what was stored since: neither is authority to let go of anything.
+//! How recent a state this machine's share server has acted on.
+//!
+//! An empty state refers to nothing, and an older state does not refer to shares stored since.
+//! Neither is authority to release any share.
 //!
 //! ```text
-//! shares/acted-for    the number of the latest session that had begun in a state by which something was let go
+//! shares/acted-for    the number of the latest session that had begun in a state by which a share was released
 //! ```
 
 use crate::references::ReferenceIndex;
@@ -14,19 +16,19 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 const FILE: &str = "acted-for";
 
-/// See the module.
+/// The record of the latest state by which this share server released shares.
 pub(crate) struct Acted {
     dir: PathBuf,
-    /// The session; none if nothing was ever let go.
+    /// The session; none if no share was ever released.
     latest: Mutex<Option<SessionId>>,
-    /// The state is no older.
+    /// The current state was found to be no older.
     trusts: AtomicBool,
-    /// It has been said that it is.
+    /// The state was reported to be older.
     said: AtomicBool,
 }
 
 impl Acted {
-    /// Of the share server in `dir`.
+    /// Reads the record of the share server in `dir`.
     pub(crate) fn of(dir: &Path) -> Acted {
         let latest = std::fs::read_to_string(dir.join(FILE)).ok();
         let latest = latest.and_then(|text| text.trim().parse().ok()).map(SessionId);
@@ -38,13 +40,13 @@ impl Acted {
         }
     }
 
-    /// Whether the state was found to be no older than what was acted on: before that, and if it
-    /// is, nothing is let go.
+    /// Whether the state was found to be no older than the one acted on. Without that finding no
+    /// share is released.
     pub(crate) fn trusts(&self) -> bool {
         self.trusts.load(SeqCst)
     }
 
-    /// Looks at the state, if that was not found to be new enough yet.
+    /// Checks the state, unless it was already found to be recent enough.
     pub(crate) fn look(&self, references: &dyn ReferenceIndex) {
         if self.trusts() || !references.is_current() {
             return;
@@ -61,7 +63,7 @@ impl Acted {
         }
     }
 
-    /// That session has begun in the state.
+    /// Notes that `session` has begun in the state.
     pub(crate) fn note(&self, session: SessionId) {
         let mut latest = self.latest.lock();
         if !self.trusts() || latest.is_some_and(|latest| latest >= session) {
@@ -69,7 +71,7 @@ impl Acted {
         }
         match replace_plain(&self.dir, FILE, format!("{}\n", session.0).as_bytes()) {
             Ok(()) => *latest = Some(session),
-            // The earlier one stands, which is as true.
+            // The earlier session stays in the file, and is as true.
             Err(error) => tracing::warn!(%error, "for which state shares are kept could not be noted"),
         }
     }

@@ -1,21 +1,23 @@
-//! Room that a machine keeps for its start: on a disk that others have filled it comes up all the
-//! same, so that its users can delete.
+//! Ballast: space that a machine keeps free for its start. So it starts even on a disk that other
+//! data has filled, and its users can delete.
 //!
-//! What a start writes is little (its number, the lease database's shared memory and log), but
-//! there is no mount to delete anything by if there is no room for it. So the file is given up
-//! first, and set aside again once the machine is up, as much of it as there is room for by then.
+//! A start writes little (the machine's number, the lease database's shared memory and log). But
+//! without room for that there is no mount, and so no way to delete anything. A start therefore
+//! gives up the file first. Once the machine is up, it reserves the file again, as far as there is
+//! room by then.
 
 use os::private;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Its name in the data directory.
+/// The name of the ballast file in the data directory.
 const FILE: &str = "spare";
-/// Bytes, if there is room; half as many until there is; fewer than the last are of no use.
+/// The size of the ballast and its minimum, bytes. The size is halved until there is room; less
+/// than the minimum is of no use.
 const BYTES: (u64, u64) = (4 << 20, 64 << 10);
 
-/// Gives it up.
+/// Gives up the ballast.
 pub(crate) fn release(dir: &Path) {
     match fs::remove_file(dir.join(FILE)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -25,7 +27,7 @@ pub(crate) fn release(dir: &Path) {
     }
 }
 
-/// Sets it aside, as far as there is room.
+/// Reserves the ballast, as far as there is room.
 pub(crate) fn keep(dir: &Path) {
     let Ok(file) = private::options().write(true).create(true).truncate(true).open(dir.join(FILE)) else {
         return;

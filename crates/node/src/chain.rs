@@ -1,18 +1,20 @@
-//! A file of frames, of which each has a hash that covers the one before it: none can be changed,
-//! left out or moved, and what is cut off is seen if the last frame says that it is the last.
+//! A file of frames. Each frame has a hash that covers the one before it.
+//!
+//! So no frame can be changed, left out or moved. A cut-off end is seen if the last frame says that
+//! it is the last.
 //!
 //! ```text
 //! file     magic (8) · format (u32 LE) · frames
 //! frame    length (u32 LE) · a value in postcard · BLAKE3 of the hash before, the length and the value
 //! ```
 //!
-//! The hash before the first frame is that of what comes before it.
+//! The hash before the first frame is that of the bytes before it.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
 
-/// A frame is never this long.
+/// The limit of a frame's length, bytes: no frame is this long.
 const FRAME_MAX: u32 = 1 << 30;
 
 /// Why such a file cannot be read.
@@ -34,7 +36,7 @@ pub(crate) enum ChainError {
     Behind,
 }
 
-/// Writes one.
+/// Writes such a file.
 pub(crate) struct Writer<W> {
     out: W,
     before: crypto::Hash,
@@ -42,14 +44,14 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins.
+    /// Begins a file: writes its magic and format.
     pub(crate) fn new(mut out: W, magic: &[u8; 8], format: u32) -> io::Result<Writer<W>> {
         let beginning = [magic.as_slice(), &format.to_le_bytes()].concat();
         out.write_all(&beginning)?;
         Ok(Writer { out, before: crypto::hash(&beginning), bytes: 0 })
     }
 
-    /// The next frame.
+    /// Writes the next frame.
     pub(crate) fn frame(&mut self, value: &impl Serialize) -> io::Result<()> {
         let frame = postcard::to_allocvec(value).map_err(io::Error::other)?;
         let length = u32::try_from(frame.len()).ok().filter(|length| *length < FRAME_MAX);
@@ -61,21 +63,21 @@ impl<W: Write> Writer<W> {
         self.out.write_all(self.before.as_bytes())
     }
 
-    /// Ends: gives back where it was written to, and how many bytes that were, about.
+    /// Ends the file. Returns the output, and the approximate number of bytes written.
     pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
         self.out.flush()?;
         Ok((self.out, self.bytes))
     }
 }
 
-/// Reads one.
+/// Reads such a file.
 pub(crate) struct Reader<R> {
     from: R,
     before: crypto::Hash,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads what comes before the frames.
+    /// Reads the magic and the format, which come before the frames.
     pub(crate) fn new(mut from: R, magic: &[u8; 8], known: u32) -> Result<Reader<R>, ChainError> {
         let (found, format) = (bytes::<8>(&mut from)?, bytes::<4>(&mut from)?);
         if found != *magic {
@@ -89,14 +91,14 @@ impl<R: Read> Reader<R> {
         Ok(Reader { from, before })
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     pub(crate) fn frame<T: DeserializeOwned>(&mut self) -> Result<T, ChainError> {
         let length = bytes::<4>(&mut self.from)?;
         let count = u32::from_le_bytes(length);
         if count >= FRAME_MAX {
             return Err(ChainError::Hash);
         }
-        // Nothing is set aside for a length that may be wrong.
+        // No memory is reserved for a length that may be wrong.
         let mut frame = Vec::new();
         self.from.by_ref().take(count.into()).read_to_end(&mut frame)?;
         if frame.len() != count as usize {
@@ -113,7 +115,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// That was the last frame.
+    /// Checks that the last frame read was the last of the file.
     pub(crate) fn end(&mut self) -> Result<(), ChainError> {
         match self.from.read(&mut [0])? {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! A change that could not be applied, as people and programs are told of it.
+//! A change that could not be applied, as it is reported to people and programs.
 
 use crate::figures::{date, size};
 use crate::salvaged::path;
@@ -11,56 +11,57 @@ use std::fmt;
 /// A change that was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SalvagedChange {
-    /// What was to be done.
+    /// The change.
     #[serde(flatten)]
     pub what: Change,
-    /// When it was done here, seconds since 1970 UTC; some changes have no time of their own.
+    /// The time at which it was made here, seconds since 1970 UTC. Some changes have no time of
+    /// their own.
     pub when: Option<i64>,
-    /// The number of the user who did it, where that counts.
+    /// The number of the user who made it, where that counts.
     pub user: Option<u32>,
-    /// Why it could not be applied.
+    /// The reason why it could not be applied.
     pub why: String,
-    /// BLAKE3 of the operation, by which it is known again.
+    /// BLAKE3 of the operation, which identifies it.
     pub operation: String,
 }
 
-/// What was to be done with the file at a path. Other paths are as far as the machine knew them.
+/// A change to the file at a path. Other paths are as the machine last knew them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call")]
 pub enum Change {
-    /// To be made.
+    /// Make the file.
     #[serde(rename = "create")]
     Create {
-        /// What.
+        /// The kind of file.
         kind: String,
         /// Permission bits, octal.
         mode: String,
-        /// What a symbolic link leads to.
+        /// The target of a symbolic link.
         target: Option<String>,
         /// A device's numbers, `MAJOR:MINOR`.
         device: Option<String>,
     },
-    /// To become one more name of a file.
+    /// Make the path one more name of a file.
     #[serde(rename = "link")]
     Link {
-        /// Another name of it.
+        /// Another name of that file.
         from: Option<String>,
     },
-    /// To go.
+    /// Remove the file.
     #[serde(rename = "unlink")]
     Unlink {
-        /// It is a directory.
+        /// The file is a directory.
         directory: bool,
     },
-    /// To become what another path was.
+    /// Rename another path to this one.
     #[serde(rename = "rename")]
     Rename {
         /// The other path.
         from: Option<String>,
-        /// What that was to do with a file that is there already.
+        /// The treatment of a file that has the new name already.
         existing: Existing,
     },
-    /// To get attributes; those that are absent stay.
+    /// Set attributes; absent ones stay.
     #[serde(rename = "setattr")]
     SetAttributes {
         /// Permission bits, octal.
@@ -74,58 +75,58 @@ pub enum Change {
         /// Modification time, seconds since 1970 UTC.
         modified: Option<i64>,
     },
-    /// To get an extended attribute.
+    /// Set an extended attribute.
     #[serde(rename = "setxattr")]
     SetXattr {
         /// Its name.
         attribute: String,
-        /// Bytes of its value.
+        /// The length of its value, bytes.
         bytes: u64,
     },
-    /// To lose an extended attribute.
+    /// Remove an extended attribute.
     #[serde(rename = "removexattr")]
     RemoveXattr {
         /// Its name.
         attribute: String,
     },
-    /// To get content, of which nothing is here any more.
+    /// Write content, of which nothing is left here.
     #[serde(rename = "write")]
     Write {
-        /// The file's size then.
+        /// The file's size after the write.
         size: u64,
     },
-    /// To go at its last close, or not to.
+    /// Set whether the file goes at its last close.
     #[serde(rename = "delete on close")]
     DeleteOnClose {
-        /// It was to go.
+        /// The file was to go.
         delete: bool,
     },
-    /// To go, since it was closed for the last time.
+    /// Remove the file at its last close.
     #[serde(rename = "last close")]
     LastClose,
-    /// To have been read.
+    /// Note that the file was read.
     #[serde(rename = "read")]
     Read,
-    /// To be locked or unlocked.
+    /// Lock or unlock the file.
     #[serde(rename = "lock")]
     Lock,
 }
 
-/// What a rename does with a file that is there already.
+/// The treatment of a file that has a rename's new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Existing {
-    /// It goes.
+    /// The file is removed.
     Replaced,
-    /// It stays, and nothing is renamed.
+    /// The file stays, and nothing is renamed.
     Kept,
-    /// Both change places.
+    /// Both files change places.
     Exchanged,
 }
 
 impl SalvagedChange {
-    /// `operation`, which names the path `from` beside that of its file, was not applied: for this
-    /// reason.
+    /// Describes `operation`, which was not applied because of `why`. It names the path `from`
+    /// beside that of its file.
     pub(crate) fn of(operation: &Operation, from: Option<&KnownPath>, why: namespace::Error) -> Self {
         SalvagedChange {
             what: Change::of(operation, from.map(path)),
@@ -137,7 +138,7 @@ impl SalvagedChange {
     }
 }
 
-/// By which an operation is known again.
+/// The hash that identifies an operation.
 pub(crate) fn digest(operation: &Operation) -> String {
     crypto::hash(&wire::encode(operation)).to_hex().to_string()
 }
@@ -239,7 +240,7 @@ fn octal(mode: u16) -> String {
     format!("{mode:04o}")
 }
 
-/// A file's time, by the calendar.
+/// Prints a file's time as a calendar date.
 fn day(seconds: i64) -> String {
     u64::try_from(seconds).map_or_else(|_| format!("{} s before 1970", seconds.unsigned_abs()), date)
 }
@@ -283,7 +284,7 @@ impl fmt::Display for Change {
                     modified.map(|time| format!("modification time {}", day(time))),
                 ];
                 let set: Vec<String> = set.into_iter().flatten().collect();
-                // A chown that names nobody.
+                // This is a chown that names neither user nor group.
                 let set = if set.is_empty() { "the owner that it has".to_owned() } else { set.join(", ") };
                 write!(f, "set {set}")
             }
@@ -344,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Each kind of change, and how people are told of it.
+    /// Each kind of change, with its text for people.
     fn changes() -> Vec<(Operation, &'static str)> {
         let file = || FileId::root().child(9);
         let attribute = || Label::attribute(b"user.x").unwrap();
@@ -450,7 +451,7 @@ mod tests {
         }
     }
 
-    /// Programs are told of a change by the name that `leasehold top` and metrics have for it.
+    /// Programs get each change under the name that `leasehold top` and the metrics use.
     #[test]
     fn each_change_is_kept_as_json_by_the_name_of_its_call() {
         for (operation, _) in changes() {

@@ -5,15 +5,15 @@ use lease::Time;
 use namespace::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Both clocks, read together: leases count in the one that runs during suspend, files are stamped
-/// with the other.
+/// Reads both clocks together. Leases count in the clock that runs during suspend; files are
+/// stamped with the other.
 pub fn now() -> Now {
     let wall = clock_gettime(ClockId::Realtime);
     let nanos = u32::try_from(wall.tv_nsec).unwrap_or(0);
     Now { time: time(), wall: Timestamp { secs: wall.tv_sec, nanos } }
 }
 
-/// The clock that leases count in.
+/// Reads the clock in which leases count.
 pub fn time() -> Time {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
     let (secs, nanos) = (u64::try_from(tv_sec).unwrap_or(0), u64::try_from(tv_nsec).unwrap_or(0));

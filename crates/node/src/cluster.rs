@@ -1,5 +1,4 @@
-//! The cluster as people see it: inviting, listing and expelling machines, and who holds leases on
-//! a file.
+//! The cluster as people see it: invitations, machines, expulsions, and the leases on a file.
 
 use crate::net::{Listener, Token, fingerprint};
 use crate::server::Server;
@@ -18,59 +17,59 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use wire::{MachineId, Rights};
 
-/// How long the directory may take to do what it is asked.
+/// How long the directory may take for an order.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whom to invite, and to what.
+/// An invitation to make: the machine's rights, and the way to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invitation {
-    /// The directory that is the machine's root, from the root of all; all of it if empty.
+    /// The path of the machine's root directory, from the root of all; all of it if empty.
     pub path: String,
-    /// Nothing is to be changed by the machine.
+    /// The machine may only read.
     pub read_only: bool,
     /// All its users count as this one.
     pub squash: Option<u32>,
-    /// For how long the token is good, seconds.
+    /// The time for which the token is good, seconds.
     pub good_for_s: u64,
-    /// Where the machine is to call, `host:port`; where this one can be reached if empty.
+    /// The addresses that the machine is to call, `host:port`; this machine's own if empty.
     pub addresses: Vec<String>,
 }
 
-/// What a machine may do.
+/// The rights of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RightsReport {
-    /// The directory that is all there is for the machine, by its path from the root of all.
+    /// The path of the directory that the machine sees as its root, from the root of all.
     pub path: String,
-    /// Nothing is changed by the machine.
+    /// The machine only reads.
     pub read_only: bool,
     /// All its users count as this one.
     pub squash: Option<u32>,
 }
 
-/// An invitation that nobody has joined by.
+/// An invitation by which no machine has joined yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvitationReport {
     /// Names the invitation, and is no secret.
     pub id: String,
-    /// What the machine that joins may do.
+    /// The rights of the machine that joins.
     pub rights: RightsReport,
-    /// Until when, UTC seconds.
+    /// The end of its validity, UTC seconds.
     pub until: u64,
-    /// That is over.
+    /// The end has passed.
     pub expired: bool,
 }
 
-/// What somebody can join with.
+/// A token to join with, and its invitation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invited {
-    /// Who has it can join, once.
+    /// The secret: its bearer can join, once.
     pub token: String,
-    /// The invitation, as `leasehold invitations list` has it.
+    /// The invitation, as `leasehold invitations list` shows it.
     #[serde(flatten)]
     pub invitation: InvitationReport,
 }
 
-/// Which machine of the cluster something was done with.
+/// A machine of the cluster to which an order applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineName {
     /// Its number.
@@ -92,7 +91,7 @@ pub struct MachineReport {
     pub machine: u64,
     /// Its name.
     pub name: String,
-    /// What it may do.
+    /// Its rights.
     pub rights: RightsReport,
     /// How its session stands, in words.
     pub standing: String,
@@ -100,31 +99,31 @@ pub struct MachineReport {
     pub expelled: bool,
     /// Whether it has a session.
     pub session: bool,
-    /// Whether the server has not heard of it for its term.
+    /// Whether the server has not heard from it for its term.
     pub lapsed: bool,
-    /// For how long it has not answered a recall, ms.
+    /// The time for which it has left a recall unanswered, ms.
     pub unanswered_ms: Option<u64>,
 }
 
-/// Who has to do with the fields of a file.
+/// The leases, and the waits for them, on the fields of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLeases {
-    /// Which file.
+    /// The file.
     pub file: String,
-    /// One of each machine and field.
+    /// One line for each machine and field.
     pub leases: Vec<LeaseLine>,
 }
 
-/// What a machine has to do with a field.
+/// A machine's lease on a field, or its wait for one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseLine {
     /// The field.
     pub field: String,
     /// The machine.
     pub machine: String,
-    /// What it has to do with it.
+    /// The lease or the wait, in words.
     pub standing: String,
-    /// What the last recall of the field took, ms.
+    /// The time that the last recall of the field took, ms.
     pub last_recall_ms: Option<u64>,
 }
 
@@ -155,7 +154,7 @@ impl Server {
         Ok(Invited { token, invitation })
     }
 
-    /// The invitations that nobody has joined by.
+    /// Lists the invitations by which no machine has joined yet.
     pub(crate) fn invitations(&self) -> Vec<InvitationReport> {
         let now = utc_secs();
         self.group().query(|directory, store| {
@@ -169,14 +168,14 @@ impl Server {
         })
     }
 
-    /// Whether there is no other machine, and nobody is invited.
+    /// Whether there is no other machine, and no open invitation.
     pub(crate) fn awaits_nobody(&self) -> bool {
         let now = self.group().now();
         let machines = self.group().query(|directory, store| directory.machines(now, store).len());
         machines <= 1 && self.invitations().iter().all(|invitation| invitation.expired)
     }
 
-    /// Nobody joins any more by the invitation of this name.
+    /// Revokes the invitation of this name: no machine can join by it any more.
     pub(crate) fn revoke(&self, id: &str) -> Result<(), String> {
         let known = self.group().query(|directory, store| directory.invitations(store));
         let token = known.into_iter().map(|known| known.token).find(|token| invitation_id(token) == id);
@@ -188,14 +187,14 @@ impl Server {
         answered(&told)?.map_err(|error| error.to_string())
     }
 
-    /// Expels a machine, by its name or its number, and hangs up on it.
+    /// Expels a machine, by its name or its number, and closes its connections.
     pub(crate) fn expel(&self, who: &str) -> Result<MachineName, String> {
         let machine = self.machine(who)?;
         self.leave(machine.id(), who)?;
         Ok(machine)
     }
 
-    /// The machine, called `who`, belongs to the cluster no more.
+    /// Removes the machine, called `who`, from the cluster.
     pub(crate) fn leave(&self, machine: MachineId, who: &str) -> Result<(), String> {
         if self.member_on(machine).is_some() {
             return Err(format!("{who} is a server: leasehold server remove {who} first"));
@@ -208,7 +207,7 @@ impl Server {
         Ok(())
     }
 
-    /// All machines, expelled ones among them.
+    /// Lists all machines, expelled ones among them.
     pub(crate) fn machines(&self) -> Vec<MachineReport> {
         let now = self.group().now();
         self.group().query(|directory, store| {
@@ -220,7 +219,7 @@ impl Server {
         })
     }
 
-    /// Who has to do with the fields of the file at `path`.
+    /// Lists the machines that hold or await leases on the fields of the file at `path`.
     pub(crate) fn leases(&self, path: &str) -> Result<FileLeases, String> {
         let now = self.group().now();
         self.group().query(|directory, store| {
@@ -237,14 +236,15 @@ impl Server {
         })
     }
 
-    /// Why `machine` is to be hung up on, if it is.
+    /// The reason to close the connections of `machine`, if there is one.
     pub(crate) fn refuses(&self, machine: MachineId) -> Option<String> {
         let admitted = self.group().query(|directory, store| directory.admits(machine, store));
         admitted.err().map(|refusal| refusal.to_string())
     }
 }
 
-/// Where others are likely to reach this machine: what it listens on, or each of its addresses.
+/// The addresses at which others can probably reach this machine: the one it listens on, or each of
+/// its own.
 pub(crate) fn reachable_at(listens: SocketAddr) -> Vec<String> {
     if !listens.ip().is_unspecified() {
         return vec![listens.to_string()];
@@ -260,14 +260,14 @@ pub(crate) fn reachable_at(listens: SocketAddr) -> Vec<String> {
         .filter(|interface| usable(&interface.ip()))
         .map(|interface| (ends_here(Path::new("/sys/class/net"), &interface.name), interface.ip()))
         .collect();
-    // The loopback last: only for machines on the same host.
+    // The loopback comes last: it serves only machines on the same host.
     addresses.sort_by_key(|(ends_here, ip)| (ip.is_loopback(), *ends_here, ip.is_ipv6()));
     addresses.into_iter().map(|(_, ip)| SocketAddr::new(ip, listens.port()).to_string()).collect()
 }
 
-/// Whether this is a bridge to which no device belongs, as of containers and virtual machines here:
-/// nobody else gets to its address, and other machines may have a network of their own there.
-/// `interfaces` is where Linux says that.
+/// Whether this is a bridge without devices, such as those of containers and virtual machines here.
+/// No other machine reaches its address, and other machines may have a network of their own there.
+/// `interfaces` is the directory in which Linux lists interfaces.
 fn ends_here(interfaces: &Path, name: &str) -> bool {
     let Ok(mut ports) = std::fs::read_dir(interfaces.join(name).join("brif")) else { return false };
     let has_device = |port: io::Result<DirEntry>| {
@@ -311,12 +311,12 @@ fn rights(path: String, rights: &Rights) -> RightsReport {
     RightsReport { path, read_only: rights.read_only, squash: rights.squash }
 }
 
-/// What people call an invitation.
+/// The name of an invitation for people.
 fn invitation_id(token: &[u8; 32]) -> String {
     HEXLOWER.encode(&token[..4])
 }
 
-/// What the directory comes to.
+/// Waits for the directory's answer.
 fn answered<T>(told: &Receiver<T>) -> Result<T, String> {
     told.recv_timeout(TIMEOUT).map_err(|_| {
         format!("the directory does not answer within {} s: leasehold status says why", TIMEOUT.as_secs())

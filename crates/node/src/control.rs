@@ -1,7 +1,7 @@
-//! The control socket: how `leasehold status` and `leasehold fsck` ask a running machine.
+//! The control socket, by which `leasehold status` and `leasehold fsck` ask a running machine.
 //!
-//! One request a connection, a line of JSON; answers are lines of JSON, progress first. Who may
-//! connect: see `control_socket`.
+//! A connection carries one request, a line of JSON. The answers are lines of JSON too, progress
+//! first. `control_socket` says which users may connect.
 
 use crate::backup::{self, BackupOrder, BackupReport};
 use crate::cluster::{FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport};
@@ -27,17 +27,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request is a word and a path; nobody needs to send more.
+/// The longest request, bytes. A request is a word and a path: none needs more.
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
-/// How long not to listen where nobody can be accepted: descriptors may be used up.
+/// The pause after a failed accept: descriptors may be used up.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long what was done here may take to get to the server before a question is answered.
+/// How long this machine's changes may take to reach the server before a request is answered.
 const FLUSH: Duration = Duration::from_secs(10);
 const NOT_FLUSHED: &str =
     "the server has not got all that was done on this machine: what follows leaves that out";
-/// What a server says that is asked by another for what only people on its machine may ask.
+/// A server's answer to another server's request that only people on its own machine may make.
 const ONLY_HERE: &str = "only on this machine itself can that be asked for";
-/// What a machine without a server says to what only a server can answer.
+/// The answer of a machine without a server to a request that only a server can answer.
 const NO_SERVER: &str = "this machine has no server; ask on one that has: leasehold status says where it is";
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,9 +65,9 @@ enum ControlRequest {
 #[derive(Debug, Serialize, Deserialize)]
 enum ControlReply {
     Progress(String),
-    /// Something that people are to know, whatever the answer is.
+    /// A remark for people, with any answer.
     Note(String),
-    /// The answer, as the one who asks for it reads it: each request has a type of its own.
+    /// The answer, in the type of the request: each request has a type of its own.
     Answer(Value),
     Failed(String),
 }
@@ -75,50 +75,49 @@ enum ControlReply {
 /// Why a machine could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// The socket broke, or what came over it is none of ours.
+    /// The socket broke, or the reply is not this protocol's.
     #[error("the running machine does not answer on {socket}")]
     Socket {
-        /// Where.
+        /// The path of the socket.
         socket: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// It answered that it cannot.
+    /// The machine answered with an error.
     #[error("the running machine says: {0}")]
     Failed(String),
-    /// Another user's machine is up there.
+    /// The machine there belongs to another user.
     #[error("the machine on {} is another user's: ask as that user, or as root", data.display())]
     NotYours {
         /// The data directory.
         data: PathBuf,
     },
-    /// A machine is there, and is not up; its server could be asked all the same, if there were
-    /// one.
+    /// The machine there is down, and has no server that could answer all the same.
     #[error("the machine on {} has no server: run this on a machine that has one, or bring this one up", data.display())]
     NoServer {
         /// The data directory.
         data: PathBuf,
     },
-    /// There is none.
+    /// No machine is up there.
     #[error("no machine is up on {}; start it with: leasehold up", data.display())]
     NotUp {
         /// The data directory.
         data: PathBuf,
     },
-    /// There is none, and the data directory cannot be opened either.
+    /// No machine is up there, and the data directory cannot be opened either.
     #[error(transparent)]
     Machine(#[from] MachineError),
 }
 
-/// The listening side. Its socket goes with it.
+/// The listening side. Dropping it removes its socket.
 #[derive(Debug)]
 pub(crate) struct Control {
     socket: PathBuf,
 }
 
 impl Control {
-    /// Listens for the machine whose part this is, as long as it lives.
+    /// Listens on behalf of the machine of `membership`, as long as that machine lives.
     pub fn serve(dir: &Path, membership: &Arc<Membership>) -> std::io::Result<Control> {
         let socket = DataDir::control_socket(dir);
         let listener = bind(&socket)?;
@@ -140,7 +139,7 @@ impl Control {
                         continue;
                     }
                 };
-                // Some take long, and nobody else is to wait for them.
+                // Some requests take long, and no other request is to wait for them.
                 let answering = std::thread::Builder::new().name("control".into());
                 if let Err(error) = answering.spawn(move || answer_stream(&membership, stream)) {
                     tracing::error!(%error, "no thread can be started");
@@ -153,7 +152,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Wakes the thread, which finds nothing left to serve.
+        // This wakes the thread, which finds nothing left to serve.
         let last = connect(&self.socket);
         let _ = std::fs::remove_file(&self.socket);
         drop(last);
@@ -182,7 +181,7 @@ fn answer_stream(membership: &Membership, mut stream: UnixStream) {
                 }
                 return;
             }
-            // Whoever asked may have gone away.
+            // The asker may have gone away.
             let reply = reply(membership, request, &mut |progress| {
                 let _ = send(&mut stream, &ControlReply::Progress(progress.to_owned()));
             });
@@ -194,8 +193,8 @@ fn answer_stream(membership: &Membership, mut stream: UnixStream) {
 }
 
 impl ControlRequest {
-    /// Its answer is about all files: what programs on this machine have done counts, so it goes to
-    /// the server first.
+    /// Whether the answer is about all files. Changes by programs on this machine count too, so
+    /// they are sent to the server first.
     fn counts_all(&self) -> bool {
         match self {
             ControlRequest::Fsck | ControlRequest::Leases(_) | ControlRequest::Invite(_) => true,
@@ -204,8 +203,8 @@ impl ControlRequest {
         }
     }
 
-    /// It is about this machine, or about what is on its disk: for who is on this machine, and for
-    /// nobody else. The rest is about the whole cluster.
+    /// Whether the request is about this machine, or about its disk. Only a user on this machine
+    /// may make it. The other requests are about the whole cluster.
     fn is_local(&self) -> bool {
         match self {
             ControlRequest::Status
@@ -229,14 +228,15 @@ impl ControlRequest {
     }
 }
 
-/// Who is to be asked instead of this server: what is about the whole cluster only the leader can
-/// say.
+/// The address of the leader, if this server must pass `request` on. Only the leader can answer
+/// requests about the whole cluster.
 fn leader_to_ask(membership: &Membership, request: &ControlRequest) -> Option<String> {
     let follows = membership.server().is_some_and(|server| !server.group().leads());
     (follows && !request.is_local()).then(|| membership.link_status().map(|status| status.server)).flatten()
 }
 
-/// Answers what another server passes on, a line of JSON; answers go to `tell`, lines of JSON too.
+/// Answers a request that another server passes on, a line of JSON. The answers go to `tell`, as
+/// lines of JSON too.
 pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut dyn FnMut(Vec<u8>)) {
     let mut tell = |reply: &ControlReply| {
         let mut line = serde_json::to_vec(reply).unwrap_or_default();
@@ -293,12 +293,12 @@ fn reply(
     }
 }
 
-/// An answer on its way to the one who has asked.
+/// Turns an answer into JSON for the asker.
 pub(crate) fn value(answer: &impl Serialize) -> Result<Value, String> {
     serde_json::to_value(answer).map_err(|error| error.to_string())
 }
 
-/// With all its causes.
+/// The text of an error, with all its causes.
 pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -310,7 +310,7 @@ fn send(stream: &mut UnixStream, reply: &ControlReply) -> std::io::Result<()> {
     stream.write_all(&line)
 }
 
-/// Asks; `None` if no machine is up on `data`.
+/// Sends a request and reads its answer; `None` if no machine is up on `data`.
 fn ask<T: DeserializeOwned>(
     data: &Path,
     request: &ControlRequest,
@@ -344,7 +344,7 @@ fn ask<T: DeserializeOwned>(
     Err(failed(ErrorKind::UnexpectedEof.into()))
 }
 
-/// Asks a machine that is to be up.
+/// Sends a request to a machine that must be up.
 fn ask_running<T: DeserializeOwned>(
     data: &Path,
     request: &ControlRequest,
@@ -353,24 +353,24 @@ fn ask_running<T: DeserializeOwned>(
     ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
 }
 
-/// What the machine on `data` is doing; `None` if none is up.
+/// Asks for the state of the machine on `data`; `None` if none is up.
 pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
     ask(data, &ControlRequest::Status, &mut |_| {})
 }
 
-/// What the machine on `data` is asked for, and what it has counted. With `watches` it counts
+/// Asks for the calls to the machine on `data`, and its counts. With `watches` the machine counts
 /// directories for a while.
 pub fn ask_live(data: &Path, watches: bool) -> Result<LiveReport, AskError> {
     ask_running(data, &ControlRequest::Live(watches), &mut |_| {})
 }
 
-/// Has the running server on `data` read all that it has from its disk.
+/// Makes the running server on `data` read its whole disk state.
 pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport, AskError> {
     ask_running(data, &ControlRequest::Scrub, progress)
 }
 
-/// What is to be known of, or done with, the shares of the server on `data`. [`SharesRequest`] says
-/// which `T` the answer to each request is.
+/// Queries or changes the shares of the server on `data`. [`SharesRequest`] says which `T` the
+/// answer to each request is.
 pub fn shares<T: DeserializeOwned>(
     data: &Path,
     request: SharesRequest,
@@ -379,9 +379,9 @@ pub fn shares<T: DeserializeOwned>(
     ask_running(data, &ControlRequest::Shares(request), progress)
 }
 
-/// Writes shares and paths (`which`; all shares if there are none) of the server on `data` with
-/// their leases into `file`: through the running machine, or out of the store of one that is not
-/// up.
+/// Writes shares and paths of the server on `data`, with their leases, into `file`. `which` names
+/// them; an empty list means all shares. The running machine does this. If the machine is down,
+/// this process reads its store.
 pub fn export_shares(
     data: &Path,
     file: &Path,
@@ -395,8 +395,8 @@ pub fn export_shares(
     }
 }
 
-/// Exports shares from the store in `data`, of a machine that is not up: whatever became of its
-/// server, or of the others.
+/// Exports shares from the store in `data`, of a machine that is down. This works in any state of
+/// its server and of the others.
 fn export_stopped(
     data: &Path,
     file: &Path,
@@ -411,48 +411,49 @@ fn export_stopped(
     }
     let store = Shares::open(&dir, ShareSettings::default(), wall_clock(), Arc::new(|_| ()))
         .map_err(MachineError::from)?;
-    // If the database was lost, this is how it is known what there is.
+    // This finds the shares if the database was lost.
     store.server().finish_discovery().map_err(|error| failed(&error))?;
     stored::export_alone(&store, file, which, progress).map_err(AskError::Failed)
 }
 
-/// A token for a machine to join with, from the machine on `data`.
+/// Gets a token for a machine to join with, from the machine on `data`.
 pub fn invite(data: &Path, invitation: Invitation) -> Result<Invited, AskError> {
     ask_running(data, &ControlRequest::Invite(invitation), &mut |_| {})
 }
 
-/// The machines of the cluster, from the machine on `data`.
+/// Lists the machines of the cluster, from the machine on `data`.
 pub fn machines(data: &Path) -> Result<Vec<MachineReport>, AskError> {
     ask_running(data, &ControlRequest::Machines, &mut |_| {})
 }
 
-/// The invitations that nobody has joined by, from the machine on `data`.
+/// Lists the open invitations, from the machine on `data`.
 pub fn invitations(data: &Path) -> Result<Vec<InvitationReport>, AskError> {
     ask_running(data, &ControlRequest::Invitations, &mut |_| {})
 }
 
-/// Nobody joins any more by the invitation of this name.
+/// Revokes the invitation of this name: no machine can join by it any more.
 pub fn revoke(data: &Path, id: &str) -> Result<(), AskError> {
     ask_running(data, &ControlRequest::Revoke(id.to_owned()), &mut |_| {})
 }
 
-/// Expels a machine, by name or number. Returns which that was.
+/// Expels a machine, by name or number, and returns its name and number.
 pub fn expel(data: &Path, who: &str) -> Result<MachineName, AskError> {
     ask_running(data, &ControlRequest::Expel(who.to_owned()), &mut |_| {})
 }
 
-/// Who has to do with the fields of the file at `path`, from the root of the file system.
+/// Lists the machines that hold or await leases on the fields of the file at `path`, from the root
+/// of the file system.
 pub fn leases(data: &Path, path: &str) -> Result<FileLeases, AskError> {
     ask_running(data, &ControlRequest::Leases(path.to_owned()), &mut |_| {})
 }
 
-/// The servers of the cluster, from the machine on `data`.
+/// Lists the servers of the cluster, from the machine on `data`.
 pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
     ask_running(data, &ControlRequest::Servers, &mut |_| {})
 }
 
-/// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there
-/// was when it was asked.
+/// Makes the machine `who`, by name or number, a server. Returns once the new server has everything
+/// that there was at the request.
 pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
     ask_running(data, &ControlRequest::AddServer(who.to_owned()), progress)
 }
@@ -466,18 +467,18 @@ pub fn remove_server(
     ask_running(data, &ControlRequest::RemoveServer(who.to_owned()), progress)
 }
 
-/// Empties the server `who` of shares.
+/// Moves all shares off the server `who`.
 pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
     ask_running(data, &ControlRequest::Drain(who.to_owned()), progress)
 }
 
-/// Has another authority certify machines from now on, with a key that nobody had before.
+/// Replaces the authority that certifies machines by one with a new key.
 pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, AskError> {
     ask_running(data, &ControlRequest::RenewAuthority, progress)
 }
 
-/// Makes a backup of what the server on `data` has: through the running machine, or by bringing one
-/// up without a mount for as long as it takes.
+/// Makes a backup of the state of the server on `data`. The running machine makes it. If the
+/// machine is down, this process runs it without a mount for that time.
 pub fn back_up(
     data: &Path,
     order: &BackupOrder,
@@ -492,8 +493,8 @@ pub fn back_up(
     report.map_err(|error| AskError::Failed(in_words(&error)))
 }
 
-/// Checks everything on `data`: through the running machine, or by bringing one up without a mount
-/// for as long as it takes.
+/// Checks everything on `data`. The running machine checks. If the machine is down, this process
+/// runs it without a mount for that time.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
     if let Some(report) = ask(data, &ControlRequest::Fsck, progress)? {
         return Ok(report);
@@ -504,12 +505,12 @@ pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, A
     report.ok_or_else(|| AskError::NoServer { data: data.to_path_buf() })
 }
 
-/// Brings up the machine on `data`, which is not up, for some `purpose` and without a mount.
+/// Starts the machine on `data`, which is down, for some `purpose` and without a mount.
 fn start_stopped(data: &Path, purpose: &str) -> Result<Machine, AskError> {
     if !data.join("format").exists() {
         return Err(AskError::NotUp { data: data.to_path_buf() });
     }
-    // The founder may be a server that others do not need to be up for.
+    // The founder may be a server that needs no other server up.
     let cluster = Cluster::of(data).map_err(MachineError::from)?;
     if cluster.is_some_and(|cluster| cluster.member != Some(FOUNDER)) {
         return Err(AskError::NoServer { data: data.to_path_buf() });

@@ -1,5 +1,6 @@
-//! The control socket as a file: whose it is, and who may call. Its guard is its own mode, whatever
-//! the umask and the directory's mode, and whom the kernel says is calling.
+//! The control socket as a file: its owner, and the users that may call. Two things guard it: its
+//! own mode, independent of the umask and the directory's mode, and the caller's user as the kernel
+//! reports it.
 
 use rustix::fs::{Mode, fchmod};
 use rustix::net::sockopt::socket_peercred;
@@ -11,33 +12,33 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Callers that wait to be accepted.
+/// The number of callers that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// Listens at `socket`, which nobody does.
+/// Listens at `socket`, where no other process listens.
 pub(crate) fn bind(socket: &Path) -> Result<UnixListener> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        // The lock of the data directory is ours: whoever left a socket is dead.
+        // This process holds the data directory's lock: the process that left a socket is dead.
         Ok(()) | Err(_) => {}
     }
     let (_dir, short) = at(socket)?;
     let listener =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Before it has a name: binding gives that the socket's own mode.
+    // The mode is set before the socket has a name: binding gives the name the socket's own mode.
     fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(&short)?)?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener.into())
 }
 
-/// Calls whoever listens at `socket`.
+/// Connects to the process that listens at `socket`.
 pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
     let (_dir, short) = at(socket)?;
     UnixStream::connect(short)
 }
 
-/// Accepts the next caller; an error, if that is neither root nor the user whose process this is.
+/// Accepts the next caller. A caller that is neither root nor this process's user is an error.
 pub(crate) fn accept(listener: &UnixListener) -> Result<UnixStream> {
     let (stream, _) = listener.accept()?;
     let caller = socket_peercred(&stream)?;
@@ -52,8 +53,8 @@ fn may_ask(caller: Uid, owner: Uid) -> bool {
     caller.is_root() || caller == owner
 }
 
-/// Socket addresses hold 107 bytes, and data directories may be deeper: go through a descriptor of
-/// the directory.
+/// A short path to `socket`, through a descriptor of its directory. Socket addresses hold 107
+/// bytes, and data directories may be deeper.
 fn at(socket: &Path) -> Result<(File, PathBuf)> {
     let dir = File::open(socket.parent().unwrap_or(Path::new(".")))?;
     let name = socket.file_name().unwrap_or_default();
@@ -72,7 +73,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control");
         for _ in 0..2 {
-            // Also where the last process left one.
+            // This also works where the last process left a socket.
             let listener = bind(&socket).unwrap();
             assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
             let _caller = connect(&socket).unwrap();

@@ -1,22 +1,22 @@
-//! The data directory of a machine: its format, its lock, who the machine is.
+//! The data directory of a machine: its format, its lock, and the machine's identity.
 //!
 //! ```text
 //! format         the version of this layout
-//! copies/        the small files below once more: see `small`
-//! spare          room for a start on a full disk: see `ballast`
-//! lock           held while a process uses the directory; says which one
-//! machine.json   the machine's number, how often it started, what the directory has been given
+//! copies/        second copies of the small files of this list: see `small`
+//! spare          ballast: space kept free for a start on a full disk, see `ballast`
+//! lock           held while a process uses the directory; names that process
+//! machine.json   the machine's number, the count of its starts, and the parts its directory has had
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
-//! authority.key  that of the first authority, until it stands in the rows
-//! cluster.json   where the servers are, and whether it is one, on a machine that has joined
-//! salvage/       what could not be applied
+//! authority.key  the key of the first authority, until it stands in the rows
+//! cluster.json   on a machine that has joined: the servers' addresses, and whether it is a server
+//! salvage/       changes that could not be applied
 //! server/        the directory server: Raft log and store of rows
 //! server.mark    how far the log in server/ is durable: see `group::log`
-//! server.damaged-SECONDS/  what a server had that was added anew: see `quarantine`
-//! scrub.json     when all but the shares was read last: see `scrub`
+//! server.damaged-SECONDS/  the former state of a server that was added anew: see `quarantine`
+//! scrub.json     when everything but the shares was last read: see `scrub`
 //! shares/        the share server: share files and lease database
-//! restoring      while the directory is made out of a backup
-//! leasehold.log  what a machine in the background tells
+//! restoring      present while the directory is made out of a backup
+//! leasehold.log  the log of a machine in the background
 //! control        socket for `status` and `fsck` while a process runs
 //! ```
 
@@ -38,30 +38,30 @@ use wire::{MachineId, Start};
 
 /// The layout that this program reads and writes.
 pub const FORMAT: u32 = 1;
-/// What machines have of small files, and in which order one that is let in gets them.
+/// The small files of machines, in the order in which a joining machine gets them.
 const SMALL: [&str; 6] =
     ["machine.key", "machine.crt", "authority.crt", "authority.key", "cluster.json", "machine.json"];
-/// Those that no machine does without which was started before.
+/// The small files that every machine has after its first start.
 const KEYS: [&str; 3] = ["machine.key", "machine.crt", "authority.crt"];
-/// What only a directory has that was started before.
+/// The names that only the directory of a machine that has started contains.
 const STARTED: [&str; 3] = ["server", "shares", "salvage"];
-/// Notes how far the log in `server/` is durable.
+/// The file that notes how far the log in `server/` is durable.
 pub(crate) const MARK: &str = "server.mark";
-/// The file that says that a restore into the directory has not ended.
+/// The file that marks an unfinished restore into the directory.
 const RESTORING: &str = "restoring";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// Another process has it.
+    /// Another process holds the directory.
     #[error("{dir} is in use by {holder}; stop that one first, or choose another directory with --data")]
     InUse {
         /// The directory.
         dir: PathBuf,
-        /// What its lock file says.
+        /// The text of its lock file.
         holder: String,
     },
-    /// Written by a newer version.
+    /// A newer version has written the directory.
     #[error("{dir} has format {found}, this leasehold knows format {FORMAT}: use a newer leasehold")]
     Newer {
         /// The directory.
@@ -69,13 +69,13 @@ pub enum DataError {
         /// Its format.
         found: u32,
     },
-    /// Not a data directory, and not empty.
+    /// The directory is no data directory, and not empty.
     #[error("{dir} is not empty and not a leasehold data directory: choose another with --data")]
     Foreign {
         /// The directory.
         dir: PathBuf,
     },
-    /// It is a machine's already.
+    /// The directory belongs to a machine already.
     #[error(
         "{dir} is a machine's data directory already: choose another with --data, or leave its cluster first (leasehold leave)"
     )]
@@ -83,33 +83,33 @@ pub enum DataError {
         /// The directory.
         dir: PathBuf,
     },
-    /// A restore into it was cut short.
+    /// A restore into the directory was cut short.
     #[error("a restore into {dir} has not ended: run it again, or remove the directory")]
     Restoring {
         /// The directory.
         dir: PathBuf,
     },
-    /// Nothing is kept by this number.
+    /// No salvage has this number.
     #[error("nothing is kept by number {number}: leasehold salvage list says what is")]
     NoSalvage {
         /// The number.
         number: u64,
     },
-    /// What is kept is not written over another file.
+    /// Salvage is not written over another file.
     #[error("{file} is there already, and is left alone: write to an empty directory with --to")]
     Exists {
         /// The file.
         file: PathBuf,
     },
-    /// A file of it does not parse.
+    /// A file of the directory does not parse.
     #[error("{file} is damaged: {why}")]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// It is not what was written, nor is its copy.
+    /// A file differs from its checksum, and so does its copy.
     #[error(
         "{file} is damaged, and so is its copy in copies/: put the file back from elsewhere (a backup of the data directory), or have this machine join anew with another data directory"
     )]
@@ -117,61 +117,64 @@ pub enum DataError {
         /// The file.
         file: PathBuf,
     },
-    /// What it had is not there any more.
+    /// The directory lacks a part that it had before.
     #[error(
         "{dir} lacks {what}, which it had before: mount or put back what is missing, and start again. If that is gone for good, restore the latest backup into another directory (leasehold restore), or have this machine join anew with another data directory; of shares that other servers have, too, a server makes its own anew if it is started with --accept-older-state"
     )]
     Missing {
         /// The directory.
         dir: PathBuf,
-        /// What is missing.
+        /// The missing part.
         what: String,
     },
-    /// The system refused.
+    /// The operating system refused an operation.
     #[error("cannot {verb} {file}")]
     Io {
-        /// What was tried.
+        /// The operation.
         verb: &'static str,
-        /// On what.
+        /// The operation's file.
         file: PathBuf,
-        /// Why not.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// So many of its starts a directory tells apart from those of its copies.
+/// The number of latest starts that a directory remembers, to tell its own starts from those of its
+/// copies.
 const REMEMBERED: usize = 8;
 
-/// Who a machine is, and what its directory has been given: what of that is missing was lost, and
-/// is never taken for a first start.
+/// A machine's number and starts, and the parts that its directory has had. A recorded part that is
+/// missing was lost: its absence is never taken for a first start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Its number in the cluster.
+    /// The machine's number in the cluster.
     pub machine: u64,
-    /// How often it started: its incarnation.
+    /// The count of its starts: its incarnation.
     pub starts: u64,
-    /// It has made a cluster, or joined one: keys and certificates are there.
+    /// The machine has made or joined a cluster: keys and certificates are there.
     pub made: bool,
     /// The member of the server group whose state is in `server/`.
     pub serves: Option<u64>,
     /// `shares/` has a share server's database.
     pub shares: bool,
-    /// Its shares are not there as well, but in an object store.
+    /// The shares are not in `shares/` as well, but in an object store.
     pub elsewhere: bool,
-    /// What its latest starts have drawn, this one the last: copies of a directory count alike.
+    /// The random numbers of its latest starts, this start's last. Copies of a directory count
+    /// their starts alike, so only these numbers tell them apart.
     pub drawn: [u64; REMEMBERED],
-    /// The state in `server/` was proven to be older than what it had acknowledged.
+    /// The state in `server/` was proven older than the server's acknowledgements.
     pub older: bool,
-    /// Which files those in `server/` were at the last start.
+    /// The identity of the files in `server/` at the last start.
     pub placed: Option<Placed>,
 }
 
-/// Held while an identity is changed: by whoever starts, and by what the machine comes to be.
+/// Held during a change of an identity: a start changes it, and so does a change of the machine's
+/// part.
 static CHANGING: Mutex<()> = Mutex::new(());
 
 impl Identity {
-    /// That of the machine in `dir`.
+    /// Reads the identity of the machine in `dir`.
     pub(crate) fn of(dir: &Path) -> Result<Identity, DataError> {
         let bytes = read_file(dir, "machine.json")?.ok_or_else(|| missing(dir, "machine.json"))?;
         let damaged =
@@ -179,14 +182,14 @@ impl Identity {
         serde_json::from_slice(&bytes).map_err(damaged)
     }
 
-    /// This start, as servers are told of it.
+    /// This start, as the machine reports it to servers.
     pub(crate) fn start(&self) -> Start {
         let (drawn, before) =
             self.drawn.split_last().map_or((0, Vec::new()), |(it, all)| (*it, all.to_vec()));
         Start { incarnation: self.starts, drawn, before: before.into_iter().filter(|it| *it != 0).collect() }
     }
 
-    /// Changes it in `dir`, durably.
+    /// Changes the identity in `dir`, durably.
     pub(crate) fn change(dir: &Path, change: impl FnOnce(&mut Identity)) -> Result<Identity, DataError> {
         let _changing = CHANGING.lock();
         let before = Identity::of(dir)?;
@@ -202,7 +205,8 @@ impl Identity {
         replace_file(dir, "machine.json", &serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// An error if something of the directory `dir` is missing that is no server's alone.
+    /// Checks the parts of the directory `dir` that every machine has, server or not. A missing
+    /// part is an error.
     fn is_whole(&self, dir: &Path) -> Result<(), DataError> {
         if !self.made {
             return Ok(());
@@ -214,7 +218,7 @@ impl Identity {
                 lacks.push(name);
             }
         }
-        // The founder needs to know of a cluster only if it is in one with others.
+        // The founder needs `cluster.json` only in a cluster with other machines.
         let founder = self.machine == directory::FOUNDER.0 && self.serves == Some(FOUNDER);
         if !founder && !has_cluster()? {
             lacks.push("cluster.json");
@@ -223,7 +227,7 @@ impl Identity {
     }
 }
 
-/// Removes the state of the server in `dir`, and the note of how far its log went.
+/// Removes the state of the server in `dir`, and the mark of how far its log was durable.
 pub(crate) fn remove_server(dir: &Path) -> Result<(), DataError> {
     let (server, mark) = (dir.join("server"), dir.join(MARK));
     let removed = [(&server, fs::remove_dir_all(&server)), (&mark, fs::remove_file(&mark))];
@@ -236,7 +240,7 @@ pub(crate) fn remove_server(dir: &Path) -> Result<(), DataError> {
     Ok(())
 }
 
-/// What of `server/` in `dir` is not there, though the machine's server has been started.
+/// The missing part of `server/` in `dir`, of a machine whose server has been started.
 pub(crate) fn lacks_server(dir: &Path) -> Option<String> {
     let server = dir.join("server");
     let is_empty = |file: &Path| fs::metadata(file).map_or(true, |it| it.is_file() && it.len() == 0);
@@ -253,7 +257,8 @@ pub(crate) fn lacks_server(dir: &Path) -> Option<String> {
     }
 }
 
-/// An error if the share server in `dir`, which the machine was found to have, is not there.
+/// Checks that the share server in `dir` is there if the machine has had one. A missing part is an
+/// error.
 pub(crate) fn has_shares(dir: &Path, identity: Identity) -> Result<(), DataError> {
     let lacks = shares::lacks(&dir.join("shares"), identity.elsewhere).filter(|_| identity.shares);
     lacks.map_or(Ok(()), |what| Err(missing(dir, &format!("shares/{what}"))))
@@ -266,21 +271,22 @@ pub(crate) fn missing(dir: &Path, what: &str) -> DataError {
 /// The cluster that a machine has joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cluster {
-    /// Where its servers listen.
+    /// The addresses at which its servers listen.
     pub addresses: Vec<String>,
-    /// Its number in the server group, if it is a server.
+    /// The machine's number in the server group, if it is a server.
     pub member: Option<u64>,
-    /// It was a server, has lost what that had, and is to be one again.
+    /// The machine was a server, has lost its state, and is to become one again.
     pub again: bool,
-    /// Where its server listens, if nobody says otherwise: the others look for it there when all
-    /// have been down.
+    /// The address at which its server listens unless told otherwise. After an outage of all
+    /// servers the others look for it there.
     pub listens: Option<SocketAddr>,
-    /// What this machine is called.
+    /// The name of this machine.
     pub name: Option<String>,
 }
 
 impl Cluster {
-    /// That of the machine in `dir`; none if it made its own, and serves.
+    /// Reads the cluster of the machine in `dir`. None if the machine made its own cluster, and
+    /// serves.
     pub(crate) fn of(dir: &Path) -> Result<Option<Cluster>, DataError> {
         let Some(bytes) = read_file(dir, "cluster.json")? else { return Ok(None) };
         let cluster = serde_json::from_slice(&bytes);
@@ -289,18 +295,18 @@ impl Cluster {
             .map_err(|e| DataError::Damaged { file: dir.join("cluster.json"), why: e.to_string() })
     }
 
-    /// The machine in `dir` is in no cluster but its own.
+    /// Notes that the machine in `dir` is in no cluster but its own.
     pub(crate) fn forget(dir: &Path) -> Result<(), DataError> {
         remove_file(dir, "cluster.json")
     }
 
-    /// Keeps it in `dir`.
+    /// Writes this to `dir`.
     pub(crate) fn keep(&self, dir: &Path) -> Result<(), DataError> {
         replace_file(dir, "cluster.json", &serde_json::to_vec(self).unwrap_or_default())
     }
 }
 
-/// A data directory that is to be that of a machine which is about to join.
+/// A data directory of a machine that is about to join.
 #[derive(Debug)]
 pub(crate) struct Joining {
     path: PathBuf,
@@ -308,7 +314,7 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
-    /// The machine has joined as `machine`, called `name`.
+    /// Completes the directory: the machine has joined as `machine`, called `name`.
     pub(crate) fn finish_join(
         &self,
         machine: MachineId,
@@ -330,7 +336,7 @@ pub(crate) struct BegunRestore {
 }
 
 impl BegunRestore {
-    /// All is there: it is that machine's from now on.
+    /// Completes the restore: from now on the directory belongs to the machine `identity`.
     pub(crate) fn finish(&self, identity: Identity) -> Result<(), DataError> {
         identity.keep(&self.path)?;
         keep_format(&self.path)?;
@@ -346,13 +352,13 @@ pub struct DataDir {
     path: PathBuf,
     identity: Identity,
     created: bool,
-    /// Held as long as it is open.
+    /// The lock, held as long as the file is open.
     _lock: File,
 }
 
 impl DataDir {
-    /// Takes hold of `path`, making it if it does not exist; counts a start. `purpose` is what
-    /// others are told who find it taken.
+    /// Takes hold of `path`, makes it if it does not exist, and counts a start. Another process
+    /// that finds the directory in use reports `purpose`.
     pub fn take(path: &Path, purpose: &str) -> Result<DataDir, DataError> {
         private::make_dir(path).map_err(io("make", path))?;
         if path.join(RESTORING).exists() {
@@ -382,7 +388,8 @@ impl DataDir {
         Ok(DataDir { path: path.to_path_buf(), identity, created, _lock: lock })
     }
 
-    /// Takes hold of `path` for a machine that is about to join: there must be nothing yet.
+    /// Takes hold of `path` for a machine that is about to join. The directory must hold nothing
+    /// yet.
     pub(crate) fn begin_join(path: &Path) -> Result<Joining, DataError> {
         private::make_dir(path).map_err(io("make", path))?;
         if has_format(path) {
@@ -394,8 +401,9 @@ impl DataDir {
         Ok(Joining { path: path.to_path_buf(), _lock: lock(path, "leasehold join")? })
     }
 
-    /// Takes hold of `path` to make it a data directory out of a backup: there must be nothing yet,
-    /// but for what a restore has left that was cut short. Until it is finished it is nobody's.
+    /// Takes hold of `path` to make it a data directory out of a backup. The directory must hold
+    /// nothing yet, except for the remains of a restore that was cut short. Until the restore is
+    /// finished no machine can use the directory.
     pub(crate) fn begin_restore(path: &Path) -> Result<BegunRestore, DataError> {
         private::make_dir(path).map_err(io("make", path))?;
         let mark = path.join(RESTORING);
@@ -417,8 +425,8 @@ impl DataDir {
         Ok(BegunRestore { path: path.to_path_buf(), _lock: lock })
     }
 
-    /// Takes hold of `path`, a machine's that is not up, for as long as the file is open: to look
-    /// at what is there, which is no start.
+    /// Takes hold of the data directory `path` of a machine that is down, to inspect it. This
+    /// counts no start. The hold lasts as long as the file is open.
     pub(crate) fn hold(path: &Path, purpose: &str) -> Result<File, DataError> {
         if path.join(RESTORING).exists() {
             return Err(DataError::Restoring { dir: path.to_path_buf() });
@@ -431,28 +439,29 @@ impl DataDir {
         Ok(lock)
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who this machine is.
+    /// The identity of this machine.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether it was made just now: a new cluster.
+    /// Whether this call made the directory: a new cluster.
     pub fn is_new(&self) -> bool {
         self.created
     }
 
-    /// Where the control socket of a process on `path` is.
+    /// The path of the control socket of a process on `path`.
     pub fn control_socket(path: &Path) -> PathBuf {
         path.join("control")
     }
 }
 
-/// The process that has the data directory `path`, if one has.
+/// The process that holds the data directory `path`, if there is one. Its number is 0 if the lock
+/// file does not name it.
 pub fn holder(path: &Path) -> Result<Option<u32>, DataError> {
     let name = path.join("lock");
     let file = match File::open(&name) {
@@ -466,7 +475,7 @@ pub fn holder(path: &Path) -> Result<Option<u32>, DataError> {
     }
     let mut holder = String::new();
     (&file).take(1024).read_to_string(&mut holder).map_err(io("read", &name))?;
-    // It may be about to write who it is.
+    // The holder may not have written its number yet.
     Ok(Some(
         holder.strip_prefix("process ").and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0),
     ))
@@ -482,14 +491,15 @@ fn has_format(path: &Path) -> bool {
     path.join("format").exists() || path.join(COPIES).join("format").exists()
 }
 
-/// Whether the directory, which has no format, was a machine's that has been started: the format is
-/// there before it counts a start.
+/// Whether the directory, which has no format file, belongs to a machine that has been started. The
+/// format file is written before the first start is counted.
 fn was_started(path: &Path) -> Result<bool, DataError> {
     Ok(STARTED.iter().any(|name| path.join(name).exists())
         && (path.join(COPIES).exists() || read_file(path, "machine.json")?.is_some()))
 }
 
-/// An interrupted first start leaves its lock and perhaps its identity; that is still blank.
+/// Whether the directory counts as empty. An interrupted first start leaves its lock and perhaps
+/// its identity: such a directory is still blank.
 fn is_blank(path: &Path) -> Result<bool, DataError> {
     let mut entries = fs::read_dir(path).map_err(io("read", path))?;
     Ok(entries.all(|entry| {
@@ -520,7 +530,7 @@ fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
             return Err(io("lock", &name)(error.into()));
         }
         let mut holder = String::new();
-        // What it says is for people; that it is held is what counts.
+        // The lock file's text is only for people; the lock itself counts.
         let _ = (&file).take(1024).read_to_string(&mut holder);
         return Err(DataError::InUse { dir: path.to_path_buf(), holder: holder.trim().to_owned() });
     }
@@ -533,14 +543,15 @@ fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
     Ok(file)
 }
 
-/// Reads all small files of the data directory `dir`, which puts right what is damaged and has a
-/// sound copy.
+/// Reads all small files of the data directory `dir`. The reading repairs each damaged file that
+/// has a sound copy.
 pub(crate) fn read_small(dir: &Path) -> Result<(), DataError> {
     check_format(dir)?;
     SMALL.iter().try_for_each(|name| read_file(dir, name).map(drop))
 }
 
-/// Plain, so that every version can read it; what its copy is for goes without a checksum.
+/// Writes the format file as plain text, so that every version can read it. Its copy makes a
+/// checksum unnecessary.
 fn keep_format(path: &Path) -> Result<(), DataError> {
     let (text, copies) = (format!("{FORMAT}\n"), path.join(COPIES));
     private::make_dir(&copies).map_err(io("make", &copies))?;
@@ -548,8 +559,10 @@ fn keep_format(path: &Path) -> Result<(), DataError> {
     replace_plain(path, "format", text.as_bytes())
 }
 
-/// An error if the directory `path` has another format. A copy that has this one puts right what a
-/// disk has done to the other: a later format leaves no copy as it was.
+/// Checks that the directory `path` has the format of this program.
+///
+/// A copy with this format repairs a file that the disk has damaged. A later format changes the
+/// copy too, so the copy cannot undo an upgrade.
 fn check_format(path: &Path) -> Result<(), DataError> {
     let read = |file: &Path| {
         let bytes = fs::read(file).map_err(io("read", file))?;
@@ -565,7 +578,7 @@ fn check_format(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// Makes what was done to names in `dir` durable.
+/// Makes changes of names in `dir` durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), DataError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
 }

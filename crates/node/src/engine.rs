@@ -1,8 +1,8 @@
-//! Carries out what the client puts out, and brings it what comes of it: the part of a machine that
-//! its threads share.
+//! The part of a machine that its threads share: it carries out the client's outputs, and brings
+//! the client the results.
 //!
-//! Lock order: the client before the server's state. [`Upstream::send`] never blocks and deliveries
-//! hold no lock of the server's, so neither order can close a circle.
+//! Lock order: the client before the server's state. [`Upstream::send`] never blocks, and
+//! deliveries hold no lock of the server's. So neither order can close a circle.
 
 use crate::clock;
 use crate::copies::Copies;
@@ -34,31 +34,32 @@ use wire::{MachineId, Receipt, Start, ToClient, ToServer};
 
 /// Uploads that one thread takes together, so that they share the disk's flushes.
 const UPLOADS_TOGETHER: usize = 16;
-/// When it is said that a start waits for a server elsewhere, and how often again.
+/// The time after which a start reports that it waits for a server elsewhere, and the time until it
+/// repeats that.
 const WAITS_FIRST: Duration = Duration::from_secs(2);
 const WAITS_AGAIN: Duration = Duration::from_secs(30);
 /// How long a start may take until the session is open.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a read is tried whose content was not where it was said to be: what was overwritten
-/// meanwhile by another machine is gone, once this one has let go of it.
+/// How often a read is tried whose content is not in its place. Content that another machine has
+/// overwritten meanwhile is gone once this machine has released its lease.
 const READS_MAX: u8 = 3;
-/// How often the client is looked after.
+/// The interval between two ticks of the client.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a session is renewed in which there is only the rest of an earlier start's log to
-/// apply.
+/// The interval of renewals of an earlier start's session, in which only the rest of that start's
+/// log is left to apply.
 const RENEWAL: Duration = Duration::from_secs(5);
-/// How long an orderly end waits for a server that cannot be reached, and for one that does not get
-/// on; what is left then is kept.
+/// How long an orderly end waits for a server that cannot be reached (`AWAY`), and for one that
+/// makes no progress (`STUCK`). The changes left then are kept.
 const AWAY: Duration = Duration::from_secs(5);
 const STUCK: Duration = Duration::from_secs(20);
 
-/// See the module.
+/// The client of a machine, with the queues and connections that its threads share.
 pub(crate) struct Engine {
     hosted: Mutex<Hosted>,
-    /// Signalled when the session opens and when the client has nothing left to get out.
+    /// Signalled when the session opens, and when the client has nothing left to send.
     changed: Condvar,
-    /// The way to the server: here, as long as it is the only one; there from when it is another,
-    /// or there are several.
+    /// The connection to the server. `here` serves while this machine has the only server; `there`
+    /// takes over once the server is another machine's, or there are several.
     here: OnceLock<Upstream>,
     there: OnceLock<Upstream>,
     copies: OnceLock<Copies>,
@@ -70,80 +71,84 @@ pub(crate) struct Engine {
     tap: OnceLock<Tap>,
     yields: Sender<Yield>,
     stopping: AtomicBool,
-    /// The server does not take this machine any more.
+    /// The server does not accept this machine any more.
     refused: AtomicBool,
     salvage: SalvageStore,
-    /// Salvages that are not written down yet.
+    /// Salvages that are not written to disk yet.
     salvaging: AtomicU64,
     started: Instant,
     activity: Arc<Activity>,
-    /// Messages that asked for leases.
+    /// Recalls received.
     recalls: AtomicU64,
 }
 
-/// Is told what the server tells this machine's client.
+/// Gets every message from the server to this machine's client.
 pub(crate) type Tap = Box<dyn Fn(&ToClient) + Send + Sync>;
 
-/// The client and who waits for it.
+/// The client, and the calls that wait for it.
 struct Hosted {
     client: Client,
     answers: BTreeMap<Ticket, Responder>,
     /// The machine and this start of it.
     identity: (MachineId, Start),
-    /// What the server has said last of how far it has the log.
+    /// The server's latest report of how far it has the log.
     receipt: Option<Receipt>,
-    /// What the latest connection is in. Its beginning may still be on its way.
+    /// The session of the latest connection. Its beginning may still be on its way.
     welcomed: Option<SessionId>,
-    /// What the client is in: the one whose beginning it has heard. Only that can go on over the
-    /// next connection.
+    /// The client's session: the one whose beginning the client has heard. Only that session can
+    /// continue over the next connection.
     session: Option<SessionId>,
     open: bool,
-    /// What is to be stored and is not yet, by number.
+    /// Uploads that are not stored yet, by number.
     unstored: BTreeMap<u64, Upload>,
-    /// What is stored, and whose publication the server may not have: should the session end,
-    /// nobody else keeps it.
+    /// Stored uploads whose publication the server may not have. Should the session end, no other
+    /// machine keeps them.
     unsettled: FxHashMap<ShareId, Upload>,
-    /// What the last end has left, until the server has it. The client begins after that.
+    /// The changes that the last end of this machine left, until the server has them. The client
+    /// begins after that.
     goes_on: Option<GoesOn>,
-    /// What comes is of a session that is no concern any more, until the next is opened.
+    /// Arriving messages belong to a session that does not matter any more, until the next one is
+    /// opened.
     deaf: bool,
-    /// All is said and done.
+    /// The client has ended, and handles nothing more.
     ended: bool,
 }
 
-/// A session of an earlier start, in which its end has left something.
+/// A session of an earlier start, whose end left changes.
 struct GoesOn {
     number: u64,
     unsent: Arc<Unsent>,
     continuation: Continuation,
-    /// When the session was renewed last, once it goes on.
+    /// The time of the session's last renewal, once it continues.
     renewed: Option<Instant>,
 }
 
-/// How an orderly end ended.
+/// The result of an orderly end.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// The server has everything.
     Clean,
-    /// What is left of `count` changes is kept under this number; whether the next start goes on
-    /// with it.
+    /// The rest of `count` changes is kept under this number. `goes_on` says whether the next start
+    /// continues with it.
     Kept { number: u64, count: usize, goes_on: bool },
-    /// What is left could not be kept.
+    /// The rest could not be kept.
     Lost { count: usize, why: crate::data::DataError },
 }
 
-/// What a machine says to a server over a new connection.
+/// A machine's first message to a server over a new connection.
 pub(crate) struct Greeting {
     pub machine: MachineId,
     pub start: Start,
-    /// The session that it had.
+    /// The machine's session until now.
     pub session: Option<SessionId>,
     pub receipt: Option<Receipt>,
 }
 
 impl Hosted {
-    /// A server that has less of this client's log than it had acknowledged has forgotten it: for
-    /// this client its session is over, and nothing that it says next rests on what it had.
+    /// Turns a resumption into a fence if the server has forgotten part of this client's log.
+    ///
+    /// Such a server has less of the log than it had acknowledged. For this client its session is
+    /// over: no later message of that server builds on the forgotten part.
     fn unless_forgotten(&self, message: ToClient) -> ToClient {
         match message {
             ToClient::Resumed { through, .. } if through < self.client.acknowledged() => {
@@ -157,7 +162,7 @@ impl Hosted {
     }
 }
 
-/// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`],
+/// The work queues of threads: [`Engine::store_uploads`], [`Engine::do_chores`],
 /// [`Engine::revoke`].
 pub(crate) struct Queues {
     pub uploads: Receiver<Upload>,
@@ -165,39 +170,38 @@ pub(crate) struct Queues {
     pub yields: Receiver<Yield>,
 }
 
-/// What is to be taken back from below before leases are let go.
+/// Front-door caches to revoke before leases are released.
 pub(crate) struct Yield {
     number: u64,
     what: Vec<Invalidation>,
 }
 
-/// What may block, and so is for threads of its own.
+/// Work that may block, and so has threads of its own.
 pub(crate) enum Chore {
     Unneeded(Vec<ShareId>),
-    /// The reply of a waiting read, whose pieces must be fetched.
+    /// The reply to a waiting read, whose pieces must be fetched.
     Gather(Vec<content::ReadPart>, Responder),
-    /// What could not be applied is to be written down.
+    /// Changes that could not be applied, to write to disk.
     Salvage(Salvage),
-    /// The session of an earlier start goes on.
+    /// The session of an earlier start continues.
     GoOn,
 }
 
-/// What is left to do once no lock is held.
+/// Work left to do once no lock is held.
 #[derive(Default)]
 struct After {
     answers: Vec<(Responder, Result<Reply, Error>)>,
     queries: Vec<ToServer>,
     invalidations: Vec<Invalidation>,
     yields: Vec<Yield>,
-    /// The session is over, and another is wanted.
+    /// The session is over, and another is needed.
     fenced: bool,
-    /// The session of an earlier start is done with, and one of this start is wanted.
+    /// The session of an earlier start is finished, and one of this start is needed.
     begins: bool,
 }
 
 impl Engine {
-    /// Of the machine `identity`, which starts now so. The way to the server comes by
-    /// [`Engine::connect`].
+    /// Makes the engine of the machine `identity`. [`Engine::connect`] gives it its server later.
     pub(crate) fn new(
         seed: [u8; 32],
         identity: (MachineId, Start),
@@ -244,21 +248,22 @@ impl Engine {
         (engine, Queues { uploads, chores, yields })
     }
 
-    /// It knows itself, and the way to shares. Once, before anything else.
+    /// Gives the engine a reference to itself, and the access to shares. To be called once, before
+    /// anything else.
     pub(crate) fn introduce(self: &Arc<Self>, copies: Copies) {
         let _ = self.copies.set(copies);
         let _ = self.me.set(Arc::downgrade(self));
     }
 
-    /// The way to the server: before any thread is started that needs it, and once more if that
-    /// changes from this machine to another.
+    /// Sets the connection to the server. To be called before any thread starts that needs it, and
+    /// once more if the server moves from this machine to another.
     pub(crate) fn connect(&self, upstream: Upstream) {
         let way = if matches!(upstream, Upstream::There(_)) { &self.there } else { &self.here };
         let _ = way.set(upstream);
     }
 
-    /// Threads end when they next look. Front doors hold the machine; it does not hold them any
-    /// longer.
+    /// Makes all threads end at their next look, and drops the front doors. Front doors hold the
+    /// machine; the machine does not hold them any longer.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.caches.write().clear();
@@ -269,7 +274,7 @@ impl Engine {
         self.there.get().or_else(|| self.here.get()).expect("connected")
     }
 
-    /// Whether its server is on another machine, or is called as if it were.
+    /// Whether the server is on another machine, or is called as if it were.
     pub(crate) fn is_remote(&self) -> bool {
         self.there.get().is_some()
     }
@@ -295,20 +300,21 @@ impl Engine {
         self.hosted.lock().session
     }
 
-    /// The machine begins with what its last end has left. Before it calls anybody.
+    /// Makes the machine begin with the changes that its last end left. To be called before the
+    /// machine connects to any server.
     pub(crate) fn go_on_with(&self, number: u64, unsent: Unsent) {
         let continuation = Continuation::new(unsent.first, unsent.entries.clone());
         let goes_on = GoesOn { number, unsent: Arc::new(unsent), continuation, renewed: None };
         self.hosted.lock().goes_on = Some(goes_on);
     }
 
-    /// What a greeting says. The client's time counts from here.
+    /// Makes the greeting of a new connection. The client's time counts from here.
     pub(crate) fn greet(&self) -> Greeting {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         if let Some(goes_on) = &hosted.goes_on {
-            // The session counts as its start did; the process that calls is of this one, and no
-            // copy's.
+            // The session belongs to the start that opened it. The calling process belongs to this
+            // start, and to no copy of the directory.
             let Whose { machine, incarnation, session } = goes_on.unsent.whose;
             let start = Start { incarnation, ..hosted.identity.1.clone() };
             return Greeting { machine, start, session: Some(session), receipt: hosted.receipt };
@@ -321,15 +327,16 @@ impl Engine {
         Greeting { machine, start, session, receipt }
     }
 
-    /// The server knows a session of that start of the machine, which is later than the one that it
-    /// was greeted with: returns as which start it is to be greeted next. None if this process has
-    /// had a session of its own: then another has started after it.
+    /// Counts this machine's starts on from `incarnation`, a later start than the greeting's, of
+    /// which the server knows a session. Returns the start to greet the server with next. Returns
+    /// none if this process has had a session of its own: then another process has started after
+    /// it.
     pub(crate) fn counts_from(&self, incarnation: u64) -> Option<u64> {
         let mut hosted = self.hosted.lock();
         if hosted.open {
             return None;
         }
-        // A later start's session has ended the one that was to go on.
+        // The later start's session has ended the session that was to continue.
         if let Some(goes_on) = hosted.goes_on.take() {
             self.stays(&goes_on);
         }
@@ -338,8 +345,8 @@ impl Engine {
         Some(start.incarnation)
     }
 
-    /// Waits for the session, unless the server refuses it. One that is elsewhere may be away for
-    /// as long as it likes: `waits` is called now and then.
+    /// Waits for the session, unless the server refuses the machine. A server elsewhere may be away
+    /// for any time: `waits` is called now and then.
     pub(crate) fn wait_until_open(&self, waits: &mut dyn FnMut()) -> Result<(), MachineError> {
         let mut deadline = Instant::now() + START_TIMEOUT;
         let mut say = Instant::now() + WAITS_FIRST;
@@ -349,7 +356,7 @@ impl Engine {
                 return Err(MachineError::NoSession);
             }
             if hosted.goes_on.as_ref().is_some_and(|goes_on| goes_on.renewed.is_some()) {
-                // It may be much that is stored first.
+                // Storing the rest of the log first may take long.
                 deadline = Instant::now() + START_TIMEOUT;
             }
             if self.changed.wait_until(&mut hosted, deadline.min(say)).timed_out() {
@@ -369,14 +376,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The server does not take this machine (any more): it has been expelled. Nothing it knows
-    /// counts, and nobody is to wait for it.
+    /// Handles the server's refusal of this machine, which has been expelled. The client's state
+    /// counts no more, and all waiting calls end.
     pub(crate) fn refused(&self) {
         if self.refused.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The session is over, whether the connection lasted long enough to say so or not: what
-        // could not be applied is salvaged.
+        // The session is over, even if the connection broke before the server's message. Changes
+        // that could not be applied are salvaged.
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         if let Some(goes_on) = hosted.goes_on.take() {
@@ -396,12 +403,12 @@ impl Engine {
         }
     }
 
-    /// See [`crate::Machine::tap`].
+    /// Shows every message of the server to `tap`. See [`crate::Machine::tap`].
     pub(crate) fn tap(&self, tap: Tap) {
         let _ = self.tap.set(tap);
     }
 
-    /// From the server.
+    /// Hands the server's messages to the client.
     pub(crate) fn deliver(&self, told: Vec<Down>) {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
@@ -445,7 +452,7 @@ impl Engine {
         self.finish(after, false);
     }
 
-    /// How the client stands.
+    /// Counts the client's files, dirty bytes, unsent operations and waiting calls.
     pub(crate) fn client_figures(&self) -> ClientFigures {
         let hosted = self.hosted.lock();
         ClientFigures {
@@ -456,7 +463,8 @@ impl Engine {
         }
     }
 
-    /// Has the server get all that was done here until now; whether it has within `at_most`.
+    /// Sends all changes made here until now to the server. Returns whether the server has them
+    /// within `at_most`.
     pub(crate) fn flush(&self, at_most: Duration) -> bool {
         let (tell, told) = sync_channel(1);
         let answer: Responder = Box::new(move |result| _ = tell.try_send(result.is_ok()));
@@ -468,7 +476,7 @@ impl Engine {
         done
     }
 
-    /// What the client has to do with servers.
+    /// Counts the client's leases and the recalls it has received.
     pub(crate) fn client_report(&self) -> ClientReport {
         let hosted = self.hosted.lock();
         ClientReport {
@@ -477,12 +485,12 @@ impl Engine {
         }
     }
 
-    /// Where `file` is, as far as this machine's client knows.
+    /// The path of `file`, as far as this machine's client knows.
     pub(crate) fn path(&self, file: &FileId) -> Option<String> {
         self.hosted.lock().client.path(file)
     }
 
-    /// Begins to count the directories that are used, or goes on with that.
+    /// Begins to count the directories in use, or continues to.
     pub(crate) fn watch(&self) {
         self.activity.watch();
     }
@@ -493,7 +501,8 @@ impl Engine {
         self.carry_out(hosted, out, after);
     }
 
-    /// Carries out what needs the lock (order of messages), and collects what must not have it.
+    /// Carries out the outputs that need the lock (for the order of messages), and collects in
+    /// `after` those that must not hold it.
     fn carry_out(&self, hosted: &mut Hosted, out: Vec<Output>, after: &mut After) {
         for output in out {
             match output {
@@ -526,8 +535,8 @@ impl Engine {
         }
     }
 
-    /// Does what must not hold the lock. `may_block`: this thread may wait for the disk (a front
-    /// door's own).
+    /// Carries out the work that must not hold the lock. `may_block`: this thread may wait for the
+    /// disk (a front door's own).
     fn finish(&self, mut after: After, may_block: bool) {
         while !after.queries.is_empty() {
             let queries = std::mem::take(&mut after.queries);
@@ -546,7 +555,8 @@ impl Engine {
             }
         }
         for Yield { number, what } in after.yields {
-            // What the kernel may have takes its time, on a thread that nobody's request waits for.
+            // Invalidating the kernel's caches takes time. A separate thread does it, so that no
+            // request waits.
             let has = |cache: &Arc<dyn CacheHolder>| what.iter().any(|what| cache.has(what));
             if self.caches.read().iter().any(has) {
                 let _ = self.yields.send(Yield { number, what });
@@ -588,8 +598,8 @@ impl Engine {
         }
     }
 
-    /// Takes back from below what is recalled, until the machine stops. By several threads: what
-    /// the kernel is slow to let go of holds up no other recall.
+    /// Revokes recalled content from front doors, until the machine stops. Several threads do this,
+    /// so that a kernel slow to invalidate delays no other recall.
     pub(crate) fn revoke(&self, yields: &Mutex<Receiver<Yield>>) {
         while !self.is_stopping() {
             let next = yields.lock().recv_timeout(STOP_LOOK);
@@ -600,8 +610,8 @@ impl Engine {
         }
     }
 
-    /// Trap: who asks from here on is answered under no lease that is let go here, and has nothing
-    /// taken back: that would make the kernel disregard what it is just being told.
+    /// Trap: a call from here on is answered under no lease that is released here. So its response
+    /// must not be revoked: the kernel would disregard a response that it is just receiving.
     fn yielded<'a>(&self, number: u64, again: Vec<Seal<'a>>) -> Vec<Recheck<'a>> {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
@@ -652,7 +662,8 @@ impl Engine {
         waits
     }
 
-    /// The answer to a read: one that finds its content gone is tried again from its beginning.
+    /// Wraps the answer to a read: a read that finds its content gone is tried again from its
+    /// beginning.
     fn reading(&self, cred: Cred, call: Call, answer: Responder, tries: u8) -> Responder {
         let Some(engine) = self.me.get().and_then(Weak::upgrade).filter(|_| tries > 0) else { return answer };
         Box::new(move |told| {
@@ -660,13 +671,14 @@ impl Engine {
                 return answer(told);
             }
             let answer = engine.reading(cred.clone(), call.clone(), answer, tries - 1);
-            // It has no name any more by which it could be cancelled; nor does it wait for anybody.
+            // The new attempt has no ticket by which it could be cancelled. It does not wait for
+            // any other machine either.
             engine.begin(&cred, call, answer);
         })
     }
 
     fn chore(&self, chore: Chore) {
-        // The threads end after the last sender's owner.
+        // The threads outlive the owner of the last sender.
         let _ = self.chores.send(chore);
     }
 
@@ -683,7 +695,7 @@ impl Engine {
                 };
                 std::iter::once(first).chain(queue.try_iter().take(UPLOADS_TOGETHER - 1)).collect()
             };
-            // What belongs to no session is swept at the next.
+            // The next session sweeps uploads that belong to no session.
             let session = self.session().unwrap_or(SessionId(0));
             let stored = self.copies().store(session, uploads);
             let mut after = After::default();
@@ -697,7 +709,8 @@ impl Engine {
         }
     }
 
-    /// Does what may block until the machine stops. By several threads where that is a network.
+    /// Does chores until the machine stops. Several threads do this, since a chore may wait for the
+    /// network.
     pub(crate) fn do_chores(&self, chores: &Mutex<Receiver<Chore>>) {
         loop {
             let chore = chores.lock().recv_timeout(STOP_LOOK);
@@ -717,7 +730,7 @@ impl Engine {
         }
     }
 
-    /// Looks after time until the machine stops.
+    /// Ticks the client and renews sessions until the machine stops.
     pub(crate) fn tick(&self) {
         let mut said = LongWaits::default();
         while !self.is_stopping() {
@@ -740,7 +753,7 @@ impl Engine {
         }
     }
 
-    /// The share server has this, or cannot take it.
+    /// Takes in that the share server has stored an upload, or cannot store it.
     fn stored(
         &self,
         hosted: &mut Hosted,
@@ -755,7 +768,7 @@ impl Engine {
     }
 }
 
-/// How a client stands.
+/// Figures of a client's state.
 pub(crate) struct ClientFigures {
     pub files_known: usize,
     pub dirty_bytes: usize,
@@ -765,7 +778,7 @@ pub(crate) struct ClientFigures {
 
 /// The orderly end, and the start after it.
 impl Engine {
-    /// What comes from here on is the last: the mount is about to go.
+    /// Begins the end: the mount is about to go, and only the kernel's last writes follow.
     pub(crate) fn begin_ending(&self) {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
@@ -775,8 +788,8 @@ impl Engine {
         self.finish(after, true);
     }
 
-    /// Gets everything out until `deadline`, as long as that gets on; whether the server has it
-    /// all.
+    /// Sends everything to the server until `deadline`, as long as that makes progress. Returns
+    /// whether the server has it all.
     pub(crate) fn close_client(&self, deadline: Instant) -> bool {
         let (mut progress, mut moved, mut heard) = ((0, 0), Instant::now(), Instant::now());
         loop {
@@ -804,15 +817,15 @@ impl Engine {
         }
     }
 
-    /// Waits until what could not be applied is written down, while content can still be had.
+    /// Waits until all salvage is written to disk, while its content can still be read.
     pub(crate) fn finish_salvaging(&self, deadline: Instant) {
         while self.salvaging.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
             std::thread::sleep(STOP_LOOK / 4);
         }
     }
 
-    /// Keeps what the server may not have, and reads it back. Nothing is done by the client any
-    /// more.
+    /// Keeps the changes that the server may not have, and reads them back. The client does nothing
+    /// more after this.
     pub(crate) fn keep_what_is_left(&self) -> Ended {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
@@ -820,8 +833,8 @@ impl Engine {
         let mut items = hosted.client.unapplied();
         hosted.fill_in(&mut items);
         let mut keeping = self.salvage.begin();
-        // What is under way to the share servers, or waits for that, becomes publications: an
-        // upload may bring the next.
+        // Uploads on their way to the share servers, or waiting for that, become publications here.
+        // One upload may bring the next.
         loop {
             let mut out = Vec::new();
             let clean = hosted.client.close(clock::now(), &mut out);
@@ -848,7 +861,7 @@ impl Engine {
         let left = left.map(|whose| LeftBehind { whose, first, entries });
         let reaches = hosted.client.is_connected();
         drop(hosted);
-        // What is not here nobody waits for whose server is away.
+        // Content that is elsewhere is not waited for while the server is away.
         let gather = |parts: Vec<content::ReadPart>| {
             let is_here = |part: &content::ReadPart| !matches!(part, content::ReadPart::Piece { .. });
             if reaches || parts.iter().all(is_here) {
@@ -863,7 +876,7 @@ impl Engine {
         }
     }
 
-    /// The server says something in the session of an earlier start.
+    /// Handles a message of the server in the session of an earlier start.
     fn goes_on_hears(&self, hosted: &mut Hosted, message: &ToClient, after: &mut After) {
         let Some(goes_on) = &mut hosted.goes_on else { return };
         match goes_on.continuation.hear(message) {
@@ -874,7 +887,7 @@ impl Engine {
             }
             Heard::Done => {
                 let (number, session) = (goes_on.number, goes_on.unsent.whose.session);
-                // First: what is done with must not be taken for lost by the next start.
+                // This comes first: the next start must not take applied changes for lost.
                 let kept = self.salvage.applied(number, goes_on.continuation.refused());
                 if let Err(error) = kept {
                     let error = &error as &dyn std::error::Error;
@@ -892,7 +905,7 @@ impl Engine {
         }
     }
 
-    /// The session of an earlier start is done with: the client's own begins.
+    /// Ends the session of an earlier start, and begins the client's own.
     fn begins(&self, hosted: &mut Hosted, ends: Option<SessionId>, after: &mut After) {
         if let Some(session) = ends {
             self.upstream().send(Some(session), ToServer::Goodbye);
@@ -901,7 +914,7 @@ impl Engine {
         after.begins = true;
     }
 
-    /// Nothing of that will be applied any more.
+    /// Marks the changes of `goes_on` as never to be applied.
     fn stays(&self, goes_on: &GoesOn) {
         let number = goes_on.number;
         match self.salvage.stays(number) {
@@ -917,7 +930,8 @@ impl Engine {
         }
     }
 
-    /// Stores what the rest of the log refers to, then says that. On a thread that may wait.
+    /// Stores the shares that the rest of the log refers to, then sends that rest. Runs on a thread
+    /// that may wait.
     fn go_on(&self) {
         let (unsent, shares) = match &self.hosted.lock().goes_on {
             Some(goes_on) => (goes_on.unsent.clone(), goes_on.continuation.shares()),
@@ -951,7 +965,7 @@ impl Engine {
         self.finish(after, true);
     }
 
-    /// While it is stored the session must not lapse.
+    /// Renews the earlier start's session while its shares are stored: that session must not lapse.
     fn renews(&self, hosted: &mut Hosted) {
         if let Some(goes_on) = &mut hosted.goes_on
             && let Some(renewed) = &mut goes_on.renewed
@@ -964,7 +978,7 @@ impl Engine {
 }
 
 impl Hosted {
-    /// What of this is in shares that the server may not keep for long is put in as it is.
+    /// Replaces pieces of shares that the server may soon drop by their plain bytes.
     fn fill_in(&self, items: &mut [Lost]) {
         for lost in items {
             let LostWhat::Content { ranges, .. } = &mut lost.what else { continue };
@@ -1046,7 +1060,7 @@ mod tests {
     use super::*;
     use crate::machine::{Machine, MachineSettings};
 
-    /// The first recall is not over before there is a second.
+    /// A front door whose first revocation does not end before there is a second.
     #[derive(Default)]
     struct Slow {
         begun: Mutex<u32>,

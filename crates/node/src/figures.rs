@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// Bytes, in the unit that leaves one to four digits before the point.
+/// Prints bytes in the unit that leaves one to four digits before the point.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -16,7 +16,7 @@ pub fn size(bytes: u64) -> String {
     format!("{of_unit:.digits$} {}", UNITS.get(unit).unwrap_or(&"EiB"))
 }
 
-/// Seconds, in the unit that says enough.
+/// Prints seconds in the unit that says enough.
 pub fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -26,12 +26,12 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// A time, UTC seconds, as seen from `now`.
+/// Prints a time, UTC seconds, as seen from `now`.
 pub fn when(at: u64, now: u64) -> String {
     if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
 }
 
-/// A time, UTC seconds since 1970, by the calendar.
+/// Prints a time, UTC seconds since 1970, as a calendar date.
 pub fn date(at: u64) -> String {
     let time = i64::try_from(at).ok().and_then(|at| Timestamp::from_second(at).ok());
     time.map_or_else(

@@ -1,4 +1,4 @@
-//! Shares put together of the fragments that are to be had, wherever they are.
+//! Puts shares together from the fragments that can be had, wherever they are.
 
 use crate::hosts::HostList;
 use crate::net::Pending;
@@ -13,23 +13,23 @@ use wire::{MachineId, ShareCall};
 /// Why a share cannot be put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scattered {
-    /// Too few fragments were had, and hosts that may have others could not be asked.
+    /// Too few fragments were found, and hosts that may have others could not be asked.
     Unreachable,
-    /// All hosts were asked.
+    /// Too few fragments were found, although all hosts were asked.
     Lost,
 }
 
-/// A fragment that is looked for.
+/// A fragment that is needed.
 struct Wanted {
     number: u8,
     name: ShareId,
-    /// Who may have it and has not been asked.
+    /// The hosts that may have it and have not been asked.
     hosts: std::vec::IntoIter<MachineId>,
 }
 
-/// All of a share, which is kept in fragments, of as many of them as it takes: the nearest, and
-/// each checked against its digest. Asks every host once at most for each fragment, and waits for
-/// each no longer than `patience`.
+/// Puts a share together from as many of its fragments as are needed: the nearest ones, each
+/// checked against its digest. Asks every host at most once for each fragment, and waits for each
+/// no longer than `patience`.
 pub(crate) fn put_together(
     peers: &Peers,
     here: Option<&ShareHost>,
@@ -69,7 +69,7 @@ pub(crate) fn put_together(
     }
 }
 
-/// All fragments, those first whose hosts are nearest.
+/// All fragments, in the order of their hosts' distance, the nearest first.
 fn wanted(peers: &Peers, hosts: &HostList, share: ShareId) -> VecDeque<Wanted> {
     let fragments = share.kept_as().filter_map(|name| {
         let hosts = hosts.having(&name);

@@ -1,9 +1,8 @@
-//! Checking everything: the server's state, each piece of content against its hash, the leases of
+//! Checks everything: the server's state, each piece of content against its hash, the leases of
 //! shares.
 //!
-//! A file system in use changes while it is checked. The server's state is checked as of one
-//! moment; what is found wrong beyond it is looked at once more, and only what is wrong both times
-//! is told.
+//! A file system in use changes during the check. The server's state is checked as of one moment.
+//! Any fault beyond it is checked a second time, and only faults seen both times are reported.
 
 use crate::figures::size;
 use crate::repair::whole;
@@ -19,23 +18,23 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// Between the first look and the second: what was on its way has arrived by then.
+/// The time between the first look and the second: content on its way has arrived by then.
 const SECOND_LOOK_AFTER: Duration = Duration::from_millis(500);
 /// Pieces between two reports of progress.
 const PROGRESS_EVERY: usize = 1_000;
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FsckReport {
-    /// Rows of the server's state.
+    /// The number of rows of the server's state.
     pub rows: u64,
-    /// Pieces of content, in shares or inline.
+    /// The number of pieces of content, in shares or inline.
     pub pieces: usize,
-    /// Their bytes.
+    /// The bytes of these pieces.
     pub bytes: u64,
-    /// Shares.
+    /// The number of shares.
     pub shares: usize,
-    /// What is wrong, in words.
+    /// The faults, in words.
     pub faults: Vec<String>,
 }
 
@@ -54,12 +53,12 @@ impl fmt::Display for FsckReport {
     }
 }
 
-/// Everything wrong that concerns one share.
+/// The faults that concern one share, by share.
 type Suspects = BTreeMap<ShareId, String>;
-/// Length and hash of each piece of each share, by where it is.
+/// Length and hash of each piece of each share, by its place.
 type Pieces = BTreeMap<ShareId, BTreeMap<u32, (u32, [u8; 32])>>;
 
-/// Collects what is seen of the server's state.
+/// Collects pieces and faults from the server's state.
 struct Tree<'a> {
     pieces: Pieces,
     report: &'a mut FsckReport,
@@ -103,7 +102,7 @@ impl Inspector for Tree<'_> {
     }
 }
 
-/// Checks all that `server` has.
+/// Checks everything that `server` has.
 pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&str)) -> FsckReport {
     let mut report = FsckReport::default();
     let (faults, first) = look(server, None, &mut report, progress);
@@ -120,8 +119,8 @@ pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&str)) -> FsckReport
     report
 }
 
-/// One look: faults of the server's state, and suspects among shares. With `only`, content of no
-/// other shares is read.
+/// One look: faults of the server's state, and suspects among shares. With `only`, the look reads
+/// content of these shares alone.
 fn look(
     server: &Server,
     only: Option<&BTreeSet<ShareId>>,
@@ -149,7 +148,7 @@ fn look(
     (faults, suspects)
 }
 
-/// The look at content.
+/// The check of content.
 struct Content<'a> {
     server: &'a Server,
     report: &'a mut FsckReport,
@@ -157,8 +156,8 @@ struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// What is wrong with what is kept `here` of a share. Of fragments the host of the first puts
-    /// the share together, and looks at its pieces.
+    /// The fault of the copies and fragments kept `here` of a share. The host of the first fragment
+    /// puts the share together and checks its pieces.
     fn fault(
         &mut self,
         share: &ShareId,
@@ -213,8 +212,8 @@ impl Content<'_> {
     }
 }
 
-/// A referenced share is leased by the server's account; or by the machine's, while its adoption is
-/// under way.
+/// The fault of a referenced share's leases. The server's account must hold a lease, or the
+/// machine's account while its adoption is under way.
 fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
     match server.shares().server().leases_of(&share) {
         Ok(leases) if leases.iter().any(|lease| lease.account == server.shares().group) => None,
@@ -223,11 +222,11 @@ fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
     }
 }
 
-/// Shares that are kept although nothing refers to them.
+/// Finds shares that are kept although nothing refers to them.
 fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
-    // What the share server found without knowing whose it is, it keeps for a while; what keys have
-    // leased is none of the file system's; and what a session has uploaded it may publish yet, or
-    // else it goes with the session.
+    // Three kinds of shares need no reference. The share server keeps found shares without a known
+    // owner for a while. Shares leased by keys do not belong to the file system. A session may
+    // still publish the shares that it has uploaded; otherwise they go with the session.
     let accounts = server.shares().server().accounts().unwrap_or_default();
     let may_publish =
         |(machine, session)| server.group().query(|directory, _| !directory.is_over(machine, session));

@@ -1,4 +1,4 @@
-//! The hosts of shares that this machine knows of: whoever feeds it has them from the group.
+//! The hosts of shares that this machine knows. The list comes from the group.
 
 use content::COPIES;
 use namespace::{ShareId, Spread};
@@ -11,10 +11,10 @@ use wire::MachineId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub machine: MachineId,
-    /// Where it listens.
+    /// The addresses at which it listens.
     pub addresses: Vec<String>,
-    /// What it is to keep, in proportion to what others are: how large its disk is. 0, if it is
-    /// drained or gone for too long.
+    /// The portion of shares that it is to keep, relative to the other hosts: the size of its disk.
+    /// 0 if it is drained, or gone for too long.
     pub weight: u32,
 }
 
@@ -25,22 +25,22 @@ impl Host {
     }
 }
 
-/// All of them, as of one moment.
+/// All hosts, as of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostList {
     hosts: Vec<Host>,
     needed: usize,
-    /// Counts the changes, here.
+    /// The number of changes of the list on this machine.
     change: u64,
 }
 
-/// See the module. Read without waiting for more than a change of the list.
+/// The current list of hosts. A reader waits at most for a change of the list.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts(RwLock<Arc<HostList>>);
 
 impl Hosts {
-    /// From now on there are these. A share counts as stored that as many as `needed` have, if the
-    /// others cannot be reached.
+    /// Sets the list of hosts. A share counts as stored once `needed` hosts have it, if the others
+    /// cannot be reached.
     pub(crate) fn set(&self, mut hosts: Vec<Host>, needed: usize) {
         hosts.sort_by_key(|host| host.machine);
         hosts.dedup_by_key(|host| host.machine);
@@ -51,61 +51,64 @@ impl Hosts {
         }
     }
 
-    /// As of now.
+    /// The current list.
     pub(crate) fn now(&self) -> Arc<HostList> {
         self.0.read().clone()
     }
 }
 
 impl HostList {
-    /// Another number than before for each list that this machine was told. Of two equal lists one
-    /// may be older: what was placed by one in between is elsewhere.
+    /// A number that differs for each list that this machine was given. Of two equal lists one may
+    /// be older: shares placed by a list in between are elsewhere.
     pub(crate) fn change(&self) -> u64 {
         self.change
     }
 
-    /// In the order of their numbers.
+    /// All hosts, in the order of their numbers.
     pub(crate) fn all(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// How many hosts must have a copy of `share` for it to count as stored. See [`Hosts::set`].
+    /// The number of hosts that must have a copy of `share` for it to count as stored. See
+    /// [`Hosts::set`].
     pub(crate) fn needed(&self, share: &ShareId) -> usize {
         self.needed_of(share.spread())
     }
 
-    /// The same for all that are so spread.
+    /// The same for all shares with this spread.
     pub(crate) fn needed_of(&self, spread: Spread) -> usize {
         self.needed.min(self.copies_of(spread)).max(1)
     }
 
-    /// How many hosts may be lost at once with all that they keep: as many as the directory
-    /// survives, as far as the policy goes.
+    /// The number of hosts that may be lost at once with all their shares: as many as the directory
+    /// survives, within the policy's parity.
     fn losses(&self, parity: u8) -> usize {
         let keepers = self.hosts.iter().filter(|host| host.keeps()).count();
         self.needed.min(keepers).saturating_sub(1).min(parity.into())
     }
 
-    /// Whether a share of which `kept` says who has each fragment is there, whichever hosts are
-    /// lost of those that may be.
+    /// Whether a share survives every allowed loss of hosts (`losses`). `kept` lists the hosts of
+    /// each fragment.
     pub(crate) fn survives(&self, (data, parity): (u8, u8), kept: &[&[MachineId]]) -> bool {
         let hosts: BTreeSet<MachineId> = kept.iter().flat_map(|kept| kept.iter().copied()).collect();
         let hosts: Vec<MachineId> = hosts.into_iter().collect();
         survives(data.into(), kept, &hosts, self.losses(parity), &mut Vec::new())
     }
 
-    /// Whether `machine` is all there is.
+    /// Whether `machine` is the only host.
     pub(crate) fn is_only(&self, machine: MachineId) -> bool {
         matches!(self.hosts.as_slice(), [only] if only.machine == machine)
     }
 
-    /// How many hosts are to have what is kept under the name of `share`. Of a fragment one, unless
-    /// so few hosts keep several fragments each that too many could go with those that may be lost.
+    /// The number of hosts that are to have the share or fragment `share`.
+    ///
+    /// A fragment has one host. It has more where few hosts keep several fragments each, so that
+    /// the allowed losses could take too many fragments.
     pub(crate) fn copies(&self, share: &ShareId) -> usize {
         self.copies_of(share.spread())
     }
 
-    /// The same for all that are so spread.
+    /// The same for all shares with this spread.
     pub(crate) fn copies_of(&self, spread: Spread) -> usize {
         let keepers = self.hosts.iter().filter(|host| host.keeps()).count();
         let wanted = match spread {
@@ -121,7 +124,7 @@ impl HostList {
     }
 
     /// The hosts that may keep `share`, in order: the first [`HostList::copies`] are to, the next
-    /// take their places. Hosts of other fragments of the same share come last.
+    /// are their substitutes. Hosts of other fragments of the same share come last.
     pub(crate) fn keeping(&self, share: &ShareId) -> Vec<MachineId> {
         let mut keeping = self.order(share, |host| host.keeps());
         if let Some(number) = share.number() {
@@ -134,7 +137,7 @@ impl HostList {
         keeping
     }
 
-    /// Those that are to keep `share`.
+    /// The hosts that are to keep `share`.
     pub(crate) fn placed(&self, share: &ShareId) -> Vec<MachineId> {
         let mut placed = self.keeping(share);
         placed.truncate(self.copies(share));
@@ -148,21 +151,22 @@ impl HostList {
         content::place_fragments(whole, count, &hosts).into_iter().map(MachineId).collect()
     }
 
-    /// The hosts at which `share` may be: where it is to be, where it may have gone instead, and
-    /// where it may still be.
+    /// The hosts that may have `share`: those that are to keep it, their substitutes, and former
+    /// ones.
     pub(crate) fn having(&self, share: &ShareId) -> Vec<MachineId> {
         let mut having = self.keeping(share);
         having.extend(self.order(share, |host| !host.keeps()));
         having
     }
 
-    /// Where `machine` listens.
+    /// The addresses at which `machine` listens.
     pub(crate) fn addresses(&self, machine: MachineId) -> Option<&[String]> {
         let at = self.hosts.binary_search_by_key(&machine, |host| host.machine).ok()?;
         self.hosts.get(at).map(|host| host.addresses.as_slice())
     }
 
-    /// Equal for lists that place shares alike, on whatever machine; never 0.
+    /// A hash of the list, never 0. Lists that place shares alike have equal hashes, on every
+    /// machine.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = crypto::Hasher::new();
         hasher.update(&self.needed.to_le_bytes());
@@ -183,7 +187,7 @@ impl HostList {
     }
 }
 
-/// Whether enough fragments are left without the hosts `lost` and any `losses` more of `hosts`.
+/// Whether enough fragments are left without the hosts `lost` and any further `losses` of `hosts`.
 fn survives(
     data: usize,
     kept: &[&[MachineId]],
@@ -278,8 +282,8 @@ mod tests {
             assert_eq!((keeping.len(), keeping.first()), (5, Some(host)));
             assert!(keeping[1..3].iter().all(|machine| !placed.contains(machine)));
         }
-        // With fewer hosts than fragments some keep several; and each fragment is kept twice where
-        // one host that goes would else take too many.
+        // With fewer hosts than fragments some hosts keep several. Each fragment is kept twice
+        // where the loss of one host would take too many.
         let wide = share.spread_as(Spread::Code { data: 4, parity: 2 });
         let copies =
             |hosts: &HostList, share: &ShareId| share.kept_as().map(|kept| hosts.placed(&kept).len()).max();
@@ -302,8 +306,8 @@ mod tests {
         assert!(!lone.now().survives((2, 1), &[&[a], &[], &[]]));
     }
 
-    /// Who only compared places would not look for what an earlier list has put elsewhere in the
-    /// meantime.
+    /// A comparison of places alone would miss a share that an earlier list has put elsewhere in
+    /// the meantime.
     #[test]
     fn a_list_that_comes_again_is_a_change_and_one_that_stays_is_none() {
         let (hosts, host) =

@@ -24,18 +24,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{EnrolError, MachineId, ToClient, Versions};
 
-/// Uploads are sealed and stored by so many threads: one seals while the other waits for the disk.
+/// Threads that seal and store uploads: one seals while the other waits for the disk.
 const UPLOAD_THREADS: usize = 2;
-/// What is recalled is taken back from below by so many threads: each waits for the kernel, which
-/// may be slow to let go.
+/// Threads that revoke recalled content from front doors. Each waits for the kernel, which may be
+/// slow to invalidate.
 const YIELD_THREADS: usize = 4;
-/// Reads over the network wait for it; so many do at once.
+/// Threads for reads over the network: so many can wait at once.
 const REMOTE_READ_THREADS: usize = 4;
-/// How long an orderly end may take until what is left is kept for the next start.
+/// How long an orderly end may take before the remaining changes are kept for the next start.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
-/// How long it may take then to write down what is salvaged.
+/// How long the end may take after that to write salvage to disk.
 const SALVAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often threads that wait for work look whether the machine stops.
+/// How often threads that wait for work check whether the machine stops.
 pub(crate) const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// The purpose of a machine that is up only to be checked.
@@ -44,130 +44,130 @@ pub(crate) const STOPPED: &str = "leasehold fsck";
 /// Why a machine does not start or stop.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// The data directory.
+    /// The data directory cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The server.
+    /// The directory server does not start.
     #[error("the directory server in {dir} does not start")]
     Group {
         /// Its directory.
         dir: PathBuf,
-        /// Why.
+        /// The group's error.
         #[source]
         source: GroupError,
     },
-    /// The share server.
+    /// The share server does not start.
     #[error(transparent)]
     Shares(#[from] SharesError),
-    /// Keys and certificates.
+    /// Keys or certificates cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// Nothing can be called so.
+    /// The name is not valid for a machine.
     #[error(transparent)]
     Name(#[from] EnrolError),
-    /// Other machines cannot reach this one.
+    /// This machine cannot listen for other machines.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The only server there is has lost what it had.
+    /// The only server has lost its state.
     #[error(
         "{0}. There is no other server to have it from: keep this data directory as it is, and restore the latest backup into another (leasehold restore)"
     )]
     Alone(String),
-    /// The only server there is has an older state than it had once.
+    /// The only server has an older state than it once had.
     #[error(
         "{0}: this server's disk is an older copy. Put back the latest state; or go on with this one, which ends all sessions and does without what was acknowledged since (leasehold up --accept-older-state)"
     )]
     Older(String),
-    /// Something else of the system.
+    /// Another error of the operating system.
     #[error("cannot {verb}")]
     Io {
-        /// What was tried.
+        /// The operation.
         verb: &'static str,
-        /// Why not.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// No session within the time.
+    /// No session opened in time.
     #[error("the directory server does not answer; its log says why (RUST_LOG=info)")]
     NoSession,
-    /// No session within the time, and why.
+    /// No session opened in time, for a known reason.
     #[error("the server at {server} cannot be reached: {why}")]
     Unreachable {
-        /// Where it is.
+        /// Its address.
         server: String,
-        /// What happened last.
+        /// The latest failure.
         why: String,
     },
-    /// The machine has ended before everything was applied: that is on its disk.
+    /// The machine has ended before all changes were applied. The rest is on its disk.
     #[error(
         "{count} changes could not be applied at the server; they are kept in {dir} with their content, and the next start goes on with them, unless the machine's session is over by then (leasehold salvage list)"
     )]
     LeftForNextStart {
-        /// How many.
+        /// The number of changes.
         count: usize,
-        /// Where.
+        /// The directory of the salvage.
         dir: PathBuf,
     },
-    /// The machine has ended, and some of what was done on it will not be applied.
+    /// The machine has ended, and some changes made on it will not be applied.
     #[error(
         "not everything could be applied at the server; what is missing is kept in {dir} (leasehold salvage list)"
     )]
     Salvaged {
-        /// Where.
+        /// The directory of the salvage.
         dir: PathBuf,
     },
-    /// The machine has ended, and what was not applied is gone.
+    /// The machine has ended, and the changes that were not applied are lost.
     #[error(
         "{count} changes could not be applied at the server, and could not be kept either: they are lost"
     )]
     Lost {
-        /// How many.
+        /// The number of changes.
         count: usize,
-        /// Why they could not be kept, where that is known here.
+        /// The reason why they could not be kept, if it is known here.
         #[source]
         why: Option<DataError>,
     },
 }
 
 impl MachineError {
-    /// Whether the server here has lost what it had, so that it cannot be what it was.
+    /// Whether this machine's server has lost its state, so that it cannot be the member it was.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, MachineError::Group { source, .. } if source.is_damage())
     }
 }
 
-/// Whether and where a machine that serves can be called by others.
+/// Whether and where a machine that serves listens for other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
-    /// Not at all.
+    /// The machine does not listen.
     #[default]
     Nowhere,
-    /// Here; if that is not possible the machine does not start.
+    /// At this address; if that is not possible the machine does not start.
     At(SocketAddr),
-    /// Here, if it is free.
+    /// At this address, if it is free.
     IfFree(SocketAddr),
 }
 
-/// How a machine is to run.
+/// The settings of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineSettings {
     /// Its name, if it founds a cluster.
     pub name: String,
-    /// Its server's, if it has one.
+    /// The settings of its server, if it has one.
     pub group: GroupSettings,
-    /// Where it can be called.
+    /// The address at which it listens.
     pub listen: Listen,
-    /// Where servers may be, `host:port`, beside where they were: for when all have moved.
+    /// Further addresses where servers may be, `host:port`, for the case that all servers have
+    /// moved.
     pub at: Vec<String>,
-    /// Its share server's, if it has one.
+    /// The settings of its share server, if it has one.
     pub shares: ShareSettings,
-    /// What its program is to know: for who may want to go back to an older one.
+    /// The versions that its program uses. Older ones leave the way back to an older program open.
     pub knows: Versions,
-    /// Its server's state is known to be older than what it had acknowledged, and is gone on with:
-    /// all sessions end.
+    /// Continue with a server state known to be older than its acknowledgements. All sessions end.
     pub accepts_older: bool,
-    /// Whether its server, when it leads, raises the cluster's version once it can. Not while it is
-    /// only looked at.
+    /// Whether its server, as the leader, raises the cluster's version once it can. Off while the
+    /// server is up only to be checked.
     pub raises: bool,
 }
 
@@ -181,7 +181,7 @@ impl Default for MachineSettings {
 }
 
 /// The machine of a data directory. Dropping it ends the process's hold as a crash would;
-/// [`Machine::stop`] does it in order.
+/// [`Machine::stop`] ends it in order.
 pub struct Machine {
     engine: Arc<Engine>,
     membership: Arc<Membership>,
@@ -191,7 +191,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster,
+    /// Takes `dir` and starts everything up to an open session. A first start makes a new cluster,
     /// unless the machine has joined one.
     pub fn start(dir: &Path, purpose: &str, settings: MachineSettings) -> Result<Machine, MachineError> {
         if !directory::is_machine_name(&settings.name) {
@@ -264,32 +264,32 @@ impl Machine {
         })
     }
 
-    /// The way in for front doors.
+    /// The file service that front doors call.
     pub fn door(&self) -> Arc<dyn FileService> {
         self.engine.clone()
     }
 
-    /// The file system appears at `dir`, which is what people are told.
+    /// Notes that the file system is mounted at `dir`, for reports to people.
     pub fn is_mounted_on(&self, dir: &Path) {
         // A machine is mounted once.
         let _ = self.membership.mounted_on().set(dir.to_path_buf());
     }
 
-    /// From now on every message of the server's is shown to `tap`, in the order of arrival and
-    /// before the client takes it: for who counts leases. It must not block. There is one at most,
-    /// the first.
+    /// Shows every message of the server to `tap` from now on, in the order of arrival and before
+    /// the client handles it. This is for programs that count leases. `tap` must not block. Only
+    /// the first `tap` counts.
     pub fn tap(&self, tap: impl Fn(&ToClient) + Send + Sync + 'static) {
         self.engine.tap(Box::new(tap));
     }
 
-    /// Makes backups from now on, as long as it is up.
+    /// Makes backups from now on, as long as the machine is up.
     pub fn back_up(&mut self, schedule: BackupSchedule) -> Result<(), MachineError> {
         let membership = self.membership.clone();
         self.threads.push(thread("backup", move || schedule.run(&membership))?);
         Ok(())
     }
 
-    /// What it is doing.
+    /// Reports the machine's state and activity.
     pub fn status(&self) -> StatusReport {
         StatusReport::of(&self.membership)
     }
@@ -303,17 +303,17 @@ impl Machine {
         &self.data
     }
 
-    /// Its name.
+    /// The machine's name.
     pub fn name(&self) -> String {
         self.membership.name()
     }
 
-    /// Where other machines can call this one.
+    /// The address at which other machines can call this one.
     pub fn listens(&self) -> Option<SocketAddr> {
         self.membership.listener().map(|listener| listener.address())
     }
 
-    /// Where the server is that leads, of a machine whose own does not or that has none.
+    /// The leader's address, on a machine whose own server does not lead or that has none.
     pub fn served_by(&self) -> Option<String> {
         self.membership.link_status().map(|status| status.server)
     }
@@ -327,14 +327,14 @@ impl Machine {
         self.membership.server()
     }
 
-    /// The mount is about to go: what the kernel still writes is taken, even if the server cannot
-    /// be reached any more.
+    /// Begins the end: the mount is about to go. From now on the client accepts the kernel's last
+    /// writes even when the server cannot be reached.
     pub fn begin_ending(&self) {
         self.engine.begin_ending();
     }
 
     /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors
-    /// must be closed before. What the server cannot be given is kept here.
+    /// must be closed before. Changes that the server cannot be given are kept here.
     pub fn stop(mut self) -> Result<(), MachineError> {
         let deadline = Instant::now() + STOP_TIMEOUT;
         let before = self.engine.salvage().tried();

@@ -1,5 +1,4 @@
-//! A machine's part in its cluster: whether it is a server, and how its client reaches the one that
-//! leads.
+//! A machine's part in its cluster: whether it is a server, and how its client reaches the leader.
 
 use crate::cluster::reachable_at;
 use crate::control::in_words;
@@ -35,34 +34,34 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::{MachineId, ServerAt};
 
-/// Where a machine listens that is asked to serve and was not told where.
+/// The address at which a machine listens that is asked to serve and has no address set.
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
-/// Addresses that are kept of an only server, which may move again and again.
+/// The number of addresses kept of an only server, which may move again and again.
 const ADDRESSES_MAX: usize = 8;
-/// How often a machine that is to serve tries, and how long it waits between.
+/// The number of attempts of a machine that is to serve, and the time between them.
 const ATTEMPTS: (u32, Duration) = (5, Duration::from_secs(1));
 
-/// See the module.
+/// A machine's server, if it has one, and its client's connection to the leader.
 pub(crate) struct Membership {
     me: Weak<Membership>,
     dir: PathBuf,
     machine: MachineId,
     settings: MachineSettings,
-    /// Where servers may be that have moved.
+    /// Addresses where servers that have moved may be.
     places: Arc<Places>,
     engine: Arc<Engine>,
     peers: Arc<Peers>,
-    /// Once it has some.
+    /// Set once the machine has them.
     credentials: Mutex<Option<Arc<CredentialStore>>>,
     serving: Mutex<Option<Serving>>,
     link: Mutex<Option<(Arc<ServerLink>, NetThread)>>,
     mounted_on: OnceLock<PathBuf>,
-    /// Held by a thread that changes what the machine is.
+    /// Held by a thread that changes the machine's part.
     changing: Mutex<()>,
     stopping: AtomicBool,
 }
 
-/// What a server has.
+/// A running server, with its listener and its threads.
 struct Serving {
     member: u64,
     server: Arc<Server>,
@@ -71,7 +70,7 @@ struct Serving {
 }
 
 impl Membership {
-    /// Of the machine in `dir`, whose client is `engine`.
+    /// Makes the membership of the machine in `dir`, whose client is `engine`.
     pub(crate) fn new(
         dir: PathBuf,
         machine: MachineId,
@@ -96,8 +95,8 @@ impl Membership {
         })
     }
 
-    /// Begins as what the data directory says: a cluster of its own, a server among others, or a
-    /// client only.
+    /// Begins the part that the data directory names: a cluster of its own, a server among others,
+    /// or a client only.
     pub(crate) fn begin(&self) -> Result<(), MachineError> {
         let _changing = self.changing.lock();
         match Cluster::of(&self.dir)? {
@@ -110,7 +109,8 @@ impl Membership {
                 let serving = self.serve(FOUNDER, None).map_err(alone)?;
                 let standing = serving.server.group().standing();
                 if self.settings.accepts_older && standing.alone {
-                    // As of a backup: who lives on knows later states.
+                    // This counts as a restored backup: machines that are still up know later
+                    // states.
                     serving.server.group().propose(Input::Restored { at: utc_secs() });
                     Identity::change(&self.dir, |known| known.older = false)?;
                 }
@@ -124,7 +124,8 @@ impl Membership {
                 let (mut again, mut member) = (again, member);
                 let serves = Identity::of(&self.dir)?.serves;
                 if let Some(what) = lacks_server(&self.dir).filter(|_| serves.is_some() && member == serves) {
-                    // The others have it, and nobody knows what it had promised.
+                    // The other servers have that state. The promises that this member made are
+                    // lost.
                     self.quarantine_server(&format!("{what} is missing, or empty"))?;
                     (again, member) = (true, None);
                 }
@@ -134,7 +135,8 @@ impl Membership {
                     )?;
                 }
                 if let (None, Some(content)) = (member, &self.settings.shares.content) {
-                    // For when it becomes a server, whoever starts it then, and however.
+                    // The server that this machine may become later keeps its content there,
+                    // however it is started then.
                     shares::remember(&self.dir.join("shares"), content).map_err(SharesError::from)?;
                 }
                 match member.map(|member| self.serve(member, listens)).transpose() {
@@ -158,7 +160,7 @@ impl Membership {
         self.machine
     }
 
-    /// What it is called; nothing if only a server knows that.
+    /// The machine's name; empty if only a server knows it.
     pub(crate) fn name(&self) -> String {
         if let Some(server) = self.server() {
             return server.name_of(self.machine);
@@ -166,7 +168,7 @@ impl Membership {
         Cluster::of(&self.dir).ok().flatten().and_then(|cluster| cluster.name).unwrap_or_default()
     }
 
-    /// Where the file system appears.
+    /// The path at which the file system is mounted.
     pub(crate) fn mounted_on(&self) -> &OnceLock<PathBuf> {
         &self.mounted_on
     }
@@ -176,7 +178,7 @@ impl Membership {
         &self.dir
     }
 
-    /// Those to other machines.
+    /// The round trips to other machines.
     pub(crate) fn round_trips(&self) -> &Arc<RoundTrips> {
         self.peers.round_trips()
     }
@@ -190,13 +192,13 @@ impl Membership {
         self.serving.lock().as_ref().map(|serving| serving.server.clone())
     }
 
-    /// Where other machines call this one's server.
+    /// The listener at which other machines call this one's server.
     pub(crate) fn listener(&self) -> Option<Arc<Listener>> {
         self.serving.lock().as_ref().and_then(|serving| serving.listener.clone())
     }
 
-    /// Where other machines call this one's server, from now on if they could not before: nobody
-    /// has to until somebody is invited.
+    /// Starts to listen for other machines if this server does not yet, and returns the listener. A
+    /// server that is alone needs none until a machine is invited.
     pub(crate) fn begin_to_listen(&self) -> Result<Arc<Listener>, String> {
         let words = |error: &dyn std::error::Error| in_words(error);
         let credentials = self.credentials().map_err(|error| words(&error))?;
@@ -213,17 +215,17 @@ impl Membership {
         listens.ok_or_else(|| "this machine does not listen: start it with --listen ADDRESS:PORT".to_owned())
     }
 
-    /// Where others are likely to reach this machine's server.
+    /// The addresses at which others can probably reach this machine's server.
     pub(crate) fn addresses(&self) -> Option<Vec<String>> {
         Some(reachable_at(self.listener()?.address()))
     }
 
-    /// How the connection to another machine stands.
+    /// The state of the connection to another machine's server.
     pub(crate) fn link_status(&self) -> Option<ServerLinkStatus> {
         self.link.lock().as_ref().map(|(link, _)| link.status())
     }
 
-    /// By what it calls others, and is called.
+    /// The machine's credentials, for calls to others and from others.
     pub(crate) fn credentials(&self) -> Result<Arc<CredentialStore>, CertificateError> {
         let mut credentials = self.credentials.lock();
         if let Some(credentials) = &*credentials {
@@ -234,11 +236,11 @@ impl Membership {
         Ok(opened)
     }
 
-    /// Starts the server `member`, which listened there before.
+    /// Starts the server `member`, which listened at `listened` before.
     ///
     /// # Errors
-    /// If anything of it does not start. Then nothing is left that holds the shares' lock, so the
-    /// next attempt fails for its own reason.
+    /// If any part of it does not start. Then nothing holds the shares' lock any more, so the next
+    /// attempt fails for its own reason.
     fn serve(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
         self.start_server(member, listened).inspect_err(|_| self.engine.copies().set_here(None))
     }
@@ -248,7 +250,7 @@ impl Membership {
         if !identity.made {
             Authority::found(&self.dir)?.credentials(&self.dir, self.machine)?;
         }
-        // What is missing is found before anything is made.
+        // Missing parts are found before any are made.
         let credentials = self.credentials()?;
         if identity.older && !self.settings.accepts_older {
             return Err(MachineError::Older(
@@ -256,8 +258,8 @@ impl Membership {
             ));
         }
         let receipts = Receipts::new(self.settings.accepts_older);
-        // People may say that it goes on with less: other hosts have copies, and this one's are
-        // made anew.
+        // People may accept an older state. Other hosts have copies, and this host makes its own
+        // anew.
         if !self.settings.accepts_older {
             has_shares(&self.dir, identity)?;
         }
@@ -266,7 +268,7 @@ impl Membership {
             Arc::new(MemberNet::new(credentials.caller(), self.places.clone(), self.round_trips().clone()));
         self.peers.know(credentials.caller());
         if member == FOUNDER {
-            // Unless the group says otherwise.
+            // This holds unless the group lists other hosts.
             self.peers
                 .hosts()
                 .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), weight: 1 }], 1);
@@ -322,7 +324,7 @@ impl Membership {
             thread("scrub", move || scrub.run_scrub())?,
         ];
         let mut serving = Serving { member, server, listener: None, threads };
-        // A machine that is alone, and awaits nobody, is called by nobody.
+        // No machine calls one that is alone and has no open invitation.
         let nobody = member == FOUNDER
             && !matches!(self.settings.listen, Listen::At(_))
             && serving.server.awaits_nobody();
@@ -348,15 +350,15 @@ impl Membership {
         Ok(serving)
     }
 
-    /// Which files the server's are, for which there is a directory from now on.
+    /// The identity of the server's files. This makes their directory if there is none.
     fn placed(&self) -> Result<Placed, DataError> {
         let server = self.dir.join("server");
         private::make_dir(&server).map_err(io("make", &server))?;
         Placed::of(&self.dir)
     }
 
-    /// Listens where it is told to, or where it did before. One server among several has to; the
-    /// only one may do without.
+    /// Listens at the address set, or at the former one. One server among several must listen; the
+    /// only server may do without.
     fn listen(
         &self,
         serving: &Serving,
@@ -381,8 +383,9 @@ impl Membership {
         last
     }
 
-    /// How the group stands, of which this machine has a member. Once there are several its client
-    /// calls the leader like any other. On the group's thread.
+    /// Takes in the state of the group to which this machine's member belongs. Once there are
+    /// several members, the client calls the leader as any other client does. Runs on the group's
+    /// thread.
     fn stands(&self, standing: &Standing) {
         if standing.alone || self.stopping.load(SeqCst) {
             return;
@@ -398,10 +401,11 @@ impl Membership {
         }
     }
 
-    /// These are the servers: where shares are kept.
+    /// Sets the hosts of shares: they are the servers.
     fn place(&self, servers: &[ServerAt]) {
         let voters = servers.iter().filter(|server| server.votes).count();
-        // The only server does not say where it is: where it was called, whoever asks.
+        // The only server names no address. It is reached at the address by which this machine
+        // called it.
         let called = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         let host = |server: &ServerAt| hosts::Host {
             machine: server.machine,
@@ -409,13 +413,13 @@ impl Membership {
             weight: server.weight,
         };
         if !servers.is_empty() {
-            // As many as entries of the log need: whatever loses a share loses the server group,
-            // too.
+            // A share needs as many copies as an entry of the log needs. So a failure that loses a
+            // share loses the server group too.
             self.peers.hosts().set(servers.iter().map(host).collect(), voters / 2 + 1);
         }
     }
 
-    /// Calls servers from now on, if it does not yet.
+    /// Starts the connection to the servers, unless there is one already.
     fn connect(&self, addresses: Vec<String>) -> Result<(), MachineError> {
         let mut connection = self.link.lock();
         if connection.is_some() {
@@ -430,12 +434,13 @@ impl Membership {
         let caller = self.credentials()?.caller();
         self.peers.know(caller.clone());
         if self.peers.hosts().now().all().is_empty() {
-            // Until it is told who else there is.
+            // This holds until the leader lists the other servers.
             let founder =
                 hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), weight: 1 };
             self.peers.hosts().set(vec![founder], 1);
         }
-        // Its own server may be the one that leads, at an address that nobody knows yet.
+        // The machine's own server may be the leader, at an address that no other machine knows
+        // yet.
         let own = self.addresses().unwrap_or_default();
         let engine = Arc::downgrade(&self.engine);
         let membership = self.me.clone();
@@ -456,8 +461,8 @@ impl Membership {
         Ok(())
     }
 
-    /// The server knows that later start of this machine. Whether it counts from there: its
-    /// directory is an older copy.
+    /// Takes in that the server knows the later start `incarnation` of this machine. Returns
+    /// whether the machine counts its starts from there: its directory is an older copy.
     fn counts_from(&self, incarnation: u64) -> bool {
         let Some(starts) = self.engine.counts_from(incarnation) else { return false };
         let kept = Identity::change(&self.dir, |known| {
@@ -478,8 +483,8 @@ impl Membership {
         true
     }
 
-    /// The leader says which servers there are, and whether this machine is to become one. On the
-    /// link's thread.
+    /// Takes in the leader's list of servers, and whether this machine is to become one. Runs on
+    /// the link's thread.
     fn hear(&self, servers: Vec<ServerAt>, serve: bool) {
         self.place(&servers);
         let member = self.serving.lock().as_ref().map(|serving| serving.member);
@@ -494,7 +499,7 @@ impl Membership {
             own.is_some_and(|own| self.addresses().is_some_and(|addresses| addresses != own.addresses));
         let change: fn(&Membership) = match member {
             None if serve => Membership::begin_to_serve,
-            // It is being added again.
+            // This server is being added again.
             Some(_) if Cluster::of(&self.dir).is_ok_and(|of| of.is_some_and(|cluster| cluster.again)) => {
                 return;
             }
@@ -502,14 +507,13 @@ impl Membership {
             Some(_) if moved || (own.is_none() && serve) => Membership::announce,
             _ => return,
         };
-        // What is not done now is done after the next greeting.
+        // A change skipped now follows the next greeting.
         if self.changing.try_lock().is_some() {
             self.change(change);
         }
     }
 
-    /// Changes what this machine is, on a thread of its own, after all changes that were begun
-    /// before.
+    /// Changes this machine's part on a separate thread, after all changes begun before.
     fn change(&self, change: impl FnOnce(&Membership) + Send + 'static) {
         let membership = self.me.clone();
         let changing = std::thread::Builder::new().name("part".to_owned()).spawn(move || {
@@ -523,8 +527,8 @@ impl Membership {
         }
     }
 
-    /// Keeps where the servers are, for the next start. The founder needs it only if there are
-    /// others, should it have lost what it had.
+    /// Keeps the servers' addresses for the next start. The founder needs them only if there are
+    /// other servers, in case it has lost its state.
     fn remember(&self, servers: &[ServerAt], member: Option<u64>) -> Result<(), DataError> {
         let before = match Cluster::of(&self.dir)? {
             Some(_) if member == Some(FOUNDER) && servers.len() == 1 => return Cluster::forget(&self.dir),
@@ -533,7 +537,8 @@ impl Membership {
         };
         let mut addresses: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
         if addresses.is_empty() {
-            // The only server does not say where it is, and may have moved to where it was called.
+            // The only server names no address, and may have moved to the address by which it was
+            // called.
             addresses.clone_from(&before.addresses);
             let called = self.leader();
             if !addresses.contains(&called) {
@@ -541,7 +546,8 @@ impl Membership {
                 addresses.truncate(ADDRESSES_MAX);
             }
         }
-        // A machine keeps its name when it joins; the founder may lose the rows that have its own.
+        // A machine keeps its name when it joins. The founder may lose the rows that hold its own
+        // name.
         let name = before.name.clone().or_else(|| self.server().map(|own| own.name_of(self.machine)));
         let now = Cluster { addresses, member, name, ..before.clone() };
         if now == before { Ok(()) } else { now.keep(&self.dir) }
@@ -570,7 +576,7 @@ impl Membership {
         }
         let credentials = self.credentials()?;
         let (member, (certificate, authority)) = ask_to_serve(&self.leader(), &credentials.caller())?;
-        // What an earlier member on this machine knew is not this one's.
+        // The state of an earlier member on this machine does not belong to the new one.
         discard(&self.dir)?;
         credentials.take(certificate, authority)?;
         let before = Cluster::of(&self.dir)?.unwrap_or_default();
@@ -582,7 +588,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Tells the leader where this machine's server is.
+    /// Reports the addresses of this machine's server to the leader.
     fn announce(&self) {
         for _ in 0..ATTEMPTS.0 {
             match self.tell_leader() {
@@ -604,7 +610,7 @@ impl Membership {
         tell_ready(&self.leader(), &self.credentials()?.caller(), member, addresses)
     }
 
-    /// Is no server any more: the others have removed it.
+    /// Stops being a server: the other servers have removed this one.
     fn retire(&self) {
         let Some(mut serving) = self.serving.lock().take() else { return };
         tracing::warn!("this machine is no server any more");
@@ -626,8 +632,8 @@ impl Membership {
         }
     }
 
-    /// The server here has lost what it had. One among several is to be a server anew, by another
-    /// number.
+    /// Handles the loss of this server's state. One server among several becomes a server anew,
+    /// with another number.
     fn lose(&self, why: &str) {
         let Some(mut serving) = self.serving.lock().take() else { return };
         let members = serving.server.group().standing().members;
@@ -643,8 +649,8 @@ impl Membership {
         }
     }
 
-    /// The only server here has an older state than it had once: why that is known. It does not go
-    /// on, nor start again, unless people say so.
+    /// Stops the only server because its state is older than it once was; `why` is the proof. It
+    /// neither continues nor starts again unless people accept that.
     pub(crate) fn is_older(&self, why: String) {
         self.change(move |membership| {
             if let Err(error) = Identity::change(&membership.dir, |known| known.older = true) {
@@ -654,14 +660,14 @@ impl Membership {
         });
     }
 
-    /// Puts away what the server here had, for people to look at, and notes that it is to be one
-    /// again.
+    /// Moves this server's state into quarantine, for people to look at, and notes that the machine
+    /// is to become a server again.
     fn quarantine_server(&self, why: &str) -> Result<(), DataError> {
         let mut now = Cluster { member: None, again: true, ..Cluster::of(&self.dir)?.unwrap_or_default() };
         if let (true, Some((link, _))) = (now.addresses.is_empty(), &*self.link.lock()) {
             now.addresses = link.addresses();
         }
-        // First: what it was it must not be with nothing.
+        // This comes first: without its state the machine must not act as the former member.
         now.keep(&self.dir)?;
         Identity::change(&self.dir, |known| known.serves = None)?;
         let quarantine = quarantine::put(&self.dir, why)?;
@@ -673,8 +679,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Becomes a server again, once the others can add one. Nothing that was put aside is needed
-    /// for that, and nothing of it goes.
+    /// Becomes a server again, once the others can add one. The quarantine is not needed for that,
+    /// and nothing of it is removed.
     fn serve_again(&self) {
         let mut said = String::new();
         while !self.stopping.load(SeqCst) {
@@ -705,8 +711,8 @@ impl Membership {
                 let now = Cluster::of(&self.dir)?.unwrap_or_default();
                 Cluster { again: false, ..now }.keep(&self.dir)?;
             }
-            // By the number that it was given it may not be one any more: another leads, who has
-            // not heard of that.
+            // The member's new number may be void already: another server leads now, and has not
+            // heard of it.
             Err(_) => {
                 let begun = self.serving.lock().take();
                 self.engine.copies().set_here(None);
@@ -717,12 +723,12 @@ impl Membership {
         told
     }
 
-    /// Where the link's server is, which leads.
+    /// The address of the link's server, which is the leader.
     fn leader(&self) -> String {
         self.link_status().map(|status| status.server).unwrap_or_default()
     }
 
-    /// Nobody is answered any more, and nothing new begins.
+    /// Stops answering calls, and begins nothing new.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, SeqCst);
         self.peers.stop();
@@ -731,7 +737,7 @@ impl Membership {
         }
     }
 
-    /// Ends in order.
+    /// Ends everything in order.
     pub(crate) fn end(&self) {
         self.stop();
         if let Some(serving) = &mut *self.serving.lock() {
@@ -758,7 +764,8 @@ impl Serving {
     }
 }
 
-/// Keeps which files the server's are, once the others know it for what it was.
+/// Keeps the identity of the server's files, once the other members recognise this one as the
+/// member it was.
 fn settle(dir: &Path, placed: Placed, server: &Server) {
     while !server.group().is_trusted() {
         if server.is_stopping() {
@@ -774,13 +781,13 @@ fn settle(dir: &Path, placed: Placed, server: &Server) {
     }
 }
 
-/// What is wrong with the only server that there is, and the way out.
+/// Turns damage of the only server into an error that names the way out.
 fn alone(error: MachineError) -> MachineError {
     if error.is_damage() { MachineError::Alone(in_words(&error)) } else { error }
 }
 
-/// Removes what a member of the group had. What share server there was stays: what is in it may be
-/// in nobody else's.
+/// Removes the state of a member of the group. The share server stays: its shares may be on no
+/// other machine.
 fn discard(dir: &Path) -> Result<(), DataError> {
     Identity::change(dir, |known| known.serves = None)?;
     remove_server(dir)
