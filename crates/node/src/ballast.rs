@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 /// The name of the ballast file in the data directory.
-const FILE: &str = "spare";
+const FILE: &str = "ballast";
 /// The size of the ballast and its minimum, bytes. The size is halved until there is room; less
 /// than the minimum is of no use.
 const BYTES: (u64, u64) = (4 << 20, 64 << 10);

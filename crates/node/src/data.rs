@@ -3,7 +3,7 @@
 //! ```text
 //! format         the version of this layout
 //! copies/        second copies of the small files of this list: see `small`
-//! spare          ballast: space kept free for a start on a full disk, see `ballast`
+//! ballast        space kept free for a start on a full disk, see `ballast`
 //! lock           held while a process uses the directory; names that process
 //! machine.json   the machine's number, the count of its starts, and the parts its directory has had
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's

@@ -30,7 +30,7 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap().flatten() {
         let (kind, to) = (entry.file_type().unwrap(), to.join(entry.file_name()));
         let unused =
-            ["spare", "reserve"].iter().any(|name| entry.file_name().to_string_lossy().ends_with(name));
+            ["ballast", "spare", "reserve"].iter().any(|name| entry.file_name().to_string_lossy().ends_with(name));
         if kind.is_dir() {
             copy(&entry.path(), &to);
         } else if kind.is_file() && !unused {
