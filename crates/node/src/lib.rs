@@ -3,7 +3,7 @@
 mod acted;
 mod backup;
 mod ballast;
-mod chain;
+mod hash_chain;
 mod change;
 mod clock;
 mod cluster;

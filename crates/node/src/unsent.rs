@@ -7,7 +7,7 @@
 //! salvage/NUMBER/share-NAME   a share's bytes
 //! ```
 
-use crate::chain::{ChainError, Reader, Writer};
+use crate::hash_chain::{ChainError, Reader, Writer};
 use crate::data::{DataError, io, sync_dir};
 use bytes::Bytes;
 use lease::SessionId;

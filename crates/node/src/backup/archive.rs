@@ -13,7 +13,7 @@
 use super::error::{BackupError, io};
 use super::format::{self, About, Reader};
 use super::name;
-use crate::chain::ChainError;
+use crate::hash_chain::ChainError;
 use bytes::Bytes;
 use namespace::ShareId;
 use os::private;

@@ -7,7 +7,7 @@
 //!
 //! The last frame is marked as the last.
 
-use crate::chain::{self, ChainError};
+use crate::hash_chain::{self, ChainError};
 use lease::Time;
 use namespace::ShareId;
 use raft::Row;
