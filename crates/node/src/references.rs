@@ -15,8 +15,8 @@ pub(crate) trait ReferenceIndex: Send + Sync {
     /// Whether each of these shares is referenced, or the share that it is a fragment of.
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool>;
 
-    /// Returns the machine that first referred to each of these shares, or to the share that it is
-    /// a fragment of, as far as that is known. Only that machine has uploaded it.
+    /// Returns the machine that first referred to each of these shares, or to the whole of such a
+    /// fragment, if known. Only that machine has uploaded it.
     fn publishers(&self, shares: &[ShareId]) -> Vec<Option<MachineId>>;
 
     /// Whether each of these sessions, which should be of that machine, is over. Such a session
