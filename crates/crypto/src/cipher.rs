@@ -2,12 +2,12 @@
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce as RingNonce, UnboundKey};
 
-/// A key to seal and to open with.
+/// A key that seals and opens.
 pub type Key = [u8; 32];
-/// Never used twice under one key.
+/// A number that is never used twice under one key.
 pub type Nonce = [u8; 12];
 
-/// Bytes that a ciphertext is longer than what it holds: the authentication tag.
+/// Bytes by which a ciphertext is longer than its plaintext: the authentication tag.
 pub const TAG_BYTES: usize = 16;
 
 /// Bytes that cannot be opened.
@@ -19,7 +19,7 @@ pub struct NotSealed;
 pub struct Cipher(LessSafeKey);
 
 impl Cipher {
-    /// Of this key.
+    /// Expands this key.
     pub fn new(key: &Key) -> Cipher {
         // ring refuses keys of the wrong length only, which the type excludes.
         Cipher(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes")))
@@ -38,7 +38,7 @@ impl Cipher {
         out.extend_from_slice(tag.as_ref());
     }
 
-    /// Opens `ciphertext` in place; what it held is the front of it.
+    /// Opens `ciphertext` in place. Returns its front, the plaintext.
     pub fn open<'a>(&self, nonce: &Nonce, ciphertext: &'a mut [u8]) -> Result<&'a mut [u8], NotSealed> {
         self.0
             .open_in_place(RingNonce::assume_unique_for_key(*nonce), Aad::empty(), ciphertext)
@@ -64,8 +64,7 @@ mod tests {
         Cipher::new(key).open(nonce, &mut ciphertext).map(|plain| plain.to_vec())
     }
 
-    /// Sealed bytes stay readable, whichever library is used: test case 14 of the algorithm's
-    /// specification.
+    /// Sealed bytes stay readable with any library: test case 14 of the algorithm's specification.
     #[test]
     fn it_is_aes_256_gcm() {
         let ciphertext = seal(&[0; 32], &[0; 12], &[0; 16]);

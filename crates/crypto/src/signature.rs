@@ -4,59 +4,59 @@ use rcgen::{PKCS_ED25519, PublicKeyData, SignatureAlgorithm, SigningKey};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use std::fmt;
 
-/// PKCS #8 of a key, but for the seed that stands behind this (RFC 8410, section 7).
+/// The PKCS #8 of a key, up to the seed that follows (RFC 8410, section 7).
 const PKCS8: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// Of a message, by a key.
+/// A signature of a message.
 pub type Signature = [u8; 64];
 
 /// The public half of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey(pub [u8; 32]);
 
-/// A key.
+/// The secret half of a key.
 pub struct SecretKey {
     pair: Ed25519KeyPair,
     pkcs8: Vec<u8>,
 }
 
-/// Bytes that are no key.
+/// Bytes that are not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no Ed25519 key (PKCS #8)")]
 pub struct NoKey;
 
 impl PublicKey {
-    /// That of a certificate whose subject has this public key, as all of ours have.
+    /// Returns the public key in a certificate's subject info, as all our certificates have it.
     pub fn of_subject(info: &[u8]) -> Option<PublicKey> {
-        // The key is what comes last (RFC 8410, section 4).
+        // The key comes last (RFC 8410, section 4).
         info.last_chunk().copied().map(PublicKey)
     }
 
-    /// Whether its other half has signed the message so.
+    /// Whether the secret half of this key made `signature` of the message.
     pub fn has_signed(&self, message: &[u8], signature: &Signature) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0).verify(message, signature).is_ok()
     }
 }
 
 impl SecretKey {
-    /// A new one, of random bytes that nobody else knows.
+    /// Makes a key of random bytes, which must be secret.
     pub fn of_seed(seed: &[u8; 32]) -> SecretKey {
         SecretKey::read(&[&PKCS8[..], seed].concat()).expect("any seed makes a key")
     }
 
-    /// From PKCS #8.
+    /// Reads a key from PKCS #8.
     pub fn read(pkcs8: &[u8]) -> Result<SecretKey, NoKey> {
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8).map_err(|_| NoKey)?;
         Ok(SecretKey { pair, pkcs8: pkcs8.to_vec() })
     }
 
-    /// The form that [`SecretKey::read`] reads.
+    /// Returns the form that [`SecretKey::read`] reads.
     pub fn pkcs8(&self) -> &[u8] {
         &self.pkcs8
     }
 
-    /// Its public half.
+    /// Returns its public half.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.pair.public_key().as_ref().try_into().expect("a public key of 32 bytes"))
     }
@@ -67,7 +67,7 @@ impl SecretKey {
     }
 }
 
-/// Tells no secret.
+/// Shows no secret.
 impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SecretKey").field(&self.public()).finish()
@@ -104,7 +104,7 @@ impl SigningKey for SecretKey {
 mod tests {
     use super::*;
 
-    /// Keys and signatures stay good, whichever library is used: RFC 8032, section 7.1, test 2.
+    /// Keys and signatures stay valid with any library: RFC 8032, section 7.1, test 2.
     #[test]
     fn it_is_ed25519() {
         let seed = [

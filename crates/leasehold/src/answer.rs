@@ -1,6 +1,6 @@
-//! What a command answers on standard output: words for people, or one JSON value for programs
-//! (`--json`). Commands return their answer, and `main` tells it in one piece. A reader that goes
-//! (`| head`, `| grep -q`) has had enough: that fails nothing.
+//! The answer of a command on standard output: words for people, or one JSON value for programs
+//! (`--json`). Commands return their answer, and `main` writes it in one piece. A reader that
+//! closes the pipe early (`| head`, `| grep -q`) makes no command fail.
 
 use crate::Failure;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-/// See the module.
+/// A command's answer, and how it ends.
 #[must_use = "`main` tells it"]
 pub struct Answer {
     words: Vec<u8>,
@@ -18,12 +18,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `what`, which displays as people are told of it.
+    /// Answers with `what`, in the words of its `Display`.
     pub fn of<T: Serialize + Display>(what: &T) -> Result<Answer, Failure> {
         Answer::told(what, what.to_string())
     }
 
-    /// `what`, of which people are told in these words: lines, of which the last needs no end.
+    /// Answers with `what`, in these words for people. The last line needs no end.
     pub fn told<T: Serialize + ?Sized>(what: &T, words: impl Into<String>) -> Result<Answer, Failure> {
         let mut words = words.into();
         if !words.is_empty() && !words.ends_with('\n') {
@@ -32,33 +32,33 @@ impl Answer {
         Answer::bytes(what, words.into())
     }
 
-    /// `what`, which without `--json` is these bytes as they are.
+    /// Answers with `what`. Without `--json` that is these bytes, unchanged.
     pub fn bytes<T: Serialize + ?Sized>(what: &T, bytes: Vec<u8>) -> Result<Answer, Failure> {
         let json = Some(serde_json::to_string_pretty(what)? + "\n");
         Ok(Answer { json, ..Answer::only(bytes) })
     }
 
-    /// Nothing: what there is to tell is told otherwise.
+    /// Answers nothing: the command writes its output itself.
     pub fn nothing() -> Answer {
         Answer::only(Vec::new())
     }
 
-    /// Bytes as they are, which nobody wants as JSON.
+    /// Answers with bytes, unchanged. With `--json` that is an error.
     pub fn only(bytes: Vec<u8>) -> Answer {
         Answer { words: bytes, json: None, is_no: false, then: None }
     }
 
-    /// The exit status is 1 if this is so.
+    /// Sets the exit status to 1, if `no`.
     pub fn no_if(self, no: bool) -> Answer {
         Answer { is_no: no, ..self }
     }
 
-    /// What the command goes on with once its answer is told.
+    /// Sets the rest of the command, which runs after its answer is written.
     pub fn then(self, goes_on: impl FnOnce() -> Result<(), Failure> + 'static) -> Answer {
         Answer { then: Some(Box::new(goes_on)), ..self }
     }
 
-    /// Tells it, and does what is left to do.
+    /// Writes the answer, and does the rest of the command.
     ///
     /// # Errors
     /// If there is no JSON of it, it cannot be written, or the rest fails.
@@ -69,14 +69,14 @@ impl Answer {
             (true, None) => return Err("what this command prints is no JSON: leave out --json".into()),
         };
         let told = put(&told);
-        // A mount, for one, goes on though nobody could be told of it.
+        // A mount, for one, goes on though its answer could not be written.
         self.then.map_or(Ok(()), |goes_on| goes_on())?;
         told?;
         Ok(if self.is_no { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-/// Bytes as they are, now: for commands that speak a protocol.
+/// Writes bytes at once, unchanged: for commands that speak a protocol.
 pub fn put(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

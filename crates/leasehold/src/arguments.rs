@@ -1,14 +1,14 @@
-//! Sizes, spans and addresses, as people type them.
+//! Parsers of sizes, spans and addresses, as people type them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Hours, of which there may be a part.
+/// Parses hours, which may have a fraction.
 pub fn hours(text: &str) -> Result<f64, String> {
     let hours = text.parse().map_err(|_| "a number of hours, such as 24 or 1.5".to_owned())?;
     if (0.001..=100_000.0).contains(&hours) { Ok(hours) } else { Err("from 0.001 to 100000".to_owned()) }
 }
 
-/// Days, of which there may be a part, in seconds.
+/// Parses days, which may have a fraction, into seconds.
 pub fn days(text: &str) -> Result<u64, String> {
     let days: f64 = text.parse().map_err(|_| "a number of days, such as 30 or 0.5".to_owned())?;
     if (0.0..=100_000.0).contains(&days) {
@@ -18,7 +18,7 @@ pub fn days(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes, as a number alone or with a unit: 100000, 64k, 1.5G, 2TiB. Units are powers of 1024.
+/// Parses bytes, as a number alone or with a unit: 100000, 64k, 1.5G, 2TiB. Units are powers of 1024.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let wrong = || "a number of bytes, such as 100000, 64K, 1.5G or 2T".to_owned();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -42,12 +42,12 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err("more than there can be".to_owned()) }
 }
 
-/// A user by number.
+/// Parses the number of a user.
 pub fn user(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "a user's number, such as 65534 (id -u NAME prints it)".to_owned())
 }
 
-/// Where a machine can be called.
+/// Parses the host and port of a machine.
 pub fn host_and_port(text: &str) -> Result<String, String> {
     let is_it = |(host, port): (&str, &str)| {
         let host = host.strip_prefix('[').map_or(host, |host| host.strip_suffix(']').unwrap_or(""));
@@ -61,12 +61,12 @@ pub fn host_and_port(text: &str) -> Result<String, String> {
     }
 }
 
-/// An address of this machine to listen at: with a port, or the port alone, at all addresses.
+/// Parses an address of this machine to listen at. A port alone means all addresses.
 pub fn listen_at(text: &str) -> Result<SocketAddr, String> {
     address_or_port(text, Ipv6Addr::UNSPECIFIED.into())
 }
 
-/// The same, where a port alone is one of the loopback.
+/// Parses the same, but a port alone means the loopback address.
 pub fn metrics_at(text: &str) -> Result<SocketAddr, String> {
     address_or_port(text, Ipv4Addr::LOCALHOST.into())
 }

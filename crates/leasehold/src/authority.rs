@@ -28,11 +28,11 @@ pub struct Renew {
 }
 
 impl AuthorityCommand {
-    /// Does it.
+    /// Renews the authority.
     pub fn run(self) -> Result<Answer, Failure> {
         let AuthorityCommand::Renew(Renew { data }) = self;
         let renewed = node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
-        // The steps have said it.
+        // The steps are already reported.
         Answer::told(&renewed, "")
     }
 }

@@ -26,7 +26,7 @@ impl Backup {
     /// Makes a backup. Exits with 1 if some content could not be had.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
-        // The machine that is up is somewhere else.
+        // The running machine has another working directory.
         let order =
             BackupOrder { dir: std::path::absolute(self.dir)?, keep: self.keep.map(|keep| keep as usize) };
         let progress = Progress::new();
@@ -107,7 +107,7 @@ impl Restore {
     }
 }
 
-/// Which backups there are.
+/// Lists the backups in `dir`.
 fn list(dir: &Path) -> Result<Answer, Failure> {
     let backups = node::backups(dir)?;
     if backups.is_empty() {

@@ -157,7 +157,7 @@ where
 }
 
 impl Bench {
-    /// Measures and prints.
+    /// Measures, and prints the figures.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             Bench::Local(local) => local.run(),
@@ -245,7 +245,7 @@ impl Paper {
     }
 }
 
-/// Measures, and says on the way what is being measured.
+/// Measures, and shows on the way what is being measured.
 fn telling_progress<T>(
     measure: impl FnOnce(&mut dyn FnMut(&str)) -> std::io::Result<T>,
 ) -> std::io::Result<T> {

@@ -89,7 +89,7 @@ impl fmt::Display for Joined {
     }
 }
 
-/// Makes `data` a machine's of the cluster that `token` is of, called `name` or as its host.
+/// Makes `data` a machine of the token's cluster, called `name`, or by its host's name.
 pub fn join(data: &Path, token: &str, name: Option<String>) -> Result<Joined, Failure> {
     let token = crate::token::token(token)?;
     let name = name.unwrap_or_else(places::host_name);
@@ -108,7 +108,7 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Lists them.
+    /// Lists the machines.
     pub fn run(self) -> Result<Answer, Failure> {
         let machines = node::machines(&self.data.map_or_else(places::data, Ok)?)?;
         let row = |machine: &MachineReport| {
@@ -132,7 +132,7 @@ pub struct Expel {
 }
 
 impl Expel {
-    /// Expels it.
+    /// Expels the machine.
     pub fn run(self) -> Result<Answer, Failure> {
         let who = &self.machine;
         self.confirm.ask(&format!(
@@ -162,14 +162,14 @@ pub enum Invitations {
     },
 }
 
-/// An invitation that is void.
+/// A revoked invitation.
 #[derive(Serialize)]
 struct Revoked<'a> {
     id: &'a str,
 }
 
 impl Invitations {
-    /// Lists or revokes.
+    /// Lists the invitations, or revokes one.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             Invitations::List { data } => {
@@ -201,7 +201,7 @@ pub struct Leave {
     confirm: Confirm,
 }
 
-/// A machine that is none of the cluster any more.
+/// A machine that has left the cluster.
 #[derive(Serialize)]
 struct Left {
     data: String,

@@ -1,4 +1,4 @@
-//! Asking back before something is done that cannot be undone.
+//! Confirmation before a command does something that cannot be undone.
 
 use crate::Failure;
 use clap::Args;
@@ -13,7 +13,7 @@ pub struct Confirm {
 }
 
 impl Confirm {
-    /// Goes on if whoever sits at the terminal says so, or nobody does.
+    /// Asks at the terminal, and goes on if the answer is yes or there is no terminal.
     ///
     /// # Errors
     /// The answer was no.

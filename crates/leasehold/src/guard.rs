@@ -1,8 +1,10 @@
-//! A process beside the one that mounts, to end its mount's connection should it be killed.
+//! The guard: a process beside a mount. If the mounting process is killed, the guard ends the
+//! connection of its mount.
 //!
-//! A thread that tells the kernel of something recalled may have to wait in the kernel for a page
-//! whose request waits for this very process. Killed then, the process stays, and with it the
-//! connection, which nobody serves any more: whoever uses the mount hangs, and the next `up` too.
+//! A thread that invalidates something in the kernel may have to wait there for a page. The request
+//! for that page waits for this very process. If the process is killed then, it stays, and so does
+//! its connection, which is served no more. Every user of the mount hangs, and so does the next
+//! `up`.
 
 use crate::Failure;
 use crate::answer::Answer;
@@ -25,15 +27,15 @@ pub struct Stand {
     dir: PathBuf,
 }
 
-/// Ends when dropped.
+/// The guard's process. Dropping it ends the guard.
 pub struct Guard(Child);
 
 impl Guard {
-    /// To be called on the main thread: when that ends, the guard is told.
+    /// Starts a guard. Call it on the main thread: the guard learns when that thread ends.
     pub fn start(connection: u32, dir: &Path) -> std::io::Result<Guard> {
         let mut guard = Command::new(std::env::current_exe()?);
         guard.arg("guard").args([std::process::id(), connection].map(|number| number.to_string())).arg(dir);
-        // A group of its own, since Ctrl-C is not for it.
+        // A process group of its own: Ctrl-C must not reach the guard.
         guard.process_group(0).current_dir("/");
         guard.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().map(Guard)
     }
@@ -47,11 +49,11 @@ impl Drop for Guard {
 }
 
 impl Stand {
-    /// Waits for the end of who started it, and ends the connection.
+    /// Waits for the end of the process that started it, and ends the connection.
     pub fn run(self) -> Result<Answer, Failure> {
         let mut signals = Signals::new([SIGTERM])?;
         set_parent_process_death_signal(Some(Signal::TERM))?;
-        // It may have been killed before that.
+        // The process may have been killed before that.
         if !self.is_killed() {
             let _ = signals.forever().next();
         }
@@ -61,13 +63,13 @@ impl Stand {
         Ok(Answer::nothing())
     }
 
-    /// Its main thread has ended; others may hang in the kernel, and then the process is still
-    /// there.
+    /// Whether the main thread of the process has ended. Other threads may hang in the kernel, and
+    /// the process exists as long.
     fn is_killed(&self) -> bool {
         let is_parent =
             getppid().map(Pid::as_raw_nonzero).is_some_and(|pid| pid.get() as u32 == self.process);
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap_or_default();
-        // `pid (name) state`, and a name may have anything in it.
+        // `pid (name) state`, and a name may contain anything.
         let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
         !is_parent || matches!(state, None | Some('Z' | 'X'))
     }

@@ -1,10 +1,10 @@
-//! What `leasehold help` shows beside the commands' own texts: their order, and examples.
+//! Additions to the commands' own help texts: their order, and examples.
 
 use clap::Command;
 use clap::builder::StyledStr;
 use std::fmt::Write;
 
-/// All commands, in the order in which people meet them. clap knows no headings for commands.
+/// All commands, in the order in which people need them. clap has no headings for commands.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Every day", &["up", "mount", "down", "umount", "status", "top", "leases"]),
     (
@@ -28,7 +28,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Shell", &["completions", "man", "help"]),
 ];
 
-/// What to type, and what that does, for a command or one below it.
+/// Examples of a command: what to type, and what that does.
 type Examples = (&'static str, &'static [(&'static str, &'static str)]);
 
 const EXAMPLES: &[Examples] = &[
@@ -161,7 +161,7 @@ const EXAMPLES: &[Examples] = &[
     ("man", &[("leasehold man ~/.local/share/man/man1", "Then: man leasehold-up")]),
 ];
 
-/// The same command, with groups, defaults and examples in its help.
+/// Adds groups, defaults and examples to the help of `command`.
 pub fn arranged(command: Command) -> Command {
     let template = template(&command);
     let mut command = with_defaults(command.help_template(template));
@@ -172,13 +172,13 @@ pub fn arranged(command: Command) -> Command {
     command
 }
 
-/// Examples of the command at this path, such as `server add`.
+/// Returns the examples of the command at this path, such as `server add`.
 pub fn examples(path: &str) -> &'static [(&'static str, &'static str)] {
     EXAMPLES.iter().find(|(of, _)| *of == path).map_or(&[], |(_, examples)| examples)
 }
 
-/// Defaults that depend on the environment, so that clap does not know them: by the option's name
-/// and its value's.
+/// Defaults that depend on the environment, which clap does not know: the option's name, its
+/// value's name, and the text.
 const DEFAULTS: &[(&str, &str, &str)] = &[
     ("data", "DIR", "$LEASEHOLD_DATA, or else ~/.local/share/leasehold"),
     ("mount", "DIR", "~/Leasehold"),
@@ -212,7 +212,7 @@ fn with_examples(command: Command, names: &[&str], path: &str) -> Command {
         }
         return command.after_long_help(StyledStr::from(text));
     };
-    // `mut_subcommand` panics where there is none.
+    // `mut_subcommand` panics if there is none.
     if command.find_subcommand(first).is_none() {
         return command;
     }
@@ -232,7 +232,7 @@ fn template(command: &Command) -> StyledStr {
     StyledStr::from(text.replace("{options}", &format!("{header}Options:{header:#}\n{{options}}")))
 }
 
-/// The first sentence of what a command says of itself: a line each.
+/// Returns the first sentence of each command's description, on a line.
 fn about(command: &Command, name: &str) -> String {
     if name == "help" {
         return "All of a command, with examples".to_owned();
@@ -269,7 +269,7 @@ mod tests {
         assert!(help.contains("Every day:\n  up           "), "{help}");
     }
 
-    /// All commands that people see, with their paths, such as `server add`.
+    /// Returns all visible commands with their paths, such as `server add`.
     fn visible(command: &Command, path: &str) -> Vec<(String, Command)> {
         let below = command.get_subcommands().filter(|it| !it.is_hide_set() && it.get_name() != "help");
         let all = below.flat_map(|it| visible(it, format!("{path} {}", it.get_name()).trim_start()));
@@ -299,7 +299,8 @@ mod tests {
         }
     }
 
-    /// What a command prints with `--json` is a section of `docs/json.md`; one prints a script.
+    /// The output of each command with `--json` is a section of `docs/json.md`. One command prints
+    /// a script.
     #[test]
     fn every_command_has_an_answer_for_programs() {
         let document = include_str!("../../../docs/json.md");
@@ -319,11 +320,11 @@ mod tests {
         };
         assert_eq!(of("up").matches("[default: ").count(), 5, "{}", of("up"));
         assert!(of("status").contains("[default: $LEASEHOLD_DATA"), "{}", of("status"));
-        // There its directory has to be said.
+        // `restore` needs its directory on the command line.
         assert!(!of("restore").contains("LEASEHOLD_DATA"), "{}", of("restore"));
     }
 
-    /// Each is of a command that there is, and is taken by the command line as it stands.
+    /// Each example belongs to an existing command, and the command line takes it as it stands.
     #[test]
     fn examples_are_what_the_command_line_takes() {
         for (path, examples) in EXAMPLES {

@@ -16,7 +16,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Prints them.
+    /// Prints the leases.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         Answer::of(&node::leases(&data, &places::below_root(&data, self.path))?)

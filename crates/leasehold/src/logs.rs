@@ -1,13 +1,12 @@
-//! What goes to standard error: what happens beside the answers of commands.
+//! The log on standard error: everything beside the answers of commands.
 
 use clap::ValueEnum;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// Our own crates, for a level that is said without a name. The rest is other people's, which only
-/// tells what goes wrong.
+/// Our own crates. A level without a name applies to these; libraries only report what goes wrong.
 const OURS: [&str; 7] = ["leasehold", "node", "fuse", "client", "directory", "content", "shares"];
-/// openraft reports elections as errors, and fuser an unmount by somebody else.
+/// openraft reports elections as errors, and fuser an unmount by another process.
 const OTHERS: &str = "warn,openraft=error,fuser=error";
 
 /// How lines are written.
@@ -19,11 +18,11 @@ pub enum Format {
     Json,
 }
 
-/// From now on. `simulated`: of servers that crash by the thousand openraft tells nothing.
+/// Starts logging. If `simulated`, openraft logs nothing: servers crash by the thousand there.
 pub fn begin(format: Format, simulated: bool) {
     let filter = filter(std::env::var("RUST_LOG").ok().as_deref(), simulated);
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Colours are for eyes: in a file or a journal their codes are noise.
+    // Colours are for terminals: in a file or a journal their codes are noise.
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     match format {
         Format::Text => lines.with_ansi(wanted && std::io::stderr().is_terminal()).init(),
@@ -31,8 +30,7 @@ pub fn begin(format: Format, simulated: bool) {
     }
 }
 
-/// What is told: as RUST_LOG says, whose levels alone are about this program and not about the
-/// libraries in it.
+/// Returns the filter of RUST_LOG. A level alone applies to this program, and not to its libraries.
 fn filter(said: Option<&str>, simulated: bool) -> EnvFilter {
     let usual = if simulated { "warn,openraft=off" } else { OTHERS };
     let said = said.map(str::trim).filter(|said| !said.is_empty());

@@ -1,6 +1,6 @@
-//! The command line: `leasehold help` says everything that is here.
+//! The command line, as `leasehold help` describes it.
 
-// A reader that goes must not be a panic: see `answer`.
+// Printing must not panic when the reader closes the pipe: see `answer`.
 #![deny(clippy::print_stdout)]
 
 mod answer;
@@ -182,7 +182,7 @@ enum Command {
     Man(man::Pages),
 }
 
-/// All that the command line takes, with its help.
+/// Returns the command line's definition, with its help.
 fn arguments() -> clap::Command {
     help::arranged(Arguments::command())
 }
@@ -210,7 +210,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What ends a command before it has an answer.
+/// An error that ends a command before it has an answer.
 type Failure = Box<dyn std::error::Error>;
 
 fn run(command: Command) -> Result<Answer, Failure> {

@@ -1,4 +1,4 @@
-//! `leasehold man`: a page for each command, and what is common to all of them.
+//! `leasehold man`: a page for each command, with the parts that all pages share.
 
 use crate::answer::Answer;
 use crate::{Failure, help};
@@ -26,7 +26,7 @@ const LOGS: &[(&str, &str)] = &[
     ("NO_COLOR", "If not empty, no colours are used. None are used but on a terminal."),
 ];
 
-/// Of commands that take --content.
+/// The environment of commands that take --content.
 const STORE: &[(&str, &str)] = &[
     ("AWS_ENDPOINT_URL, AWS_REGION", "Where the S3-compatible store of --content is."),
     ("AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY", "The keys for that store. They are needed at every start."),
@@ -55,7 +55,7 @@ const EXIT_STATUS: &[(&str, &str)] = &[
 ];
 
 impl Pages {
-    /// Writes them.
+    /// Writes the pages.
     pub fn run(self, command: Command) -> Result<Answer, Failure> {
         let dir = &self.dir;
         let wrong = |error| format!("cannot write man pages into {}: {error}", dir.display());
@@ -69,7 +69,7 @@ impl Pages {
     }
 }
 
-/// Pages that are written.
+/// The pages that were written.
 #[derive(Serialize)]
 struct Written {
     dir: String,

@@ -1,7 +1,7 @@
 //! `--metrics`: Prometheus' text over HTTP, at /metrics.
 //!
-//! Latencies are recorded as operations end. All else is read off the running machine when it is
-//! scraped.
+//! Latencies are recorded as operations end. All other figures are read from the running machine at
+//! each scrape.
 
 mod list;
 
@@ -24,28 +24,28 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{interval, sleep, timeout};
 
-/// Upper bounds of the latencies that are told apart, seconds.
+/// Upper bounds of the latency buckets, seconds.
 const BUCKETS: [f64; 16] = [
     0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0,
     5.0, 30.0,
 ];
-/// Latencies are sorted into their buckets so often, also while nobody scrapes: what was not sorted
-/// takes memory.
+/// How often latencies are sorted into their buckets, also without scrapes: unsorted ones take
+/// memory.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// A connection ends after so long.
+/// How long a connection may last.
 const CONNECTION: Duration = Duration::from_secs(60);
 /// Connections at once.
 const CONNECTIONS: usize = 16;
-/// How long nobody is accepted after that failed: descriptors may be used up.
+/// The pause after a failed accept: descriptors may be used up.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const META: Metadata<'static> = Metadata::new("leasehold", Level::INFO, None);
 
-/// A port that nobody is answered at yet.
+/// A bound port that does not answer yet.
 pub struct Endpoint(TcpListener);
 
 impl Endpoint {
-    /// Takes the port.
+    /// Binds the port.
     pub fn bind(address: SocketAddr) -> Result<Endpoint, Failure> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -54,7 +54,7 @@ impl Endpoint {
         bound.map_err(|error| format!("cannot serve metrics at {address} (--metrics): {error}").into())
     }
 
-    /// Answers from now on, of the machine on `data`. Says where.
+    /// Answers from now on, for the machine on `data`. Returns the address.
     pub fn serve(self, data: &Path, activity: Option<&Arc<Activity>>) -> Result<SocketAddr, Failure> {
         let address = self.0.local_addr()?;
         let latencies = latencies(activity)?;
@@ -69,7 +69,7 @@ impl Endpoint {
     }
 }
 
-/// Has latencies recorded.
+/// Starts the recording of latencies.
 fn latencies(activity: Option<&Arc<Activity>>) -> Result<PrometheusHandle, BuildError> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(LATENCY.name.to_owned()), &BUCKETS)?
@@ -84,7 +84,8 @@ fn latencies(activity: Option<&Arc<Activity>>) -> Result<PrometheusHandle, Build
     Ok(recorder.handle())
 }
 
-/// What a scrape is answered, beside the latencies. What a machine has no figure for is left out.
+/// Returns the answer to a scrape, without the latencies. Metrics that the machine has no figure
+/// for are left out.
 fn exposition(report: &LiveReport) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     for metric in METRICS {
@@ -128,7 +129,7 @@ async fn accept(listener: TcpListener, data: PathBuf, latencies: PrometheusHandl
             let service = service_fn(move |request| answer(request, data.clone(), latencies.clone()));
             let served =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // Whoever scrapes may have gone away, or may say nothing.
+            // The scraper may have disconnected, or may stay silent.
             let _ = timeout(CONNECTION, served).await;
             drop(place);
         });

@@ -1,11 +1,11 @@
-//! Where things are: unless the command line says otherwise (XDG base directories).
+//! Default places of files (XDG base directories).
 
 use crate::Failure;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Mounts that are told of.
+/// Mounts that a message names, at most.
 const MOUNTS_TOLD: usize = 3;
 
 /// The data directory: `$LEASEHOLD_DATA`, `$XDG_DATA_HOME/leasehold`, or
@@ -29,26 +29,27 @@ pub fn host_name() -> String {
     machine_name(&rustix::system::uname().nodename().to_string_lossy())
 }
 
-/// The name of a host, up to the first dot; only what names of machines are made of.
+/// Makes a machine's name of a host's: the part up to the first dot, of allowed characters only.
 fn machine_name(host: &str) -> String {
     let fits = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let name: String = host.chars().take_while(|c| *c != '.').filter(fits).take(64).collect();
     match name.bytes().all(|byte| byte.is_ascii_digit()) {
         true if name.is_empty() => "machine".to_owned(),
-        // A number is what a machine has beside its name.
+        // A bare number would name a machine by its number.
         true => format!("machine-{name}").chars().take(64).collect(),
         false => name,
     }
 }
 
-/// A service has none: its files are nowhere by default, and not in the root directory.
+/// Returns a directory below the home. A service has no home: then there is no default, and not the
+/// root directory.
 fn home(instead: &str) -> Result<PathBuf, Failure> {
     let home = env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     home.ok_or_else(|| format!("HOME is not set: say where, with {instead}").into())
 }
 
-/// A path from the root of the file system, where people may say one below the mount of the machine
-/// on `data`.
+/// Returns a path from the root of the file system. `path` may also be one below the mount of the
+/// machine on `data`.
 pub fn below_root(data: &Path, path: String) -> String {
     let mounted_on = node::ask_status(data).ok().flatten().and_then(|status| status.mounted_on);
     let (Some(dir), Ok(absolute)) = (mounted_on, std::path::absolute(&path)) else { return path };
@@ -56,7 +57,7 @@ pub fn below_root(data: &Path, path: String) -> String {
     below.map_or_else(|| path.clone(), |below| format!("/{below}"))
 }
 
-/// Where file systems of leasehold are mounted on this machine.
+/// Returns where file systems of leasehold are mounted on this machine.
 pub fn mounts() -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let ours = mounts.lines().filter_map(|line| {
@@ -67,7 +68,7 @@ pub fn mounts() -> Vec<String> {
     ours.collect()
 }
 
-/// What is said where no machine is up: it may be another user's, or have another data directory.
+/// Returns a hint where no machine is up: it may be another user's, or have another data directory.
 pub fn elsewhere() -> Option<String> {
     let mut mounts = mounts();
     if mounts.len() > MOUNTS_TOLD {

@@ -50,7 +50,7 @@ fn policy(text: &str) -> Result<Spread, NoPolicy> {
     if text == "usual" { Ok(Spread::Usual) } else { text.parse() }
 }
 
-/// A policy cannot be set or told.
+/// Why a policy cannot be set or read.
 #[derive(Debug, thiserror::Error)]
 enum PolicyError {
     #[error("{0}: no file system of leasehold")]
@@ -83,16 +83,16 @@ struct Told {
 struct Done {
     #[serde(flatten)]
     told: Told,
-    /// Files and directories that have it now.
+    /// Files and directories that have the policy now.
     files: u64,
-    /// Servers that it takes.
+    /// Servers that the policy needs.
     needs: usize,
-    /// Servers that there are; how many is known on servers only.
+    /// Servers that there are; known on servers only.
     servers: Option<usize>,
 }
 
 impl PolicyCommand {
-    /// Does it.
+    /// Sets or prints a policy.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             PolicyCommand::Get { path } => {
@@ -150,7 +150,8 @@ fn set(path: &Path, policy: Spread) -> Result<(), PolicyError> {
     done.map_err(|error| PolicyError::at(path, error))
 }
 
-/// All files and directories below. What goes meanwhile is left out. Returns how many there are.
+/// Sets the policy of all files and directories below `dir`. Files that vanish meanwhile are left
+/// out. Returns how many there are.
 fn set_below(dir: &Path, policy: Spread) -> Result<u64, PolicyError> {
     let mut files = 0;
     let error = |source| PolicyError::Path { path: dir.to_owned(), source };

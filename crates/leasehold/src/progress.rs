@@ -1,17 +1,17 @@
-//! How far a command is, for people who look on.
+//! The progress of a command, for people.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::Write;
 use std::time::Duration;
 
-/// How often the line moves, so that people see that something goes on.
+/// How often the line moves, so that people see progress.
 const TICK: Duration = Duration::from_millis(120);
 
-/// One line on standard error, if that is a terminal; gone when the command has its answer.
+/// One line on standard error, if that is a terminal. It vanishes when the command has its answer.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// The line, which says nothing yet.
+    /// Makes an empty line.
     pub fn new() -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
@@ -21,7 +21,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// The line says this from now on.
+    /// Sets the text of the line.
     pub fn say(&self, text: &str) {
         self.0.set_message(text.to_owned());
     }
@@ -33,8 +33,8 @@ impl Drop for Progress {
     }
 }
 
-/// A step that people may want to read later: a line that stays, on a terminal or not. That nobody
-/// reads it is no reason to stop.
+/// Prints a step that people may want to read later: a line that stays, on a terminal or not. A
+/// failed write does not stop the command.
 pub fn step(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -62,14 +62,14 @@ struct Restored {
     files: Vec<String>,
 }
 
-/// A salvage that is gone.
+/// A salvage that was deleted.
 #[derive(Serialize)]
 struct Dropped {
     number: u64,
 }
 
 impl Salvage {
-    /// Does it. Needs no machine that is up.
+    /// Lists, restores or deletes salvages. Needs no running machine.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             Salvage::List(of) => {

@@ -15,7 +15,7 @@ pub struct Scrub {
 }
 
 impl Scrub {
-    /// Has everything read, and says what was found.
+    /// Scrubs everything, and reports what was found.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let progress = Progress::new();

@@ -10,7 +10,7 @@ use node::figures::span;
 use node::{MachineName, ServerStanding};
 use std::path::PathBuf;
 
-/// A server that was heard of since is there, ms.
+/// A server that was heard of within this time is up, ms.
 const SILENT_MS: u64 = 2_000;
 
 /// See the command's help.
@@ -52,7 +52,7 @@ pub struct Departing {
 }
 
 impl ServerCommand {
-    /// Does it.
+    /// Adds, removes or lists servers.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             ServerCommand::Add(Named { machine, data }) => {
@@ -75,7 +75,7 @@ impl ServerCommand {
     }
 }
 
-/// With which machine it was done. The steps have said the rest.
+/// Answers with the machine. The steps are already reported.
 fn said(machine: &MachineName) -> Result<Answer, Failure> {
     Answer::told(machine, "")
 }
@@ -107,7 +107,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Does it.
+    /// Drains the server.
     pub fn run(self) -> Result<Answer, Failure> {
         let Departing { named: Named { machine, data }, confirm } = self.departing;
         confirm.ask(&format!("Other servers will keep the content that {machine} keeps."))?;

@@ -1,8 +1,8 @@
-//! A machine in the background: `up --background`, `down`, `umount`, and what a service manager is
-//! told.
+//! A machine in the background: `up --background`, `down`, `umount`, and the messages to a service
+//! manager.
 //!
-//! Whoever started a machine hears when it is mounted the way systemd does (sd_notify): a datagram
-//! to the socket that `NOTIFY_SOCKET` names.
+//! A started machine reports that it is mounted the way systemd wants it (sd_notify): a datagram to
+//! the socket that `NOTIFY_SOCKET` names.
 
 use crate::answer::Answer;
 use crate::progress::step;
@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often is looked whether a machine that was told to end has.
+/// How often to check whether an ending machine has ended.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long until it is said once more what is waited for.
+/// How often the reason for waiting is repeated.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// Of the log, so many bytes are shown when a start fails.
+/// Bytes of the log's end that are shown when a start fails.
 const TAIL: u64 = 2000;
-/// A log that is larger is put aside when a machine starts: there are two at most.
+/// A larger log is renamed when a machine starts, bytes. There are two logs at most.
 const LOG_MAX: u64 = 16 << 20;
 
 /// The log of a machine in the background, in its data directory.
@@ -33,17 +33,17 @@ fn log_of(data: &Path) -> PathBuf {
     data.join("leasehold.log")
 }
 
-/// Tells whoever started this machine that it is mounted, and where.
+/// Reports to the starter of this machine that it is mounted, and where.
 pub fn is_ready(dir: &Path) {
     tell(&[NotifyState::Ready, NotifyState::Status(&format!("mounted on {}", dir.display()))]);
 }
 
-/// Tells whoever started this machine what it has come to, before it is mounted.
+/// Reports to the starter of this machine how far its start is, before it is mounted.
 pub fn has_come_to(what: &str) {
     tell(&[NotifyState::Status(what)]);
 }
 
-/// It has been told to end.
+/// Reports that the machine is ending.
 pub fn is_stopping() {
     tell(&[NotifyState::Stopping]);
 }
@@ -54,21 +54,21 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// No terminal's end is this process's: it belongs to nobody's session. For one that `begin` has
-/// started.
+/// Leaves the terminal's session, so that its end does not end this process. For a process that
+/// `begin` has started.
 pub fn detach() {
     if let Err(error) = setsid() {
         tracing::debug!(%error, "this process stays in the session that it was started in");
     }
 }
 
-/// Starts this very command once more, in the background, and waits until that is mounted or has
+/// Starts this command once more, in the background. Waits until that process has mounted or has
 /// ended.
 pub fn begin(data: &Path) -> Result<Answer, Failure> {
     let ear = Ear::open()?;
     let log = open_log(data)?;
     let began = log.metadata()?.len();
-    // The answer is this process's to give.
+    // This process writes the answer.
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--json");
     let arguments =
         arguments.map(|argument| if argument == "--background" { "--detached".into() } else { argument });
@@ -102,7 +102,7 @@ pub fn begin(data: &Path) -> Result<Answer, Failure> {
     }
 }
 
-/// Where the machine says how it stands, in a directory that is nobody else's.
+/// A socket where the machine reports how it stands, in a private directory.
 struct Ear {
     dir: PathBuf,
     socket: UnixDatagram,
@@ -111,7 +111,7 @@ struct Ear {
 impl Ear {
     fn open() -> std::io::Result<Ear> {
         let dir = std::env::temp_dir().join(format!("leasehold-{}", std::process::id()));
-        // One that is there already is somebody else's.
+        // An existing directory is not ours.
         DirBuilder::new().mode(0o700).create(&dir)?;
         let socket = UnixDatagram::bind(dir.join("notify"))?;
         socket.set_read_timeout(Some(LOOK))?;
@@ -125,7 +125,7 @@ impl Ear {
 
 impl Drop for Ear {
     fn drop(&mut self) {
-        // What cannot be removed does no harm.
+        // A leftover does no harm.
         let _ = std::fs::remove_file(self.address());
         let _ = std::fs::remove_dir(&self.dir);
     }
@@ -141,7 +141,7 @@ fn open_log(data: &Path) -> Result<File, Failure> {
     Ok(log.map_err(|error| format!("cannot write {}: {error}", name.display()))?)
 }
 
-/// What a log says from there on, the end of it if that is much.
+/// Returns the log from there on, or its end if that is long.
 fn tail(log: &Path, from: u64) -> std::io::Result<String> {
     let mut log = File::open(log)?;
     let length = log.metadata()?.len();
@@ -168,7 +168,7 @@ struct Ended {
 }
 
 impl Down {
-    /// Ends it, and waits until all is durable. Exits with 1 if none is up.
+    /// Ends the machine, and waits until everything is durable. Exits with 1 if none is up.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let ended = Ended { data: data.display().to_string(), process: node::holder(&data)? };

@@ -187,7 +187,7 @@ struct Stored {
 struct Body {
     #[serde(flatten)]
     stored: Stored,
-    /// What is in it, base64.
+    /// The share's bytes, base64.
     body: String,
 }
 
@@ -197,7 +197,7 @@ struct Leased {
     share: String,
 }
 
-/// Shares that the account has let go of.
+/// Shares that the account has released.
 #[derive(Serialize)]
 struct LetGo {
     shares: Vec<String>,
@@ -212,7 +212,7 @@ struct Key {
 }
 
 impl Shares {
-    /// Does what is asked.
+    /// Carries out the command.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             Shares::Status(asking) => asking.answer::<StoresReport>(SharesRequest::Status),
@@ -224,7 +224,7 @@ impl Shares {
             Shares::Export { file, which, asking } => {
                 let which = which.into_iter().map(|which| asking.below_root(which));
                 let which = which.collect::<Result<Vec<_>, _>>()?;
-                // The machine that is up is somewhere else.
+                // The running machine has another working directory.
                 let file = std::path::absolute(file)?;
                 parcel(asking.ask(|data, tell| node::export_shares(data, &file, &which, tell))?)
             }
@@ -295,7 +295,7 @@ impl Account {
 }
 
 impl Collect {
-    /// Has what may go deleted, and says what stays.
+    /// Deletes the shares that may go, and reports what stays.
     pub fn run(self) -> Result<Answer, Failure> {
         match self.what {
             Some(Collecting::Status(asking)) => asking.answer::<DeletionReport>(SharesRequest::Deletion),
@@ -305,8 +305,8 @@ impl Collect {
 }
 
 impl Asking {
-    /// A share as it is; a path from the root of the file system, also where one below the mount is
-    /// said.
+    /// Returns a share unchanged, or a path from the root of the file system. `which` may also be a
+    /// path below the mount.
     fn below_root(&self, which: String) -> Result<String, Failure> {
         if node::share_of(&which).is_some() {
             return Ok(which);
@@ -314,7 +314,7 @@ impl Asking {
         Ok(places::below_root(&self.data.clone().map_or_else(places::data, Ok)?, which))
     }
 
-    /// What comes of asking the machine, with its progress shown.
+    /// Asks the machine, and shows its progress.
     fn ask<T>(
         self,
         ask: impl FnOnce(&Path, &mut dyn FnMut(&str)) -> Result<T, AskError>,
@@ -324,7 +324,7 @@ impl Asking {
         Ok(ask(&data, &mut |text| progress.say(text))?)
     }
 
-    /// The answer to a request, which is a `T`.
+    /// Answers a request. The reply is a `T`.
     fn answer<T: Serialize + DeserializeOwned + Display>(
         self,
         request: SharesRequest,
@@ -334,7 +334,7 @@ impl Asking {
     }
 }
 
-/// Exits with 1 if not everything could be taken along.
+/// Answers with the report. Exits with 1 if some shares could not be taken along.
 fn parcel(report: ParcelReport) -> Result<Answer, Failure> {
     Ok(Answer::of(&report)?.no_if(!report.faults.is_empty()))
 }

@@ -52,24 +52,24 @@ impl FromStr for Seeds {
     }
 }
 
-/// What runs have come to.
+/// The results of the runs.
 #[derive(Default, Serialize)]
 struct Simulated {
-    /// Seeds whose runs are over.
+    /// Seeds whose runs have ended.
     seeds: u64,
     /// Machines of each run.
     machines: u64,
-    /// What happened to a machine alone.
+    /// The counts of a machine alone.
     alone: Option<Alone>,
-    /// What happened in a building of machines.
+    /// The counts of the world with links, clocks, crashes and histories.
     building: Option<sim::Stats>,
-    /// What happened in an office of machines.
+    /// The counts of the world with handles and deletions.
     office: Option<sim::Tally>,
-    /// What was found wrong, and what shows it again.
+    /// The violation that was found, and how to reproduce it.
     violation: Option<String>,
 }
 
-/// What happened to a machine that nobody shares anything with.
+/// The counts of a machine that shares nothing.
 #[derive(Default, Serialize)]
 struct Alone {
     /// Calls answered.
@@ -78,7 +78,7 @@ struct Alone {
     crashes: u64,
     /// Calls that found no space.
     full: u64,
-    /// Digest of all that was said in the last run, hexadecimal: equal for equal runs.
+    /// Digest of the last run's trace, hexadecimal: equal for equal runs.
     trace: String,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for Simulated {
     }
 }
 
-/// What happened at all, by the names of fields.
+/// Lists the counts that are not zero, by the names of their fields.
 fn counts(figures: &impl Serialize) -> String {
     let fields = serde_json::to_value(figures).unwrap_or_default();
     let fields = fields.as_object().into_iter().flatten();
@@ -111,7 +111,7 @@ fn counts(figures: &impl Serialize) -> String {
 }
 
 impl Simulate {
-    /// Runs every seed; stops at the first violation and says how to see it again.
+    /// Runs every seed. Stops at the first violation, and prints how to reproduce it.
     pub fn run(self) -> Result<Answer, Failure> {
         let mut done = Simulated { machines: self.machines, ..Simulated::default() };
         for seed in self.seed.0.clone() {

@@ -9,9 +9,9 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Calls that wait and are shown.
+/// Waiting calls that are shown, at most.
 const CALLS_SHOWN: usize = 10;
-/// A call that waits for less is not shown: it is about to be answered.
+/// A shorter wait is not shown, ms: the call is about to be answered.
 const CALL_MS: u64 = 1_000;
 
 /// See the command's help.
@@ -30,7 +30,7 @@ struct NotUp {
 }
 
 impl Status {
-    /// Asks. Exits with 1 if no machine is up.
+    /// Asks the machine. Exits with 1 if none is up.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let Some(status) = node::ask_status(&data)? else {
@@ -43,7 +43,7 @@ impl Status {
     }
 }
 
-/// For people: a word at the beginning of each line says what the line is about.
+/// Writes the status for people: the first word of each line names its topic.
 fn text(status: &StatusReport) -> String {
     let mut text = String::new();
     let mut line = |word: &str, rest: String| _ = writeln!(text, "{word:<10} {rest}");

@@ -1,8 +1,8 @@
-//! Tables for people: a row of headings, and columns as wide as what is in them.
+//! Tables for people: a row of headings, and columns as wide as their widest cells.
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 
-/// The table of these rows, each with as many cells as there are headings.
+/// Writes the table of these rows, each with as many cells as there are headings.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -1,15 +1,15 @@
-//! Where a token comes from: the command line shows what is typed there to every user of the
-//! machine (`ps`).
+//! Sources of a token. Every user of the machine can read the command line (`ps`), so a token may
+//! also come from a file or from standard input.
 
 use crate::Failure;
 use node::Token;
 use std::fs::File;
 use std::io::Read;
 
-/// Bytes that are read where a token is expected.
+/// Bytes that are read of a token, at most.
 const BYTES_MAX: u64 = 4096;
 
-/// The token that `text` is; or that standard input has (`-`), or a file (`@FILE`).
+/// Returns the token that `text` is, that standard input has (`-`), or that a file has (`@FILE`).
 ///
 /// # Errors
 /// If there is none, or the file cannot be read.

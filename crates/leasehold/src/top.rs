@@ -1,4 +1,4 @@
-//! `leasehold top`: what the machine is asked, what waits for whom, and where.
+//! `leasehold top`: the operations of the machine, its pending requests, and where they happen.
 
 mod frame;
 mod view;
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use view::View;
 
-/// Rates are of so long, and shown as often.
+/// The span of the rates, and how often they are shown.
 const EVERY: Duration = Duration::from_secs(1);
-/// A signal is seen after so long.
+/// How soon a signal is noticed.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// See the command's help.
@@ -32,7 +32,7 @@ pub struct Top {
     once: bool,
 }
 
-/// All that is known at one time.
+/// All that is known of the machine at one time.
 struct Sample {
     live: LiveReport,
     /// The cluster's machines, or why they are not known.
@@ -43,7 +43,7 @@ impl Sample {
     fn take(data: &Path) -> Result<Sample, AskError> {
         let live = node::ask_live(data, true)?;
         let machines = node::machines(data).map_err(|error| match error {
-            // This machine has answered: what it could not say is what a server says.
+            // This machine has answered. The error is a server's.
             AskError::Failed(why) => why,
             other => other.to_string(),
         });
@@ -52,7 +52,7 @@ impl Sample {
 }
 
 impl Top {
-    /// Shows it until somebody has seen enough.
+    /// Shows the machine until a key or a signal ends it.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let first = Sample::take(&data)?;
@@ -73,10 +73,10 @@ fn live(data: &Path, first: Sample) -> Result<(), Failure> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, ended.clone())?;
     }
-    // A panic puts the terminal back, too.
+    // A panic restores the terminal, too.
     let mut terminal = ratatui::try_init()?;
     let shown = watch(&mut terminal, data, first, &ended);
-    // First, so that an error is said on the terminal as it was.
+    // First, so that an error appears on the restored terminal.
     ratatui::try_restore()?;
     shown
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Where machines call each other unless told otherwise.
+/// The default port of machines.
 const PORT: u16 = 4470;
 
 /// See the command's help.
@@ -128,7 +128,7 @@ impl Knows {
     }
 }
 
-/// When leases of keys' accounts expire.
+/// Parses when leases of keys' accounts expire.
 fn expiry(text: &str) -> Result<Expiry, String> {
     match text.split_once('=') {
         None if text == "age" => Ok(Expiry::Age),
@@ -138,7 +138,7 @@ fn expiry(text: &str) -> Result<Expiry, String> {
     }
 }
 
-/// One that this program knows.
+/// Parses a version that this program knows.
 fn version(text: &str) -> Result<Version, String> {
     let known = Versions::KNOWN;
     let version = text.parse().map(Version).map_err(|_| "not a number".to_owned())?;
@@ -240,13 +240,13 @@ impl Mount {
     }
 }
 
-/// Where a machine that serves can be called.
+/// Returns where a server can be called.
 fn listen(said: Option<SocketAddr>) -> Listen {
     let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
     said.map_or(Listen::IfFree(everywhere), Listen::At)
 }
 
-/// Who sees the mount, and as what.
+/// Which users see the mount, and with which rights.
 struct Sight {
     nosuid: bool,
     allow_other: bool,
@@ -270,12 +270,12 @@ fn run(
     let dir = fuse::prepare(dir)?;
     are_apart(data, &dir)?;
     if let (Listen::At(address), false) = (&settings.listen, data.join("format").exists()) {
-        // So that nothing is made for a machine that could not start.
+        // So that a machine that cannot start leaves nothing behind.
         let failed = |error| format!("cannot listen on {address} (choose another with --listen): {error}");
         drop(TcpListener::bind(address).map_err(failed)?);
     }
     let endpoint = place.metrics.map(Endpoint::bind).transpose()?;
-    // A terminal that is closed ends nothing: whoever started this has `leasehold down`.
+    // A closed terminal ends nothing: the user has `leasehold down`.
     let ignored = Signals::new([SIGHUP])?;
     let starting = Starting::begin()?;
     let began = Instant::now();
@@ -329,15 +329,14 @@ fn run(
     }))
 }
 
-/// Goes on until a signal comes, or somebody unmounts; then ends in order.
+/// Serves until a signal comes, or the mount is gone. Then ends in order.
 fn serve(
     machine: Machine,
     mount: &Arc<fuse::Mount>,
     guard: Option<Guard>,
     mut signals: Signals,
 ) -> Result<(), Failure> {
-    // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to
-    // do either.
+    // Another process may unmount it (umount, fusermount3 -u). Then this command ends, too.
     let (mounted, handle) = (Arc::clone(mount), signals.handle());
     std::thread::spawn(move || {
         if let Err(error) = mounted.wait() {
@@ -363,8 +362,7 @@ fn serve(
     Ok(())
 }
 
-/// Why there is no machine, and what can be done about it where the data directory is what is
-/// wrong.
+/// Explains why the machine did not start, and what helps if the data directory is at fault.
 fn start_failed(error: MachineError, data: &Path) -> Failure {
     let kinds = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::NotADirectory];
     let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |cause| cause.source());
@@ -377,8 +375,8 @@ fn start_failed(error: MachineError, data: &Path) -> Failure {
     error.into()
 }
 
-/// Until it is mounted there is nothing to end in order: what is on disk is whole at any time. So
-/// the first signal ends the process.
+/// The time before the mount. Nothing needs an orderly end until then, since the disk is consistent
+/// at any time. So the first signal ends the process.
 struct Starting {
     ended: Arc<AtomicBool>,
     handle: signal_hook::iterator::Handle,
@@ -399,7 +397,7 @@ impl Starting {
         Ok(Starting { ended, handle })
     }
 
-    /// From now on signals are for who mounts.
+    /// Returns the signals to the thread that mounts.
     fn end(self) -> std::io::Result<Signals> {
         let signals = Signals::new([SIGINT, SIGTERM])?;
         self.ended.store(true, SeqCst);
@@ -408,8 +406,8 @@ impl Starting {
     }
 }
 
-/// An error if the data directory would be on the mount, or is on another machine's: that waits for
-/// itself.
+/// Fails if the data directory would be on the mount, or on another machine's: the machine would
+/// wait for itself.
 fn are_apart(data: &Path, dir: &Path) -> Result<(), Failure> {
     let data = std::path::absolute(data)?;
     let there = data.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or(data);

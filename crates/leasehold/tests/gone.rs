@@ -1,4 +1,5 @@
-//! Whoever read the output has gone, as `| head` and `| grep -q` do: neither a panic nor a failure.
+//! A reader that closes the pipe early, as `| head` and `| grep -q` do, causes neither a panic nor
+//! a failure.
 
 use std::process::Command;
 

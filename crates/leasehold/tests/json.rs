@@ -1,5 +1,5 @@
-//! What commands print as JSON has the fields that `docs/json.md` says, and each of its sections is
-//! about a command that prints them. `salvage restore` and `drop` are in `tests/e2e/left.sh`.
+//! The JSON of commands has the fields that `docs/json.md` lists, and each of its sections is about
+//! a command that prints them. `salvage restore` and `drop` are tested in `tests/e2e/left.sh`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,11 +12,11 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What `docs/json.md` says, and what is wrong with it.
+/// The text of `docs/json.md`, and the mistakes found in it.
 struct Document {
     text: String,
     wrong: Vec<String>,
-    /// Sections that something was compared with.
+    /// Sections that an output was compared with.
     seen: BTreeSet<String>,
 }
 
@@ -27,7 +27,7 @@ impl Document {
         Document { text, wrong: Vec::new(), seen: BTreeSet::new() }
     }
 
-    /// The section of a command, or the one that it names instead of fields.
+    /// Returns the section of a command, or the one that it names instead of fields.
     fn section(&self, command: &str) -> String {
         let heading = format!("\n## leasehold {command}\n");
         let from = self.text.find(&heading).unwrap_or_else(|| panic!("there is no section of {command}"));
@@ -46,7 +46,7 @@ impl Document {
         fields(value, "", &mut unsaid);
         unsaid.retain(|path| !section.contains(&format!("- `{path}`:")));
         self.wrong.extend(unsaid.iter().map(|path| format!("{command} prints {path}, which is not there")));
-        // What is there whatever the machine has, or is for.
+        // The fields that every machine has.
         let whole = if value.is_array() { value.get(0) } else { Some(value) };
         if let Some(whole) = whole.and_then(Value::as_object) {
             let always = section.trim_start().split("\n\n").find(|part| part.starts_with("- `"));
@@ -58,7 +58,7 @@ impl Document {
         self.seen.insert(command.to_owned());
     }
 
-    /// Has the command of that section done in `home`, and compares what it prints.
+    /// Runs the command of that section in `home`, and compares its output.
     fn run(&mut self, home: &Home, command: &str, args: &[&str]) -> Value {
         let words: Vec<&str> = command.split(' ').chain(args.iter().copied()).collect();
         let value = printed(home.0.path(), &words, 0);
@@ -79,7 +79,7 @@ impl Document {
     }
 }
 
-/// All fields of `value`, by their paths.
+/// Collects all fields of `value`, by their paths.
 fn fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Array(all) => {
@@ -97,7 +97,7 @@ fn fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What the command prints, which must be JSON and nothing else, with this exit status.
+/// Returns the command's output, which must be one JSON value, with this exit status.
 fn printed(home: &Path, args: &[&str], status: i32) -> Value {
     let output = leasehold(home, &[args, &["--json"]].concat());
     assert_eq!(output.status.code(), Some(status), "{args:?}: {}", said(&output));
@@ -109,7 +109,7 @@ fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_else(|| panic!("no {field} in {value}")).to_owned()
 }
 
-/// Every kind of salvage: a machine that has some is one that was cut off.
+/// Returns every kind of salvage. A machine that has salvage was cut off.
 fn salvaged() -> Vec<Salvaged> {
     let (from, target, device) = (Some("/b".to_owned()), Some("b".to_owned()), Some("1:3".to_owned()));
     let (attribute, mode) = ("user.x".to_owned(), "0644".to_owned());
@@ -168,7 +168,7 @@ fn every_field_is_documented() {
         return;
     }
     let (home, third) = (Home(tempfile::tempdir().unwrap()), Home(tempfile::tempdir().unwrap()));
-    // Nothing is up.
+    // No machine is up.
     let not_up = printed(home.0.path(), &["status"], 1);
     assert_eq!((&not_up["up"], not_up.as_object().unwrap().len()), (&Value::Bool(false), 2));
     assert!(printed(home.0.path(), &["down"], 1)["process"].is_null());

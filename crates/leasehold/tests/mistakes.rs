@@ -1,5 +1,5 @@
-//! Mistakes that people make, each answered with what happened, why, and what to do. Mistakes that
-//! need other machines are in `tests/e2e`: joining, expelling, servers that are away.
+//! Mistakes of users. Each answer says what happened, why, and what to do. Mistakes that need other
+//! machines are in `tests/e2e`: joining, expelling, servers that are away.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use people::{Home, leasehold, said};
 use std::path::Path;
 use std::process::Command;
 
-/// A command line, its exit status, and what its answer says.
+/// A command line, its exit status, and texts in its answer.
 type Mistake<'a> = (&'a [&'a str], i32, &'a [&'a str]);
 
 fn each_is_answered(home: &Path, mistakes: &[Mistake<'_>]) {
@@ -131,7 +131,7 @@ fn while_a_machine_is_up() {
     let (paper, inside) = (mount.join("Paper"), mount.join("data"));
     let (paper, inside) = (paper.to_str().unwrap().to_owned(), inside.to_str().unwrap().to_owned());
     let mount = mount.to_str().unwrap().to_owned();
-    // What was done a moment ago counts, and a path below the mount is one.
+    // A path below the mount is one, and the change of a moment ago counts.
     let leases = run(&["leases", &paper]);
     assert!(leases.status.success(), "{}", said(&leases));
     let listed = run(&["invitations", "list", "--json"]);
@@ -180,7 +180,7 @@ fn while_a_machine_is_up() {
             (&["umount", &other], 2, &["no file system of leasehold is mounted"]),
         ],
     );
-    // It is in use: that is said, and by which process.
+    // The mount is in use: the answer says so, and names the process.
     let held = std::fs::File::open(&paper).unwrap();
     let refused = run(&["umount", &mount]);
     let own = format!("({})", std::process::id());

@@ -32,7 +32,7 @@ fn a_machine_refuses_orders_that_are_none() {
     let mut command = leasehold(&["bench", "paper-machine"]);
     command.arg(dir.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut machine = command.spawn().unwrap();
-    // Longer than any frame; the other end is kept open, so it is this that ends it.
+    // Longer than any frame. The other end stays open, so only the length can end it.
     let mut orders = machine.stdin.take().unwrap();
     orders.write_all(&u32::MAX.to_be_bytes()).unwrap();
     let out = machine.wait_with_output().unwrap();

@@ -32,7 +32,7 @@ fn a_machine_goes_on_in_the_background_until_it_is_told_to_end() {
     assert!(down.status.success(), "{}", said(&down));
     assert!(!mount.join("kept").exists(), "it is unmounted");
     assert_eq!(run(&["down"]).status.code(), Some(1), "there is none any more");
-    // Once more, and now it is unmounted instead: it ends by that.
+    // Once more, and now the mount is unmounted: that ends the machine.
     assert!(run(&up).status.success());
     assert_eq!(std::fs::read(mount.join("kept")).unwrap(), b"x");
     let place = mount.to_str().unwrap();

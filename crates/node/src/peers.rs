@@ -1,5 +1,5 @@
-//! This machine's connections to the share servers of others: one for each host, made when it is
-//! first wanted.
+//! Connections of this machine to the share servers of others: one for each host, made at its first
+//! use.
 
 use crate::hosts::{HostList, Hosts};
 use crate::net::{Caller, NetThread, Pending, ShareClient, ShareLink};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use wire::{MachineId, ShareCall};
 
-/// See the module.
+/// The connections of this machine to other hosts.
 pub(crate) struct Peers {
     me: MachineId,
     hosts: Hosts,
@@ -26,16 +26,17 @@ pub(crate) struct Peers {
 #[derive(Default)]
 struct Connections {
     config: Option<Caller>,
-    /// With the addresses that it calls.
+    /// With the addresses that the client calls.
     clients: BTreeMap<MachineId, (Vec<String>, ShareClient)>,
-    /// Keeps them all. There is none before there is anybody to call.
+    /// The thread that keeps the connections. It starts with the first call.
     thread: Option<(mpsc::UnboundedSender<Keeping>, NetThread)>,
 }
 
 type Keeping = (ShareLink, Vec<String>, Caller);
 
 impl Peers {
-    /// Of the machine `me`. Whom it can call it must be told: [`Peers::hosts`], [`Peers::know`].
+    /// Makes the peers of machine `me`. [`Peers::hosts`] and [`Peers::know`] supply what it needs
+    /// to call them.
     pub(crate) fn new(me: MachineId) -> Arc<Peers> {
         let (hosts, connections, round_trips) = Default::default();
         Arc::new(Peers { me, hosts, connections, round_trips, stopping: AtomicBool::new(false) })
@@ -46,22 +47,22 @@ impl Peers {
         self.me
     }
 
-    /// Which hosts there are.
+    /// The hosts of the cluster.
     pub(crate) fn hosts(&self) -> &Hosts {
         &self.hosts
     }
 
-    /// Those of all its connections.
+    /// The round trips of all these connections.
     pub(crate) fn round_trips(&self) -> &Arc<RoundTrips> {
         &self.round_trips
     }
 
-    /// From now on it calls so.
+    /// Sets how this machine calls others from now on.
     pub(crate) fn know(&self, caller: Caller) {
         self.connections.lock().config = Some(caller);
     }
 
-    /// Ends all connections: whoever waits is told that there is no answer.
+    /// Ends all connections. Each waiting call fails.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let connections = std::mem::take(&mut *self.connections.lock());
@@ -72,7 +73,8 @@ impl Peers {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Asks a host, unless it is known to be down or there is no way to it. Never blocks.
+    /// Sends a call to a host, unless the host is known to be down or cannot be reached. Never
+    /// blocks.
     pub(crate) fn call(
         &self,
         hosts: &HostList,
@@ -99,7 +101,7 @@ impl Peers {
         pending
     }
 
-    /// Puts the nearest first: whoever answered fastest lately, and last who is down.
+    /// Sorts machines by distance: the fastest of late first, and those that are down last.
     pub(crate) fn by_distance(&self, machines: &mut [MachineId]) {
         let connections = self.connections.lock();
         machines.sort_by_key(|machine| match connections.clients.get(machine) {
@@ -126,7 +128,8 @@ impl Connections {
     }
 }
 
-/// What an answer to [`ShareCall::Fetch`] brought, if it has the digest that came with it.
+/// Returns the body of an answer to [`ShareCall::Fetch`], if it matches the digest that came with
+/// it.
 pub(crate) fn fetched((results, mut whole): (Vec<Result<(), Error>>, Bytes)) -> Option<Bytes> {
     let Some(Ok(())) = results.first() else { return None };
     let digest = *whole.first_chunk::<16>()?;

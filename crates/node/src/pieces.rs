@@ -1,4 +1,4 @@
-//! Reading content: pieces fetched from shares, checked, opened, and kept for a while.
+//! Reading content: pieces are fetched from shares, checked, opened, and cached for a while.
 
 use crate::copies::Copies;
 use bytes::Bytes;
@@ -7,11 +7,11 @@ use lru::LruCache;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 
-/// Opened pieces kept: what the kernel's page cache does not have is mostly read once, but small
-/// reads come in runs.
+/// Bytes of opened pieces in the cache. Most content that the kernel's page cache lacks is read
+/// once, but small reads come in runs.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// Opened pieces by where they are; a share's bytes never change.
+/// Opened pieces, by their place in a share. The bytes of a share never change.
 pub struct Pieces {
     cache: Mutex<Cache>,
 }
@@ -22,12 +22,12 @@ struct Cache {
 }
 
 impl Pieces {
-    /// Nothing yet.
+    /// Makes an empty cache.
     pub fn new() -> Pieces {
         Pieces { cache: Mutex::new(Cache { pieces: LruCache::unbounded(), bytes: 0 }) }
     }
 
-    /// The bytes that `parts` stand for. What must be fetched is fetched together.
+    /// Returns the bytes that `parts` stand for. All missing pieces are fetched together.
     pub fn gather(&self, copies: &Copies, parts: Vec<ReadPart>) -> Result<Vec<Bytes>, Error> {
         let mut gathered = Vec::with_capacity(parts.len());
         let mut missing = Vec::new();
@@ -68,8 +68,8 @@ impl Pieces {
             Error::Damaged
         })?;
         let plain = Bytes::from(plain);
-        // A piece that was read whole is in the kernel's cache now; only of parts will more be
-        // wanted.
+        // A piece that was read whole is in the kernel's cache now. Only a piece that was read in
+        // part is wanted again.
         if length < piece_length {
             self.keep((*share, *at), plain.clone());
         }
@@ -90,7 +90,7 @@ impl Pieces {
     }
 }
 
-/// What `part` is of its piece.
+/// Returns the bytes of `part` out of its piece.
 fn cut(plain: &Bytes, part: &ReadPart) -> Result<Bytes, Error> {
     let ReadPart::Piece { skip, length, .. } = part else { return Err(Error::Damaged) };
     let (from, to) = (*skip as usize, *skip as usize + *length as usize);

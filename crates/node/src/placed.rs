@@ -1,6 +1,6 @@
-//! Whether the files of this machine's server are those of its last start. What was copied, or put
-//! back from elsewhere, has other inode numbers, and other times at which they were made and
-//! changed, which nobody can set. It may be older than what was promised since.
+//! Detects whether the files of this machine's server are those of its last start. Copied or
+//! restored files have other inode numbers, and other creation and change times, which cannot be
+//! set. Such files may be older than the server's later acknowledgements.
 //!
 //! ```text
 //! server/place    empty; machine.json says which file this was
@@ -12,7 +12,8 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Which file that is: its number, and when it was made and changed last, in nanoseconds since 1970.
+/// The identity of the file: its inode number, and its creation and last change, in nanoseconds
+/// since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
     inode: u64,
@@ -21,11 +22,11 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// That of the server in `dir`; a new one, if there is none.
+    /// Returns the identity of the file of the server in `dir`. Makes the file if there is none.
     pub(crate) fn of(dir: &Path) -> Result<Placed, DataError> {
         let file = dir.join("server").join("place");
         let made = private::options().write(true).create(true).truncate(false).open(&file);
-        // Before machine.json says which it is: else a power cut could make it another.
+        // Synced before machine.json names it: else a power cut could make it another file.
         made.and_then(|made| made.sync_all()).map_err(io("make", &file))?;
         sync_dir(&dir.join("server"))?;
         let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::BTIME;
@@ -54,14 +55,14 @@ mod tests {
         let first = Placed::of(dir.path()).unwrap();
         assert_eq!(Placed::of(dir.path()).unwrap(), first);
         let place = dir.path().join("server/place");
-        // In its own place, with its own times, as `cp -a` and `rsync -a` do it.
+        // In its own place, with its own times, as `cp -a` and `rsync -a` copy it.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let times = fs::metadata(&place).unwrap().modified().unwrap();
         let file = OpenOptions::new().write(true).truncate(true).open(&place).unwrap();
         file.set_modified(times).unwrap();
         let back = Placed::of(dir.path()).unwrap();
         assert_ne!(back, first);
-        // Elsewhere, or taken away and put back.
+        // Elsewhere, or moved away and put back.
         fs::copy(&place, dir.path().join("server/other")).unwrap();
         fs::rename(dir.path().join("server/other"), &place).unwrap();
         assert!(![first, back].contains(&Placed::of(dir.path()).unwrap()));

@@ -1,39 +1,40 @@
-//! What machines are told of how far the server has their logs, sealed, so that they can prove it
-//! to a server that has forgotten: one whose disk is an older copy.
+//! Receipts: sealed statements of how far the server has the logs of machines. With one, a machine
+//! can prove an acknowledgement to a server that has forgotten it because its disk is an older
+//! copy.
 //!
-//! Only servers of the cluster can make a receipt, so no machine can stop a server by one. They are
-//! given now and then, since nothing that was acknowledged long ago is missed: what a machine was
-//! told since the last one, it takes back itself when the server knows less ([`crate::engine`]).
+//! Only servers of the cluster can make a receipt, so no machine can stop a server by one. Receipts
+//! are given now and then, which is enough. A machine keeps the operations acknowledged since its
+//! last receipt, and repeats them when the server knows less ([`crate::engine`]).
 
 use lease::SessionId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use wire::{Receipt, ToClient};
 
-/// See the module.
+/// The receipts that one server gives and checks.
 pub(crate) struct Receipts {
-    /// Of the servers; none before they have a secret.
+    /// The key of all servers; none before they have a secret.
     key: Mutex<Option<[u8; 32]>>,
-    /// A state that is older is accepted, whatever it has forgotten.
+    /// An older state is accepted, whatever it has forgotten.
     accepts_older: bool,
-    /// What was acknowledged and no receipt was given for.
+    /// Acknowledgements that no receipt was given for.
     due: Mutex<BTreeMap<SessionId, u64>>,
 }
 
 impl Receipts {
-    /// Of servers whose secret is told later.
+    /// Makes receipts without a key. [`Receipts::are_by`] sets it.
     pub(crate) fn new(accepts_older: bool) -> Receipts {
         Receipts { key: Mutex::default(), accepts_older, due: Mutex::default() }
     }
 
-    /// The servers have that secret in common from now on. What rests on an earlier one counts for
-    /// nothing: who was a server once can make that.
+    /// Sets the secret that the servers share. Receipts by an earlier secret do not count: a former
+    /// server could make them.
     pub(crate) fn are_by(&self, secret: &[u8]) {
         let key = crypto::derive_key("leasehold receipts of what servers acknowledge", secret);
         *self.key.lock() = Some(key);
     }
 
-    /// That is said to a session.
+    /// Notes a message to a session that acknowledges operations.
     pub(crate) fn note(&self, session: SessionId, message: &ToClient) {
         let through = match message {
             ToClient::Opened { .. } => 0,
@@ -47,14 +48,15 @@ impl Receipts {
         self.due.lock().insert(session, through);
     }
 
-    /// What is to be given, by the member of that number which has drawn that at its start.
+    /// Returns the receipts that are due. `server` is the member's number, and the number that it
+    /// drew at its start.
     pub(crate) fn due(&self, server: (u64, u64)) -> Vec<Receipt> {
         let Some(key) = *self.key.lock() else { return Vec::new() };
         let due = std::mem::take(&mut *self.due.lock());
         due.into_iter().map(|(session, through)| sealed(&key, session, through, server)).collect()
     }
 
-    /// Whether one of these servers has made it, and it counts.
+    /// Whether one of these servers has made the receipt, and receipts count here.
     pub(crate) fn are_of(&self, receipt: &Receipt) -> bool {
         let made = |key: [u8; 32]| sealed(&key, receipt.session, receipt.through, receipt.server) == *receipt;
         !self.accepts_older && self.key.lock().is_some_and(made)

@@ -1,8 +1,7 @@
-//! Which authority certifies machines, on a server: the first comes from the founder; another when
-//! people ask for one, and whenever a machine is no server any more, since it has had the key.
-//!
-//! Machines are given certificates as they greet, which those that are up do at once. Once a
-//! machine has shown its own, earlier ones count for nothing.
+//! The authority that certifies machines, on a server. The first comes from the founder. Another
+//! one follows when people ask for it, and whenever a machine ceases to be a server, since that
+//! machine has had the key. Machines get certificates as they greet, which those that are up do at
+//! once. Once a machine has shown its own certificate, earlier ones are refused.
 
 use crate::net::{Authority, CertificateError, ShownCertificate};
 use crate::server::Server;
@@ -12,29 +11,29 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use wire::{Certificates, MachineId, Welcome};
 
-/// How long the directory may take to do what it is asked.
+/// How long the directory may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a server that has only just begun looks whether there is an authority.
+/// How often a server that has just begun checks whether there is an authority.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A machine has shown a certificate that somebody made who had an authority's key.
+/// A machine has shown a certificate that was made with a stolen authority's key.
 const FORGED: &str = "this certificate is for another key than the machine's own: whoever made it had the authority's key (leasehold authority renew)";
 const OUTDATED: &str = "this certificate is of an authority that was renewed, and the machine has been given a later one: the data directory is an older copy, so have the machine join anew with another";
 
-/// Which authority certifies machines.
+/// The authority that certifies machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorityReport {
-    /// Its number: each that is renewed has the next.
+    /// Its number. Each renewal takes the next.
     pub authority: u64,
 }
 
 impl Server {
-    /// The authority that certifies machines now.
+    /// Returns the authority that certifies machines now.
     pub(crate) fn authority(&self) -> Result<Authority, String> {
         Authority::of_row(&self.latest_authority()?.1).map_err(|error| error.to_string())
     }
 
-    /// Its row, and its number. A server that has only just begun is waited for.
+    /// Returns the latest authority and its number. Waits for a server that has just begun.
     pub(crate) fn latest_authority(&self) -> Result<(u64, CertificateAuthority), String> {
         let begun = Instant::now();
         loop {
@@ -52,8 +51,8 @@ impl Server {
         self.group().query(|directory, store| directory.authorities(store))
     }
 
-    /// A certificate for `machine`, whose public key is `key`, as a server if it `serves`; and the
-    /// authority's.
+    /// Makes a certificate for `machine`, whose public key is `key`. It is a server's certificate
+    /// if the machine `serves`. The authority's certificate comes with it.
     pub(crate) fn certify(
         &self,
         machine: MachineId,
@@ -63,15 +62,16 @@ impl Server {
         self.authority()?.certify(machine, key, serves).map_err(|error| error.to_string())
     }
 
-    /// What is said to who shows this certificate, if that is not one to go on with. It is refused
-    /// only if this server may say so: who leads knows all that others do.
+    /// Returns the answer to a machine that shows this certificate, if it needs another one or is
+    /// refused. It is refused only if `may_refuse`: the leader knows everything that other servers
+    /// know.
     pub(crate) fn identify(&self, shown: &ShownCertificate, may_refuse: bool) -> Option<Welcome> {
         let machine = shown.machine;
         let (latest, known, admitted) = self.group().query(|directory, store| {
             let latest = directory.authorities(store).last().map(|(number, _)| *number);
             (latest, directory.known(machine, store), directory.admits(machine, store).is_ok())
         });
-        // Of whom nothing is known others decide.
+        // Other servers decide about an unknown machine.
         let (latest, known) = latest.zip(known)?;
         let number = shown.authority.unwrap_or(latest);
         let refused = if known.key != Some(shown.key) {
@@ -99,7 +99,7 @@ impl Server {
         None
     }
 
-    /// Has another authority certify machines from now on.
+    /// Makes another authority, which certifies machines from now on.
     pub(crate) fn renew_authority(&self, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, String> {
         let (latest, row) = self.latest_authority()?;
         let number = latest + 1;
@@ -123,8 +123,8 @@ impl Server {
         Ok(())
     }
 
-    /// Sees to it that this server takes calls by the authorities that there are, and, while it
-    /// leads, that there is one, and that this machine is known.
+    /// Makes this server take calls by the authorities that there are. While it leads, it also
+    /// makes sure that there is one, and that this machine is known.
     pub(crate) fn tend_certificates(&self) {
         if let Err(error) = self.try_to_tend_certificates() {
             tracing::warn!(
@@ -160,8 +160,8 @@ impl Server {
         self.tend_holders(*latest, row.cluster)
     }
 
-    /// Notes who has the latest authority's key, which servers have. Another authority takes its
-    /// place if a machine has it that is no server any more, however that came about.
+    /// Notes which machines have the latest authority's key: the servers. If a machine that is no
+    /// server has it, another authority takes its place.
     fn tend_holders(&self, latest: u64, cluster: [u8; 32]) -> Result<(), CertificateError> {
         let mut servers: Vec<MachineId> = self.chosen().lock().keys().copied().collect();
         let members = self.group().standing().members;

@@ -1,18 +1,19 @@
-//! Brings what a host has to what it is to have: what the directory's state refers to, and the
-//! host's place among the others says.
+//! Repair: brings the shares of a host to what it is to have. The directory's state says which
+//! shares are referred to, and the host's place among the others says which of them are its own.
 //!
-//! One mechanism for a host that is new, was down, has lost some or all of its disk, or is drained.
-//! All references are gone through when a host starts, when the hosts change, and now and then:
-//! leases that are due are renewed, and what is to be here and is not is fetched. Then what is
-//! here: what nothing refers to is let go; and so is what others are to keep, once each of them
-//! says that it does; and what was uploaded in sessions that are over and is not adopted by then. A
-//! host that is the only one does the same, and has nobody to fetch from.
+//! One mechanism serves a host that is new, was down, has lost some or all of its disk, or is
+//! drained. A look goes through all references when the host starts, when the hosts change, and now
+//! and then. It renews the leases that are due, and fetches the shares that are to be here and are
+//! not. Then it goes through the shares that are here. It releases the unreferenced ones. It
+//! releases those that other hosts are to keep, once each of these says that it keeps them. It
+//! releases uploads of sessions that are over, if they are not adopted by then. The only host of a
+//! cluster does the same, and has no other to fetch from.
 //!
-//! The group's leases last for a term (leasedb: the account renews what it wants kept), and a look
-//! that has gone through everything by a state no older than any that was ever acted on says so
-//! ([`shares::ShareServer::vouch`]): what ended before it began, nothing refers to. No other leases
-//! of the group ever expire, so that a host which was off, was cut off, or keeps what others copy,
-//! loses nothing by the clock.
+//! The group's leases last for a term (leasedb: the account renews what it wants kept). A look that
+//! has gone through everything vouches for it ([`shares::ShareServer::vouch`]), if its state was no
+//! older than any that was ever acted on. Nothing refers to the shares whose leases ended before
+//! that look began. No other leases of the group ever expire. So a host that was off or cut off, or
+//! that keeps what others copy, loses nothing by the clock.
 
 use crate::fragments::put_together;
 use crate::hosts::HostList;
@@ -34,24 +35,24 @@ use wire::{MachineId, ShareCall};
 const STEP: usize = 256;
 /// Shares that are fetched together, so that they share the disk's flushes.
 const TOGETHER: usize = 16;
-/// Shares that wait to be fetched, or for other hosts to fetch them, at most: beyond that they are
-/// found again.
+/// Shares that wait to be fetched, or for other hosts to fetch them, at most. Later looks find the
+/// rest again.
 const WAITING_MAX: usize = 4096;
-/// What is fetched, bytes a second at most: machines have other work.
+/// The rate of fetching at most, bytes a second: machines have other work.
 const RATE: f64 = (64 << 20) as f64;
-/// How long another host may say nothing.
+/// How long another host may stay silent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks through everything, when nothing was amiss, and when more was than is kept in
-/// mind.
+/// Between two looks through everything: when nothing was amiss, and when more was amiss than is
+/// kept in memory.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(2));
-/// The same for the only host, which has nothing to make good.
+/// The same for the only host, which has nothing to fetch.
 const AGAIN_ALONE: Duration = Duration::from_secs(24 * 3600);
-/// How often others are asked whether they have what is kept here for them.
+/// How often other hosts are asked whether they have the shares that are kept here for them.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Between two attempts to fetch a share, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 
-/// See the module.
+/// The shares that this host is still to fetch, and those that it keeps for other hosts.
 #[derive(Default)]
 pub(crate) struct Repair {
     state: Mutex<RepairState>,
@@ -62,12 +63,12 @@ pub(crate) struct Repair {
 struct RepairState {
     wanted: BTreeMap<ShareId, Attempts>,
     fetching: usize,
-    /// More was wanted than is kept in mind.
+    /// More shares were wanted than are kept in memory.
     overflowed: bool,
     compare: bool,
     /// All references have been gone through since the start.
     adopted: bool,
-    /// Shares that are kept here for the hosts that are to keep them.
+    /// Shares that are kept here in place of the hosts that are to keep them.
     astray: BTreeSet<ShareId>,
     /// The hosts of the last look that went through everything.
     complete_for: u64,
@@ -79,12 +80,12 @@ struct Attempts {
     not_before: Instant,
 }
 
-/// How it stands.
+/// How far repair is on this host.
 pub(crate) struct RepairStanding {
     pub missing: u64,
     pub fetching: u64,
     pub leaving: u64,
-    /// See [`HostList::fingerprint`]; 0 if there was no complete look.
+    /// The [`HostList::fingerprint`] of the last complete look; 0 if there was none.
     pub complete_for: u64,
 }
 
@@ -92,33 +93,33 @@ pub(crate) struct RepairStanding {
 struct RepairPass {
     hosts: u64,
     begun: Instant,
-    /// When that was by the share server's clock, if the state was current: what is renewed by it
-    /// is all that is to be.
+    /// When the look began by the share server's clock, if the state was current. Such a look
+    /// renews the leases of all shares that are to be kept.
     vouches_for: Option<Seconds>,
     at: At,
-    /// Sessions that were over when it began: what they have published is adopted once all
+    /// Sessions that were over when it began. The shares that they published are adopted once all
     /// references have been gone through.
     over: BTreeSet<(MachineId, SessionId)>,
 }
 
-/// How far it is.
+/// How far a look is.
 enum At {
-    /// Comparing what is referred to, after this share.
+    /// Comparing the referenced shares with those here, after this share.
     References(Option<ShareId>),
-    /// Comparing what is here, after this share.
+    /// Comparing the shares that are here, after this share.
     Shares(Option<ShareId>),
 }
 
-/// What a step of a [`RepairPass`] came to.
+/// The result of a step of a [`RepairPass`].
 enum RepairStep {
     More,
-    /// The state is too old to go on by it, or nothing may be let go for now.
+    /// The state is too old to act on, or nothing may be released for now.
     Waits,
     Done,
 }
 
 impl Repair {
-    /// `share` is not here, or not sound. If it is to be, it is fetched.
+    /// Notes that `share` is not here, or not sound. It is fetched if it is to be here.
     pub(crate) fn want(&self, share: ShareId) {
         let mut state = self.state.lock();
         if state.wanted.len() >= WAITING_MAX {
@@ -129,7 +130,7 @@ impl Repair {
         self.changed.notify_all();
     }
 
-    /// `share` is here and leased; other hosts may be to keep it.
+    /// Notes that `share` is here and leased, in place of other hosts that may be to keep it.
     pub(crate) fn took(&self, share: ShareId) {
         let mut state = self.state.lock();
         state.overflowed |= state.astray.len() >= WAITING_MAX;
@@ -138,14 +139,14 @@ impl Repair {
         }
     }
 
-    /// See [`ShareHost::compare`].
+    /// Starts a look through everything: see [`ShareHost::compare`].
     pub(crate) fn compare(&self) {
         self.state.lock().compare = true;
         self.changed.notify_all();
     }
 
-    /// Whether what is referred to and here is leased by the group, whatever was cut short by the
-    /// last end.
+    /// Whether the group leases all referenced shares that are here, also those whose adoption the
+    /// last end cut short.
     pub(crate) fn has_adopted(&self) -> bool {
         self.state.lock().adopted
     }
@@ -160,7 +161,7 @@ impl Repair {
         }
     }
 
-    /// Until the machine stops.
+    /// Repairs until the machine stops.
     pub(crate) fn run(&self, share_host: &ShareHost, references: &dyn ReferenceIndex) {
         let mut look: Option<RepairPass> = None;
         let (mut looked_for, mut next, mut ask) = (0, Instant::now(), Instant::now());
@@ -203,7 +204,7 @@ impl Repair {
         }
     }
 
-    /// Whether what the next step finds can be kept in mind.
+    /// Whether memory has room for what the next step finds.
     fn has_room(&self, look: &RepairPass) -> bool {
         let state = self.state.lock();
         let waiting = match look.at {
@@ -213,14 +214,14 @@ impl Repair {
         waiting + STEP <= WAITING_MAX
     }
 
-    /// A look has gone through everything; returns when the next is due.
+    /// Ends a look that has gone through everything. Returns when the next one is due.
     fn finish(&self, share_host: &ShareHost, look: &RepairPass) -> Duration {
         if let Some(at) = look.vouches_for {
             share_host.shares().server().vouch(at);
         }
         let mut state = self.state.lock();
         if std::mem::take(&mut state.overflowed) {
-            // Looking may take long: most of the time it is not done.
+            // A look may take long: most of the time none is under way.
             return AGAIN.1.max(look.begun.elapsed() * 10).min(AGAIN.0);
         }
         state.complete_for = look.hosts;
@@ -264,7 +265,7 @@ impl Repair {
         }
     }
 
-    /// Compares what is referred to with what is here.
+    /// Compares the referenced shares of one step with what is here.
     fn keep(
         &self,
         share_host: &ShareHost,
@@ -275,8 +276,8 @@ impl Repair {
         let holds = share_host.shares().server().holds(share_host.shares().group, shares)?;
         let me = share_host.peers().me();
         let is_to_be_here = |share: &ShareId| hosts.placed(share).contains(&me);
-        // What is here is leased, also in place of others. What seems not to be may be damaged, and
-        // all that there is.
+        // Every share that is here is leased, also in place of other hosts. A share that seems
+        // absent may be damaged, and the only copy.
         let unsure = shares.iter().zip(holds).filter(|(share, holds)| match holds {
             Holds::Leased => false,
             Holds::Due | Holds::Unleased => true,
@@ -293,7 +294,7 @@ impl Repair {
         Ok(())
     }
 
-    /// Lets go of what others have by now.
+    /// Releases the astray shares that other hosts have by now.
     fn shed_astray(
         &self,
         share_host: &ShareHost,
@@ -311,7 +312,7 @@ impl Repair {
         Ok(())
     }
 
-    /// Fetches what is due of what is wanted; whether there was any.
+    /// Fetches some of the wanted shares that are due. Returns whether there were any.
     fn fetch_some(&self, share_host: &ShareHost, references: &dyn ReferenceIndex, hosts: &HostList) -> bool {
         let due: Vec<ShareId> = {
             let mut state = self.state.lock();
@@ -344,8 +345,8 @@ impl Repair {
     }
 }
 
-/// Lets go of these, which the group keeps here, what it is not to keep; returns those that stay
-/// until others have them, or until nobody copies what was there.
+/// Releases those of these shares that the group keeps here and is not to keep. Returns the ones
+/// that stay until others have them, or until no hold is left.
 fn shed(
     share_host: &ShareHost,
     references: &dyn ReferenceIndex,
@@ -362,7 +363,8 @@ fn shed(
         }
     }
     if !unreferenced.is_empty() {
-        // A hold may have begun before the last reference went: who looks again finds that over.
+        // A hold may have begun before the last reference went. The next look finds that it is
+        // over.
         if share_host.is_held() {
             return Ok(shares.to_vec());
         }
@@ -380,7 +382,7 @@ fn warn(error: &DatabaseError) {
     tracing::error!(error = error as &dyn std::error::Error, "shares cannot be compared; it is tried again");
 }
 
-/// Of `shares` those that every host which is to keep them says that it keeps.
+/// Returns those of `shares` that every host which is to keep them says that it keeps.
 fn kept_by_all(share_host: &ShareHost, hosts: &HostList, shares: &[ShareId]) -> BTreeSet<ShareId> {
     let mut asked = BTreeMap::<MachineId, Vec<ShareId>>::new();
     for share in shares {
@@ -394,7 +396,7 @@ fn kept_by_all(share_host: &ShareHost, hosts: &HostList, shares: &[ShareId]) -> 
             (share_host.peers().call(hosts, machine, ShareCall::Keep(shares.clone()), Vec::new()), shares)
         })
         .collect();
-    // Where nobody is to keep it, it stays.
+    // A share that no host is to keep stays.
     let mut kept: BTreeSet<ShareId> =
         shares.iter().filter(|share| !hosts.placed(share).is_empty()).copied().collect();
     for (pending, shares) in asked {
@@ -410,8 +412,8 @@ fn kept_by_all(share_host: &ShareHost, hosts: &HostList, shares: &[ShareId]) -> 
     kept
 }
 
-/// Fetches what is to be here of `shares`. Returns how many bytes came, and what is to be here and
-/// still is not.
+/// Fetches those of `shares` that are to be here. Returns how many bytes came, and the shares that
+/// are still lacking.
 fn fetch(
     share_host: &ShareHost,
     references: &dyn ReferenceIndex,
@@ -432,8 +434,8 @@ fn fetch(
         others
     };
     let mut bytes = 0;
-    // Where others have it, it is copied; of what nobody has, but for fragments of the same share,
-    // it is made anew.
+    // A share that other hosts have is copied. A share that none has is made anew, if other
+    // fragments of it exist.
     for turn in 0..=hosts.all().len() {
         let asked: Vec<(ShareId, Pending)> = lacking
             .iter()
@@ -464,7 +466,7 @@ fn fetch(
                 lacking.remove(id);
             }
         }
-        // The last reference may have gone, and its end been settled, while it was fetched.
+        // The last reference may have gone, and its end been settled, during the fetch.
         let gone = ids.iter().zip(references.refers_to(&ids)).filter(|(_, referred)| !referred);
         let gone: Vec<ShareId> = gone.map(|(share, _)| *share).collect();
         if !gone.is_empty()
@@ -477,7 +479,8 @@ fn fetch(
     (bytes, lacking)
 }
 
-/// A fragment that no host has any more, made anew of others; and how many bytes those were.
+/// Makes a fragment that no host has any more anew of others. Returns how many bytes those were,
+/// and the fragment.
 fn made_anew(share_host: &ShareHost, hosts: &HostList, fragment: &ShareId) -> Option<(usize, NewShare)> {
     fragment.number()?;
     let whole = put_together(share_host.peers(), Some(share_host), hosts, fragment.whole(), PATIENCE).ok()?;
@@ -487,8 +490,10 @@ fn made_anew(share_host: &ShareHost, hosts: &HostList, fragment: &ShareId) -> Op
     Some((length, NewShare { id, parts: vec![body] }))
 }
 
-/// All of a share: from here, from any other host that has it, or of its fragments. If it is not to
-/// be had, what was wrong here.
+/// Returns all of a share: from here, from any other host that has it, or from its fragments.
+///
+/// # Errors
+/// If none of these has it, with what was wrong here.
 pub(crate) fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, String> {
     let hosts = share_host.peers().hosts().now();
     if let Spread::Code { .. } = share.spread() {

@@ -20,11 +20,12 @@ pub(crate) enum Connection {
     Shares,
 }
 
-/// Those of one machine's connections.
+/// The round trips of one machine's connections.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrips(Mutex<BTreeMap<(MachineId, Connection), Weak<RoundTrip>>>);
 
-/// In nanoseconds, smoothed; 0 before the first. The connections that it is of hold it.
+/// A smoothed round trip, nanoseconds; 0 before the first. The connections that it measures hold
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrip(AtomicU64);
 
@@ -50,7 +51,8 @@ impl Connection {
 }
 
 impl RoundTrips {
-    /// For a connection to `machine`. Several for the same have one figure.
+    /// Returns the figure for a connection to `machine`. Several connections for one purpose share
+    /// it.
     pub(crate) fn to(&self, machine: MachineId, connection: Connection) -> Arc<RoundTrip> {
         let mut known = self.0.lock();
         if let Some(round_trip) = known.get(&(machine, connection)).and_then(Weak::upgrade) {
@@ -62,7 +64,7 @@ impl RoundTrips {
         round_trip
     }
 
-    /// As of now, by machine.
+    /// Returns the figures of now, by machine.
     pub(crate) fn report(&self) -> Vec<RoundTripReport> {
         let known = self.0.lock();
         let figures = known.iter().filter_map(|((machine, connection), round_trip)| {
@@ -78,7 +80,7 @@ impl RoundTrips {
 }
 
 impl RoundTrip {
-    /// An answer took so long.
+    /// Notes that an answer took so long.
     pub(crate) fn note(&self, took: Duration) {
         // Relaxed: a figure orders nothing.
         let _ = self.0.fetch_update(Relaxed, Relaxed, |before| {
@@ -88,7 +90,7 @@ impl RoundTrip {
     }
 }
 
-/// A figure so far, and after an answer that took so long: as TCP smooths its own (RFC 6298).
+/// Smooths a figure with one more measurement, as TCP does (RFC 6298).
 pub(crate) fn smoothed(before: Duration, took: Duration) -> Duration {
     if before.is_zero() { took } else { (before * 7 + took) / 8 }
 }

@@ -1,4 +1,4 @@
-//! Which connection a session's messages go over.
+//! Routes: the connection that each session's messages go over.
 
 use lease::SessionId;
 use rustc_hash::FxHashMap;
@@ -6,27 +6,27 @@ use std::collections::BTreeMap;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use wire::{MachineId, ToClient};
 
-/// The connection of the machine that the server runs on: a call within the process.
+/// The number of the connection from the server's own machine: a call within the process.
 pub(crate) const HERE: u64 = 0;
 
-/// Messages that may wait for a connection to take them. Whoever is that slow is better off asking
-/// again over a new one.
+/// Messages that may wait for a connection. A client that is slower should ask again over a new
+/// connection.
 const QUEUE_MAX: usize = 100_000;
 
-/// What a connection is told.
+/// A message to a connection.
 #[derive(Debug)]
 pub(crate) enum Down {
-    /// It is this session's from here on.
+    /// The connection is this session's from here on.
     Opened(SessionId),
     /// In that session.
     Message(ToClient),
     /// There is no session for this machine.
     Refused(String),
-    /// The machine has joined, as this one.
+    /// The machine has joined, and has this number.
     Enrolled(MachineId),
 }
 
-/// See the module.
+/// The connections of one server, and the sessions that go over them.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     last: u64,
@@ -38,14 +38,14 @@ pub(crate) struct Routes {
 #[derive(Debug)]
 struct RoutedWire {
     machine: Option<MachineId>,
-    /// What the machine's start has drawn.
+    /// The number that the machine drew at its start.
     start: u64,
     down: Sender<Down>,
 }
 
 impl Routes {
-    /// A new connection, of `machine` in that start if it is one already: its number, and what it
-    /// is told.
+    /// Adds a connection, of `machine` in that start if it is one already. Returns its number, and
+    /// the receiver of its messages.
     pub(crate) fn connect(&mut self, of: Option<(MachineId, u64)>) -> (u64, Receiver<Down>) {
         self.last += 1;
         let (down, told) = channel(QUEUE_MAX);
@@ -54,13 +54,13 @@ impl Routes {
         (self.last, told)
     }
 
-    /// The start in which the machine has a connection for its session now.
+    /// Returns the start in which the machine has a connection for its session now.
     pub(crate) fn is_up(&self, machine: MachineId) -> Option<u64> {
         let mut of = self.sessions.values().filter(|wire| wire.machine == Some(machine));
         of.find(|wire| !wire.down.is_closed()).map(|wire| wire.start)
     }
 
-    /// `session` goes over `connection`, and over no earlier one.
+    /// Moves `session` to `connection`, and off any earlier one.
     pub(crate) fn open(&mut self, session: SessionId, connection: u64) {
         self.sessions.remove(&session);
         if let Some(wire) = self.asked.remove(&connection)
@@ -70,11 +70,11 @@ impl Routes {
         }
     }
 
-    /// To a session; lost if it has no connection.
+    /// Sends to a session. The message is lost if the session has no connection.
     pub(crate) fn send(&mut self, session: SessionId, message: ToClient) {
         let over = matches!(message, ToClient::Fenced);
         if let Some(wire) = self.sessions.get(&session) {
-            // Without its sender a connection ends once it has said what was queued.
+            // Without its sender a connection ends once its queue is sent.
             if wire.down.try_send(Down::Message(message)).is_err() || over {
                 self.sessions.remove(&session);
             }
@@ -84,13 +84,13 @@ impl Routes {
     /// Answers a connection that has no session.
     pub(crate) fn answer(&mut self, connection: u64, down: Down) {
         if let Some(wire) = self.asked.remove(&connection) {
-            // Whoever asked may have gone away.
+            // The asker may have disconnected.
             let _ = wire.down.try_send(down);
         }
     }
 
-    /// Ends all connections: whoever they are of calls again, and is told who leads, and which
-    /// servers there are.
+    /// Ends all connections. Their clients call again, and learn who leads and which servers there
+    /// are.
     pub(crate) fn hang_up(&mut self) {
         self.asked.clear();
         self.sessions.clear();

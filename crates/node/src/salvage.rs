@@ -1,13 +1,13 @@
-//! What this machine did and could not get applied: kept with its content until a person decides
-//! (ARCHITECTURE, invariant 14).
+//! Changes of this machine that could not be applied. They are kept with their content until a
+//! person decides (ARCHITECTURE, invariant 14).
 //!
 //! ```text
 //! salvage/NUMBER/about.json   what it is
 //! salvage/NUMBER/content-K    what was written to a file, at its offsets; between them are holes
 //! ```
 //!
-//! What a machine had left when it ended in order is kept so, too, and beside it what its next
-//! start needs to go on with it ([`crate::unsent`]).
+//! The unsent changes of a machine that ended in order are kept here, too. Beside them lies what
+//! its next start needs to go on with them ([`crate::unsent`]).
 
 use crate::change::{SalvagedChange, digest};
 use crate::data::DataError;
@@ -29,31 +29,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use os::utc_secs;
 use wire::LogEntry;
 
-/// Where a machine keeps what it salvages.
+/// The directory in which a machine keeps its salvage.
 #[derive(Debug)]
 pub struct SalvageStore {
     dir: PathBuf,
     next: AtomicU64,
-    /// How often something was to be kept, and how often it could not be.
+    /// How often something was to be salvaged, and how often that failed.
     tried: AtomicU64,
     failed: AtomicU64,
 }
 
-/// What is left of a session, and where the bytes of what was to be uploaded are kept.
+/// The rest of a session's log: its owner, the number of the first entry, and the entries.
 pub(crate) struct LeftBehind {
     pub whose: Whose,
     pub first: u64,
     pub entries: Vec<LogEntry>,
 }
 
-/// A time that something is kept from, while it is being written.
+/// One salvage while it is being written.
 pub(crate) struct Keeping {
     number: u64,
     unsent: Result<Writing, DataError>,
 }
 
 impl Keeping {
-    /// By which it is kept.
+    /// The number of the salvage.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -69,7 +69,7 @@ impl Keeping {
 }
 
 impl SalvageStore {
-    /// That of the data directory `data`.
+    /// Opens the salvage of the data directory `data`.
     pub fn open(data: &Path) -> Result<SalvageStore, DataError> {
         let dir = data.join("salvage");
         let next = numbers(&dir)?.last().map_or(1, |last| last + 1);
@@ -77,22 +77,22 @@ impl SalvageStore {
         Ok(SalvageStore { dir, next: AtomicU64::new(next), tried, failed })
     }
 
-    /// The data directory that it belongs to.
+    /// The data directory that the salvage belongs to.
     pub(crate) fn data(&self) -> &Path {
         self.dir.parent().unwrap_or(&self.dir)
     }
 
-    /// How many times something is kept from.
+    /// Returns the number of salvages.
     pub fn count(&self) -> usize {
         numbers(&self.dir).map_or(0, |numbers| numbers.len())
     }
 
-    /// All that is kept, the oldest first.
+    /// Returns all salvages, the oldest first.
     pub fn list(&self) -> Result<Vec<Salvaged>, DataError> {
         numbers(&self.dir)?.into_iter().map(|number| self.get(number)).collect()
     }
 
-    /// One.
+    /// Returns one salvage.
     pub fn get(&self, number: u64) -> Result<Salvaged, DataError> {
         let file = self.of(number).join("about.json");
         let missing = || DataError::NoSalvage { number };
@@ -100,13 +100,14 @@ impl SalvageStore {
         serde_json::from_slice(&bytes).map_err(|error| DataError::Damaged { file, why: error.to_string() })
     }
 
-    /// Writes the content of `number` below `to`, each file by its path; of what is not whole, what
-    /// was written, as `NAME.partial`. What is there already is left alone, and refused.
+    /// Writes the content of `number` below `to`, each file by its path. A file that is not whole
+    /// becomes `NAME.partial`, with the parts that were written. An existing file is refused, and
+    /// stays.
     pub fn restore(&self, number: u64, to: &Path) -> Result<Vec<PathBuf>, DataError> {
         let mut restored = Vec::new();
         for item in self.get(number)?.items {
             let Some(content) = item.content else { continue };
-            // Nothing leads out of `to`, whatever the path was.
+            // No path leads out of `to`.
             let names = item.path.split('/').filter(|name| !matches!(*name, "" | "." | ".."));
             let mut file = names.fold(to.to_path_buf(), |path, name| path.join(name));
             if !content.is_whole() {
@@ -132,7 +133,7 @@ impl SalvageStore {
         Ok(restored)
     }
 
-    /// Forgets `number`.
+    /// Deletes `number`.
     pub fn drop_one(&self, number: u64) -> Result<(), DataError> {
         let dir = self.of(number);
         fs::remove_dir_all(&dir).map_err(|error| match error.kind() {
@@ -141,7 +142,8 @@ impl SalvageStore {
         })
     }
 
-    /// Keeps it, durably; said in the log either way. `gather` fetches content that is in shares.
+    /// Keeps a salvage durably. The log says whether that worked. `gather` fetches content that is
+    /// in shares.
     pub(crate) fn keep(&self, salvage: Salvage, gather: impl Fn(Vec<ReadPart>) -> Result<Vec<Bytes>, Error>) {
         let count = salvage.items.len();
         if count == 0 {
@@ -167,12 +169,12 @@ impl SalvageStore {
         }
     }
 
-    /// How often something was to be kept since the start, and how often it could not be.
+    /// Returns how often something was to be salvaged since the start, and how often that failed.
     pub(crate) fn tried(&self) -> (u64, u64) {
         (self.tried.load(Ordering::SeqCst), self.failed.load(Ordering::SeqCst))
     }
 
-    /// Begins to keep what the machine's end leaves.
+    /// Begins the salvage of what the machine's end leaves.
     pub(crate) fn begin(&self) -> Keeping {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         let dir = self.of(number);
@@ -180,8 +182,8 @@ impl SalvageStore {
         Keeping { number, unsent: made }
     }
 
-    /// Keeps what the machine's end leaves: `items` for people, and what is `left` for the next
-    /// start. All of it is read back. Its number, and whether a start can go on with it.
+    /// Keeps what the machine's end leaves: `items` for people, and `left` for the next start. All
+    /// of it is read back. Returns its number, and whether a start can go on with it.
     pub(crate) fn finish(
         &self,
         keeping: Keeping,
@@ -199,14 +201,14 @@ impl SalvageStore {
         let goes_on = unsent.unwrap_or_else(|error| {
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "what is left cannot be kept so that the next start goes on with it");
-            // The room may be what is lacking.
+            // The disk may have no room.
             let _ = unsent::discard(&self.of(number));
             false
         });
         let salvage = Salvage { cut_off: true, items };
         match self.write(number, salvage, gather) {
             Ok(about) => self.describe(&Salvaged { goes_on, ..about })?,
-            // The next start needs nothing but the log.
+            // The next start needs only the log.
             Err(error) if goes_on => {
                 tracing::error!(error = &error as &dyn std::error::Error, "what is left cannot be shown");
                 let (when, items) = (utc_secs(), Vec::new());
@@ -217,8 +219,8 @@ impl SalvageStore {
         Ok((number, goes_on))
     }
 
-    /// What a start is to go on with, and the number that it is kept by. Of several it is the last:
-    /// the sessions of the others are over.
+    /// Returns what a start is to go on with, and its number. Of several the last counts: the
+    /// sessions of the others are over.
     pub(crate) fn unsent(&self) -> Result<Option<(u64, Unsent)>, DataError> {
         let mut all = self.list()?;
         all.retain(|one| one.goes_on);
@@ -234,7 +236,7 @@ impl SalvageStore {
         }
     }
 
-    /// The server has all of `number`, but for what it has refused: that stays.
+    /// Ends `number`, whose operations the server has applied. Only the refused ones stay.
     pub(crate) fn applied(&self, number: u64, refused: &[(Operation, Error)]) -> Result<(), DataError> {
         if refused.is_empty() {
             return self.drop_one(number);
@@ -257,7 +259,7 @@ impl SalvageStore {
         unsent::discard(&self.of(number))
     }
 
-    /// Nothing of `number` will be applied any more.
+    /// Marks that nothing of `number` will be applied any more.
     pub(crate) fn stays(&self, number: u64) -> Result<(), DataError> {
         self.describe(&Salvaged { goes_on: false, ..self.get(number)? })?;
         unsent::discard(&self.of(number))
@@ -287,7 +289,7 @@ impl SalvageStore {
         Ok(Salvaged { number, when: utc_secs(), cut_off: salvage.cut_off, goes_on: false, items })
     }
 
-    /// Says what is kept there: from here on it is. What is read back is that.
+    /// Writes the description, which makes the salvage whole. It is read back.
     fn describe(&self, about: &Salvaged) -> Result<(), DataError> {
         let (dir, text) = (self.of(about.number), serde_json::to_vec_pretty(about).unwrap_or_default());
         replace_file(&dir, "about.json", &text)?;
@@ -316,7 +318,7 @@ fn write_content(
     let (mut kept, mut hashes, mut missing) = (Vec::with_capacity(ranges.len()), Vec::new(), Vec::new());
     for (at, part) in ranges {
         let length = part.length() as u64;
-        // What cannot be fetched any more is a hole, and not among what is said to be here.
+        // Content that cannot be fetched any more is a hole, and is not listed as kept.
         let Ok(bytes) = gather(vec![part]) else {
             missing.push((at, length));
             continue;
@@ -339,7 +341,7 @@ fn write_content(
     Ok(SalvagedContent { name, size, ranges: kept, missing, hash })
 }
 
-/// An empty directory.
+/// Makes an empty directory.
 fn fresh(dir: &Path) -> Result<(), DataError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io("clear", dir)(error)),
@@ -354,7 +356,8 @@ fn hash(file: &Path) -> std::io::Result<String> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// What is kept whole: without its description it was being written when the machine ended.
+/// Returns the numbers of whole salvages. One without its description was being written when the
+/// machine ended.
 fn numbers(dir: &Path) -> Result<Vec<u64>, DataError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -416,12 +419,12 @@ mod tests {
         assert!(store.restore(kept[0].number, to.path()).is_err(), "it would overwrite");
         store.drop_one(kept[0].number).unwrap();
         assert_eq!(store.count(), 0);
-        // The next one is not taken for the dropped.
+        // The next one does not get the number of the dropped one.
         store.keep(Salvage { cut_off: false, items: vec![lost(&["x"], 0, &[])] }, gather);
         assert_eq!(store.list().unwrap()[0].number, 2);
     }
 
-    /// Left by an end: an operation on `a`, content of `b`.
+    /// A salvage as an end leaves it: an operation on `a`, content of `b`.
     fn ended(store: &SalvageStore) -> (u64, Operation, Operation) {
         let mut keeping = store.begin();
         keeping.share(ShareId([1; 16]), b"sealed");
@@ -487,14 +490,14 @@ mod tests {
         let (data, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let store = SalvageStore::open(data.path()).unwrap();
         let (number, ..) = ended(&store);
-        // A log that cannot be read goes on with nothing, and what is kept for people stays.
+        // With an unreadable log nothing goes on, and the changes kept for people stay.
         fs::write(store.of(number).join("log"), b"nothing").unwrap();
         assert!(store.unsent().unwrap().is_none());
         assert!(!store.get(number).unwrap().goes_on);
         assert_eq!(fs::read(&store.restore(number, to.path()).unwrap()[0]).unwrap(), b"abc");
     }
 
-    /// Of what could not be fetched nobody is told that it is here.
+    /// Content that could not be fetched is not listed as kept.
     #[test]
     fn what_cannot_be_had_is_said_to_be_missing() {
         let data = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is kept of changes that could not be applied, as people and programs are told of it.
+//! The description of salvage, as people and programs read it.
 
 use crate::change::SalvagedChange;
 use crate::figures::{date, size};
@@ -6,51 +6,53 @@ use client::KnownPath;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One time that something could not be applied.
+/// One salvage: changes that could not be applied together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Salvaged {
-    /// Names it.
+    /// The number that names it.
     pub number: u64,
-    /// When, UTC seconds.
+    /// When it was kept, UTC seconds.
     pub when: u64,
-    /// Whether the machine was cut off and lost its leases; otherwise the server refused these.
+    /// Whether the machine was cut off and lost its leases. Otherwise the server refused the
+    /// changes.
     pub cut_off: bool,
-    /// It is not lost yet: the machine's next start goes on with it, if its session stands by then.
+    /// The changes are not lost yet: the machine's next start goes on with them, if its session
+    /// stands by then.
     pub goes_on: bool,
-    /// What was lost, in the order in which it was done.
+    /// The lost changes, in the order in which they were made.
     pub items: Vec<SalvagedItem>,
 }
 
-/// One thing that was lost: a change, or content.
+/// One lost change, or lost content.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SalvagedItem {
-    /// Of which file, as far as that was known.
+    /// The path of the file, as far as it was known.
     pub path: String,
-    /// Its identifier.
+    /// The file's identifier.
     pub file: String,
     /// The change, if it is not content.
     pub change: Option<SalvagedChange>,
-    /// The content, if that is what was lost.
+    /// The content, if content was lost.
     pub content: Option<SalvagedContent>,
 }
 
 /// Content that was lost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SalvagedContent {
-    /// The name of the file that has it.
+    /// The name of the file that keeps it.
     pub name: String,
     /// The size of the file as it was.
     pub size: u64,
-    /// Offsets and lengths of what was written; the rest had been applied before.
+    /// Offsets and lengths of the written bytes that are kept. The rest had been applied before.
     pub ranges: Vec<(u64, u64)>,
-    /// Offsets and lengths of what was written, too, and could not be had any more.
+    /// Offsets and lengths of written bytes that could not be had any more.
     pub missing: Vec<(u64, u64)>,
-    /// Its BLAKE3.
+    /// The content's BLAKE3.
     pub hash: String,
 }
 
 impl SalvagedContent {
-    /// Whether all of the file is here.
+    /// Whether the whole file is here.
     pub fn is_whole(&self) -> bool {
         let mut ranges = self.ranges.clone();
         ranges.sort_unstable();
@@ -65,7 +67,7 @@ impl SalvagedContent {
     }
 }
 
-/// A path as people write it; one that is not known from the root on begins with the file's
+/// Writes a path as people do. A path that is not known from the root on begins with the file's
 /// identifier.
 pub(crate) fn path(path: &KnownPath) -> String {
     let from = if path.from == ident::FileId::root() { String::new() } else { format!("[{}]", path.from) };

@@ -1,10 +1,10 @@
-//! Reads, slowly and now and then, all that the server on this machine has: a disk damages also
-//! what nobody reads.
+//! The scrub: reads, slowly and now and then, all data of the server on this machine. Disks also
+//! damage data that is never read.
 //!
-//! A pass goes through the small files, the rows and the log. What is found is put right as when
-//! anybody comes upon it: a bit at once, a whole member by being added anew. The share server has a
-//! pass of its own, through its database and all shares; what that finds damaged is had again from
-//! another host ([`crate::repair`]).
+//! A pass goes through the small files, the rows and the log. It repairs damage as any other reader
+//! does: a bit at once, a whole member by adding it anew. The share server has a pass of its own,
+//! through its database and all shares. A damaged share is fetched from another host
+//! ([`crate::repair`]).
 
 use crate::control::in_words;
 use crate::data::{self, DataError};
@@ -22,11 +22,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// What is read, bytes a second at most: machines have other work.
+/// The rate of reading at most, bytes a second: machines have other work.
 const RATE: f64 = (16 << 20) as f64;
 /// Between two passes, from the end of one to the beginning of the next.
 const EVERY_SECS: u64 = 7 * 24 * 3600;
-/// A machine that has just started has other work.
+/// The delay of the first pass: a machine that has just started has other work.
 const AFTER_START: Duration = Duration::from_secs(600);
 /// Rows that are read together.
 const STEP: usize = 256;
@@ -37,11 +37,11 @@ const FILE: &str = "scrub.json";
 pub struct ScrubReport {
     /// When the last whole pass through small files, rows and log ended, UTC seconds.
     pub ended: Option<u64>,
-    /// Bytes that the one under way has read.
+    /// Bytes that the pass under way has read.
     pub bytes: Option<u64>,
     /// When the last whole pass through the shares ended, UTC seconds.
     pub shares_ended: Option<u64>,
-    /// Shares that the one under way has looked at.
+    /// Shares that the pass under way has looked at.
     pub shares_examined: Option<u64>,
     /// Shares that the last pass, under way or over, has found damaged or missing.
     pub found: u64,
@@ -49,16 +49,16 @@ pub struct ScrubReport {
     pub damaged: u64,
 }
 
-/// What is kept of the passes.
+/// The record of the passes on disk.
 #[derive(Default, Serialize, Deserialize)]
 struct Noted {
     ended: Option<u64>,
 }
 
-/// See the module.
+/// The scrub of one server.
 pub(crate) struct Scrub {
     state: Mutex<ScrubState>,
-    /// The next pass begins now, and reads as fast as it can.
+    /// The next pass begins at once, and reads as fast as it can.
     hurry: AtomicBool,
 }
 
@@ -66,14 +66,14 @@ pub(crate) struct Scrub {
 struct ScrubState {
     ended: Option<u64>,
     bytes: Option<u64>,
-    /// Why the last pass did not end.
+    /// Why the last pass failed.
     failed: Option<String>,
 }
 
 impl Scrub {
-    /// Of the machine in `dir`.
+    /// Makes the scrub of the machine in `dir`.
     pub(crate) fn of(dir: &Path) -> Scrub {
-        // What cannot be read any more costs a pass more.
+        // An unreadable record costs one more pass.
         let noted = read_file(dir, FILE).ok().flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let Noted { ended } = noted.unwrap_or_default();
         Scrub {
@@ -82,7 +82,7 @@ impl Scrub {
         }
     }
 
-    /// How it stands, here and in `shares`.
+    /// Returns how the passes stand, here and in `shares`.
     pub(crate) fn report(&self, shares: &ShareServer) -> Result<ScrubReport, DatabaseError> {
         let (ended, bytes) = {
             let state = self.state.lock();
@@ -101,7 +101,7 @@ impl Scrub {
         })
     }
 
-    /// Has everything read now, from the beginning. Returns when that has ended.
+    /// Reads everything at once, from the beginning. Returns when the pass has ended.
     pub(crate) fn run_now(
         &self,
         server: &Server,
@@ -129,7 +129,7 @@ impl Scrub {
         scrubbed.and_then(|()| self.report(shares)).map_err(|error| in_words(&error))
     }
 
-    /// Until the server stops.
+    /// Runs a pass now and then, until the server stops.
     pub(crate) fn run(&self, server: &Server, dir: &Path) {
         let started = Instant::now();
         while !server.is_stopping() {
@@ -159,7 +159,7 @@ impl Scrub {
     }
 }
 
-/// A pass, as it goes on.
+/// A pass under way.
 struct ScrubPass<'a> {
     scrub: &'a Scrub,
     server: &'a Server,
@@ -168,7 +168,7 @@ struct ScrubPass<'a> {
 }
 
 impl ScrubPass<'_> {
-    /// Goes through all of it, unless the server stops.
+    /// Goes through all data, unless the server stops.
     fn run(&mut self) -> Result<(), DataError> {
         data::read_small(self.dir)?;
         if !self.rows() || !self.log() {
@@ -208,7 +208,7 @@ impl ScrubPass<'_> {
         }
     }
 
-    /// So many bytes were read since `begun`: waits as long as that should have taken. Whether to
+    /// Waits as long as reading so many bytes should have taken since `begun`. Returns whether to
     /// go on.
     fn pace(&mut self, bytes: usize, begun: Instant) -> bool {
         self.bytes += bytes as u64;

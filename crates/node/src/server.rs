@@ -1,5 +1,5 @@
-//! What a machine that serves has: its member of the group with the directory, its share server,
-//! and, while it leads, the connections of all clients.
+//! The server of a machine: its member of the group with the directory, its share server, and,
+//! while it leads, the connections of all clients.
 
 use crate::clock;
 use crate::data::DataError;
@@ -32,10 +32,10 @@ use wire::{
     Versions,
 };
 
-/// How often the server looks at requests that wait: whether those they wait for have lapsed.
+/// How often the server checks whether the holders that pending requests wait for have lapsed.
 const TICK: Duration = Duration::from_millis(500);
 
-/// See the module.
+/// The server of a machine.
 pub(crate) struct Server {
     group: OnceLock<Group>,
     share_host: Arc<ShareHost>,
@@ -44,37 +44,37 @@ pub(crate) struct Server {
     /// The client of this very machine.
     here: OnceLock<Weak<Engine>>,
     waiting: Mutex<WaitingAnswers>,
-    /// Machines that are to become servers, and their numbers in the group. The leader's memory:
-    /// who asked for it asks again.
+    /// Machines that are to become servers, and their numbers in the group. Only in the leader's
+    /// memory: after a change of leader the command asks again.
     chosen: Mutex<BTreeMap<MachineId, u64>>,
-    /// What was told last: whether this member leads, and which servers there are.
+    /// What clients were last informed of: whether this member leads, and which servers there are.
     told: Mutex<(bool, Vec<ServerAt>)>,
     standing: Standings,
     damaged: Damaged,
     scrub: Scrub,
-    /// Free space as proposed last.
+    /// The free space that was proposed last.
     measured: Mutex<Measured>,
-    /// What each server has said of its room. The leader's memory.
+    /// The room that each server has reported. Only in the leader's memory.
     rooms: Mutex<BTreeMap<MachineId, Space>>,
     stopping: AtomicBool,
-    /// Whether it raises the cluster's version when it can.
+    /// Whether this server raises the cluster's version when it can.
     raises: bool,
     receipts: Receipts,
     credentials: Arc<CredentialStore>,
-    /// Who is known to have the latest authority's key, and its number.
+    /// The machines that are known to have the latest authority's key, and the authority's number.
     holders: Mutex<(Vec<MachineId>, u64)>,
-    /// Whether there is another authority than machines have heard of, and who is told of that.
+    /// Whether there is a newer authority than machines have heard of, and who waits for that.
     renewed: (Mutex<bool>, Condvar),
     dir: PathBuf,
 }
 
-/// Is told how the group stands, on the group's thread: it must not block.
+/// Receives the standing of the group, on the group's thread. It must not block.
 pub(crate) type Standings = Box<dyn Fn(&Standing) + Send + Sync>;
 
-/// Is told why this server can be none any more, on any thread: it must not block.
+/// Receives the reason why this server can serve no more, on any thread. It must not block.
 pub(crate) type Damaged = Box<dyn Fn(String) + Send + Sync>;
 
-/// Who waits for what the directory comes to: people at the command line.
+/// Commands of people that wait for results of the directory.
 #[derive(Default)]
 pub(crate) struct WaitingAnswers {
     pub invited: BTreeMap<[u8; 32], SyncSender<Result<(), InviteError>>>,
@@ -84,7 +84,7 @@ pub(crate) struct WaitingAnswers {
 }
 
 impl Server {
-    /// Of the machine in `dir`. Its group comes by [`Server::serve`].
+    /// Makes the server of the machine in `dir`. [`Server::serve`] adds its group.
     pub(crate) fn new(
         dir: &Path,
         share_host: Arc<ShareHost>,
@@ -117,7 +117,7 @@ impl Server {
         })
     }
 
-    /// Opens the group's member. Once, before any thread is started.
+    /// Opens the group's member. Called once, before any thread is started.
     pub(crate) fn serve(
         self: &Arc<Self>,
         here: &Arc<Engine>,
@@ -146,16 +146,16 @@ impl Server {
         Ok(())
     }
 
-    /// Who leads or who the members are may have changed. Clients are told by hanging up: their
-    /// next greeting finds the leader and all servers.
+    /// Acts on a change of the leader or of the members. It disconnects the clients: their next
+    /// greeting finds the leader and all servers.
     fn look(&self) {
-        // While the group is being opened it cannot be asked; it is looked at afterwards.
+        // The group cannot be asked while it is being opened. It is looked at afterwards.
         let Some(group) = self.group.get() else { return };
         let standing = group.standing();
         let now = (standing.leads, servers(&standing));
         let before = mem::replace(&mut *self.told.lock(), now.clone());
-        // Only now: a machine that is neither among the servers nor to become one gives up what it
-        // has.
+        // A chosen machine stays chosen until it is a member: a machine that is neither gives up
+        // the data of its server.
         let is_member = |member: u64| standing.members.iter().any(|known| known.id == member);
         self.chosen.lock().retain(|_, member| !is_member(*member));
         if before.0 && !now.0 || before.1 != now.1 && !before.1.is_empty() {
@@ -171,7 +171,7 @@ impl Server {
         (self.standing)(&standing);
     }
 
-    /// All servers, as clients are told.
+    /// Returns all servers, as clients know them.
     pub(crate) fn servers(&self) -> Vec<ServerAt> {
         self.told.lock().1.clone()
     }
@@ -181,7 +181,7 @@ impl Server {
         &self.dir
     }
 
-    /// By what this machine calls others, and is called.
+    /// The certificates and the key that this machine shows others.
     pub(crate) fn credentials(&self) -> &Arc<CredentialStore> {
         &self.credentials
     }
@@ -215,12 +215,12 @@ impl Server {
         self.share_host.shares()
     }
 
-    /// What reads all that is here now and then.
+    /// The scrub of this server.
     pub(crate) fn scrub(&self) -> &Scrub {
         &self.scrub
     }
 
-    /// Until the server stops, or this long.
+    /// Sleeps for at most this long, or until the server stops.
     pub(crate) fn sleep(&self, at_most: Duration) {
         let begun = Instant::now();
         while !self.is_stopping() && begun.elapsed() < at_most {
@@ -228,7 +228,7 @@ impl Server {
         }
     }
 
-    /// Reads all that is here, now and then, until the server stops.
+    /// Scrubs now and then, until the server stops.
     pub(crate) fn run_scrub(&self) {
         self.scrub.run(self, &self.dir);
     }
@@ -245,7 +245,7 @@ impl Server {
         &self.waiting
     }
 
-    /// Threads end when they next look.
+    /// Stops the server. Its threads end when they next look.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.share_host.stop();
@@ -255,12 +255,13 @@ impl Server {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// What this program knows.
+    /// The versions that this program knows.
     pub(crate) fn knows(&self) -> Versions {
         self.group().knows()
     }
 
-    /// A machine, and the version that it speaks, has a connection for its session. Never blocks.
+    /// Notes a connection for the session of a machine, and the version that the machine speaks.
+    /// Never blocks.
     pub(crate) fn open(
         &self,
         (machine, version): (MachineId, Version),
@@ -276,13 +277,13 @@ impl Server {
         self.raises
     }
 
-    /// What a session says. Never blocks.
+    /// Takes a message of a session. Never blocks.
     pub(crate) fn hear(&self, session: SessionId, message: ToServer) {
         self.traffic.hear();
         self.group().propose(Input::Message { session, message });
     }
 
-    /// Answers what a session asks and what changes no state.
+    /// Answers a request of a session that changes no state.
     pub(crate) fn answer(&self, session: SessionId, message: &ToServer) -> Option<ToClient> {
         self.traffic.hear();
         let answer = self.group().answer(session, message)?;
@@ -290,7 +291,7 @@ impl Server {
         Some(answer)
     }
 
-    /// On the group's thread.
+    /// Handles an event, on the group's thread.
     fn deliver(&self, event: Event) {
         match event {
             Event::Outputs(outputs) => self.carry_out(outputs),
@@ -301,10 +302,11 @@ impl Server {
         }
     }
 
-    /// What an entry of another leader's comes to here: each replica has shares of its own.
+    /// Carries out the outputs of another leader's entry that concern this replica: each has shares
+    /// of its own.
     fn follow(&self, outputs: Vec<Output>) {
-        // What a lone server replays while it starts it has done before, but for what it will be
-        // told again when it leads.
+        // A lone server has done before what it replays at its start. The rest it receives again
+        // when it leads.
         if self.group.get().is_none() {
             return;
         }
@@ -327,7 +329,7 @@ impl Server {
 
     fn carry_out(&self, outputs: Vec<Output>) {
         let mut here = Vec::new();
-        // Its client calls over the network once there are several servers.
+        // The client here calls over the network once there are several servers.
         let engine = self.here.get().and_then(Weak::upgrade).filter(|engine| !engine.is_remote());
         let mut its_session = engine.as_ref().and_then(|engine| engine.session());
         let (mut opened, mut raised) = (None, None);
@@ -365,7 +367,7 @@ impl Server {
                 Output::Enrolled { connection, result: Err(why) } => {
                     routes.answer(connection, Down::Refused(why.to_string()));
                 }
-                // Whoever asked may not wait any more.
+                // The asker may not wait any more.
                 Output::Invited { token, result } => {
                     let told = self.waiting.lock().invited.remove(&token);
                     told.map(|tell| tell.try_send(result));
@@ -393,7 +395,7 @@ impl Server {
             }
         }
         if let Some(version) = raised {
-            // With the answers to their next greetings machines are told by which version they
+            // The answers to their next greetings inform the machines of the version by which they
             // decide.
             tracing::info!(%version, "the cluster's version is raised");
             routes.hang_up();
@@ -408,14 +410,14 @@ impl Server {
         }
     }
 
-    /// Looks after time, space and members until the machine stops.
+    /// Tends time, space and members until the machine stops.
     pub(crate) fn tick(&self) {
         let mut said = LongWaits::default();
         while !self.is_stopping() {
             self.tend_certificates();
             if self.waits_for_renewal() {
                 self.tend_certificates();
-                // With the answers to their next greetings machines are given certificates.
+                // The answers to their next greetings give the machines certificates.
                 self.routes.lock().hang_up();
             }
             if !self.group().leads() {
@@ -433,13 +435,13 @@ impl Server {
         }
     }
 
-    /// There is another authority. Never blocks.
+    /// Notes that there is another authority. Never blocks.
     fn is_renewed(&self) {
         *self.renewed.0.lock() = true;
         self.renewed.1.notify_all();
     }
 
-    /// For a moment. Whether there is another authority.
+    /// Waits for one tick at most. Returns whether there is another authority.
     fn waits_for_renewal(&self) -> bool {
         let mut renewed = self.renewed.0.lock();
         if !*renewed {
@@ -448,7 +450,7 @@ impl Server {
         mem::take(&mut *renewed)
     }
 
-    /// Machines are told how far their logs have come, by what they can prove it.
+    /// Sends the receipts that are due. With them machines can prove how far their logs have come.
     fn give_receipts(&self) {
         let own = (self.group().member(), self.group().drawn());
         let mut routes = self.routes.lock();
@@ -457,7 +459,7 @@ impl Server {
         }
     }
 
-    /// What of what was acknowledged this server does not know any more, if that proves it.
+    /// Returns what this server has forgotten of its acknowledgements, if the receipt proves that.
     pub(crate) fn has_forgotten(&self, receipt: &Receipt) -> Option<&'static str> {
         if !self.receipts.are_of(receipt) {
             return None;
@@ -478,7 +480,8 @@ impl Server {
         }
     }
 
-    /// Names in the log whom requests wait for. Whoever asked is not told (BlackBox §3.3).
+    /// Names in the log the machines that requests wait for. The asker does not learn them
+    /// (BlackBox §3.3).
     fn say_who_waits(&self, said: &mut LongWaits) {
         let now = self.group().now();
         let waits = self.group().query(|directory, store| directory.waits(now, store, LONG_MS));
@@ -497,8 +500,8 @@ impl Server {
         }
     }
 
-    /// A new leader tells what is free on its disk before there is anything else: what is on other
-    /// disks it hears later.
+    /// Reports the free space of a new leader's own disk before anything else. The room on other
+    /// disks comes later.
     fn measure_at_first(&self) {
         if let Ok(here) = space::measure(&self.dir) {
             let hosts = self.share_host.peers().hosts().now();
@@ -506,7 +509,7 @@ impl Server {
         }
     }
 
-    /// Tells the directory what is free, when that has changed by what matters.
+    /// Reports free space to the directory, when it has changed enough.
     fn measure_space(&self) {
         let Ok(here) = space::measure(&self.dir) else { return };
         let used_up = self.group().query(|directory, _| directory.used_up());
@@ -517,7 +520,8 @@ impl Server {
     }
 }
 
-/// The servers of a group, as clients are told. A machine that has lost its member has a later one.
+/// Returns the servers of a group, as clients know them. A machine that has lost its member has a
+/// later one.
 pub(crate) fn servers(standing: &Standing) -> Vec<ServerAt> {
     let latest: BTreeMap<u64, &Member> =
         standing.members.iter().map(|member| (member.host.machine, member)).collect();
@@ -540,7 +544,7 @@ pub(crate) fn servers(standing: &Standing) -> Vec<ServerAt> {
     told.collect()
 }
 
-/// The root of a new cluster: anybody may enter, and who made the cluster may write.
+/// The root of a new cluster. Everybody may enter, and the user who made the cluster may write.
 fn root() -> Attributes {
     let wall = clock::now().wall;
     Attributes {

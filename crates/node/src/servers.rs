@@ -1,5 +1,5 @@
-//! Servers as people see them: adding, emptying and removing them, and how they stand. On the
-//! leader.
+//! Servers as people see them: adding, draining and removing them, and how they stand. All of it
+//! runs on the leader.
 
 use crate::cluster::MachineName;
 use crate::server::Server;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use wire::MachineId;
 
-/// How long a machine may take to become a server, but for what it has to learn.
+/// How long a machine may take to become a server, beside the time to learn the state.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often people are told how it goes.
+/// How often progress is reported to people.
 const LOOK: Duration = Duration::from_millis(500);
-/// A server that was not heard of for so long is away: others keep what it kept.
+/// The silence after which a server counts as away: others keep its shares then.
 const AWAY: Duration = Duration::from_secs(600);
 
 /// A server, as the leader knows it.
@@ -26,21 +26,21 @@ pub struct ServerStanding {
     pub addresses: Vec<String>,
     /// Whether it leads.
     pub leads: bool,
-    /// Whether it votes; otherwise it follows, and votes once there are others with which it makes
-    /// an odd number.
+    /// Whether it votes. Otherwise it follows, and votes once it makes an odd number with other
+    /// followers.
     pub votes: bool,
     /// Whether it keeps shares, in words.
     pub keeping: String,
-    /// Log entries that it is behind.
+    /// Log entries that it lacks.
     pub behind: Option<u64>,
-    /// When it was last heard of, ms ago.
+    /// How long ago it was last heard of, ms.
     pub heard_ms: Option<u64>,
     /// The newest version that it speaks with the leader.
     pub speaks: Option<u16>,
 }
 
 impl Server {
-    /// How the servers stand.
+    /// Returns how the servers stand.
     pub(crate) fn server_standings(&self) -> Vec<ServerStanding> {
         let (standing, applied) = (self.group().standing(), self.group().status().applied);
         let report = |member: &Member| {
@@ -60,8 +60,8 @@ impl Server {
         standing.members.iter().map(report).collect()
     }
 
-    /// Makes the machine `who` (a name or a number) a server. Blocks until it has learnt all that
-    /// there was when it was asked.
+    /// Makes the machine `who` (a name or a number) a server. Blocks until that machine has learnt
+    /// everything up to the moment of the request.
     pub(crate) fn add_server(
         &self,
         who: &str,
@@ -87,12 +87,12 @@ impl Server {
             wait(self.group().set_member(id, host)).map_err(|error| error.to_string())?;
         }
         self.choose(machine);
-        // Its next greeting tells it.
+        // The answer to its next greeting informs it.
         self.routes().lock().disconnect(machine);
         progress(&format!("{who} is asked to serve"));
         let (began, mut said) = (Instant::now(), None);
-        // What comes meanwhile it learns as any other: it would always be some entries behind those
-        // that work.
+        // It learns later entries as any other server: a busy group is always some entries ahead of
+        // it.
         let all = self.group().status().applied;
         loop {
             std::thread::sleep(LOOK);
@@ -107,7 +107,7 @@ impl Server {
                 continue;
             };
             let behind = member.reached.map(|at| all.saturating_sub(at));
-            // Until it votes, the others can do no better without the leader than before.
+            // Until it votes, the others depend on the leader as before.
             if behind == Some(0) && (self.group().is_settled() || began.elapsed() > TIMEOUT) {
                 progress(&format!("{who} serves"));
                 return Ok(named);
@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// A number in the group for `machine`, which is to be a server.
+    /// Chooses a number in the group for `machine`, which is to be a server.
     fn choose(&self, machine: MachineId) -> u64 {
         let mut chosen = self.chosen().lock();
         let number = chosen.values().max().map_or(0, |last| last + 1).max(self.group().next_member());
@@ -135,8 +135,8 @@ impl Server {
         self.chosen().lock().contains_key(&machine) || self.member_on(machine).is_some()
     }
 
-    /// The number in the group by which `machine` may be a server, if it may. One that is a server
-    /// and asks has lost what its member had.
+    /// Returns the number in the group by which `machine` may be a server, if it may. A server that
+    /// asks has lost the state of its member.
     pub(crate) fn number_for(&self, machine: MachineId) -> Option<u64> {
         let chosen = self.chosen().lock().get(&machine).copied();
         chosen.or_else(|| {
@@ -146,8 +146,8 @@ impl Server {
         })
     }
 
-    /// Makes the machine `who` an ordinary one again. Its shares are expected to be elsewhere: see
-    /// [`Server::drain`].
+    /// Makes the server `who` an ordinary machine again. Its shares should be on others by then:
+    /// see [`Server::drain`].
     pub(crate) fn remove_server(
         &self,
         who: &str,
@@ -169,7 +169,7 @@ impl Server {
         Ok(named)
     }
 
-    /// Has others keep what the server `who` keeps. Blocks until they do.
+    /// Moves the shares of the server `who` to others. Blocks until they keep them.
     pub(crate) fn drain(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, String> {
         let named = self.machine(who)?;
         let machine = named.id();
@@ -199,7 +199,7 @@ impl Server {
             }
             let left =
                 standings.iter().find(|(at, _)| *at == machine).and_then(|(_, standing)| standing.as_ref());
-            // Of one that is dead only the others can say how far they are.
+            // For a dead server only the others can report the progress.
             let is_empty = left.is_none_or(|left| left.hosts == fingerprint && left.kept == 0);
             let keepers = || standings.iter().filter(|(at, _)| keeps(*at));
             let missing: u64 = keepers().filter_map(|(_, standing)| Some(standing.as_ref()?.missing)).sum();
@@ -221,8 +221,8 @@ impl Server {
         }
     }
 
-    /// A machine that was chosen is up as the server `member`, at these addresses; or one that is a
-    /// member is so at others.
+    /// Admits a chosen machine that is up as the server `member`, at these addresses. Of a member,
+    /// it notes new addresses.
     pub(crate) fn is_ready(
         &self,
         machine: MachineId,
@@ -232,7 +232,7 @@ impl Server {
         let chosen = self.chosen().lock().get(&machine) == Some(&member);
         let host = match self.member_on(machine) {
             Some(known) if known.id == member => Host { addresses, ..known.host },
-            // It takes the place of the one that is lost, which may be about to be drained.
+            // It takes the place of the lost one, which may be about to be drained.
             Some(lost) if chosen => Host { addresses, ..lost.host },
             Some(_) => return Err("this machine is a server by another number".to_owned()),
             None if chosen => {
@@ -243,7 +243,7 @@ impl Server {
         wait(self.group().set_member(member, host)).map_err(|error| error.to_string())
     }
 
-    /// Lets vote who can, and says who has been away for long, and who is back.
+    /// Lets servers vote that can. Marks those that were away for long, and those that are back.
     pub(crate) fn tend_members(&self) {
         let standing = self.group().standing();
         if standing.alone {
@@ -266,7 +266,7 @@ impl Server {
         }
     }
 
-    /// The member of the group on this machine; the latest, if earlier ones are lost.
+    /// Returns the member of the group on this machine: the latest, if earlier ones are lost.
     pub(crate) fn member_on(&self, machine: MachineId) -> Option<Member> {
         self.group().standing().members.into_iter().rfind(|member| member.host.machine == machine.0)
     }
@@ -276,7 +276,7 @@ impl Server {
         named.map_or_else(|| machine.0.to_string(), |report| report.name)
     }
 
-    /// The machine of this name or number.
+    /// Returns the machine of this name or number.
     pub(crate) fn machine(&self, who: &str) -> Result<MachineName, String> {
         let named = self.machines().into_iter().find(|report| {
             !report.expelled

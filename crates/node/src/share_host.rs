@@ -1,6 +1,6 @@
-//! What a host does about the shares that it keeps: leases taken and let go as the directory says,
-//! what sessions have left behind swept, what other machines ask answered, and ([`crate::repair`])
-//! what it lacks fetched.
+//! The share host of a machine. It takes and releases share leases as the directory says, and
+//! sweeps the uploads that sessions have left behind. It answers the requests of other machines,
+//! and fetches the shares that it lacks ([`crate::repair`]).
 
 use crate::acted::Acted;
 use crate::hosts::HostList;
@@ -27,38 +27,38 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding, Space};
 
-/// Between two attempts at what failed.
+/// Between two attempts at work that failed.
 const PAUSE: Duration = Duration::from_millis(500);
-/// What comes within so long is settled together, with as many flushes as for one: nobody waits for
-/// it, and who writes now waits for the disk.
+/// Work that comes within this time is settled together, with as many flushes as for one item. No
+/// call waits for it, and a writer at this moment waits for the disk.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// How often, and how many times, the log is waited for to tell of the beginning of a session that
-/// uploads already.
+/// How often, and how many times, an upload waits for the log to report the beginning of its
+/// session.
 const BEGINNING: (Duration, u32) = (Duration::from_millis(10), 100);
-/// How long a host may say nothing of how it stands.
+/// How long a host may take to report how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Shares that may be asked for at a time whether they are kept.
+/// Shares that one `ShareCall::Keep` may ask about.
 pub(crate) const KEEP_MAX: usize = 4096;
-/// Bytes of a share that are sent or taken in one frame.
+/// Bytes of a share that one frame carries.
 pub(crate) const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
-/// See the module.
+/// The host of shares on this machine.
 pub(crate) struct ShareHost {
     shares: Shares,
     peers: Arc<Peers>,
     repair: Arc<Repair>,
     chores: Sender<Chore>,
-    /// While this is held, nothing is let go that others are said to keep, and nobody is told that
-    /// it is kept here. So of two hosts that each rely on the other one at most lets go.
+    /// While this is locked, the host releases no share that others promise to keep, and promises
+    /// none itself. So of two hosts that rely on each other, at most one releases.
     promises: Mutex<()>,
-    /// How many want that nothing is let go ([`Hold`]).
+    /// The number of [`Hold`]s.
     holds: AtomicUsize,
     acted: Acted,
     stopping: AtomicBool,
 }
 
-/// While there is one, no share is let go here because nothing refers to it any more: somebody
-/// copies what was referred to when it began. What is put off stays in the directory's rows.
+/// Keeps unreferenced shares here while it exists. A backup copies the shares that were referenced
+/// when it began. The releases that it puts off stay in the directory's rows.
 pub(crate) struct Hold(Arc<ShareHost>);
 
 impl Drop for Hold {
@@ -67,17 +67,18 @@ impl Drop for Hold {
     }
 }
 
-/// What [`ShareHost::run`] is to do.
+/// A task of [`ShareHost::run`].
 pub(crate) enum Chore {
     Work(Vec<ShareWork>),
-    /// Uploads of the machine in sessions before this one, or in all of them, that nobody has
-    /// adopted by now are nobody's.
+    /// Removes uploads of the machine that are not adopted by now: of sessions before this one, or
+    /// of all its sessions.
     Sweep(MachineId, Option<SessionId>),
 }
 
 impl ShareHost {
-    /// Of the share server in `dir`, whose content is at `content` if it has none yet, whose finds
-    /// are repaired and whose leases count by `clock`; what it puts off is for [`ShareHost::run`].
+    /// Opens the share server in `dir`. Its content is at `content`, if it has none yet, and its
+    /// leases count by `clock`. Damage that it finds is repaired. [`ShareHost::run`] does the work
+    /// that it puts off.
     pub(crate) fn open(
         dir: &Path,
         settings: ShareSettings,
@@ -101,7 +102,7 @@ impl ShareHost {
         &self.peers
     }
 
-    /// Its threads end when they next look.
+    /// Stops the host. Its threads end when they next look.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
     }
@@ -110,54 +111,54 @@ impl ShareHost {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// From now on nothing is let go to which something refers now.
+    /// Holds all shares that are referenced now, until the hold is dropped.
     pub(crate) fn hold(self: &Arc<Self>) -> Hold {
         self.holds.fetch_add(1, Ordering::SeqCst);
         Hold(self.clone())
     }
 
-    /// Whether the state is known to be no older than what was acted on here.
+    /// Whether the state is known to be no older than any that was acted on here.
     pub(crate) fn trusts_state(&self) -> bool {
         self.acted.trusts()
     }
 
-    /// Whether there is a [`Hold`], or the state may be too old to let go of anything by it. What
-    /// nothing refers to never is referred to again: who decided to let go of it before the hold
-    /// began may do so after.
+    /// Whether there is a [`Hold`], or the state may be too old to release shares by it. An
+    /// unreferenced share is never referenced again: a release that was decided before the hold
+    /// began may happen after that.
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::SeqCst) > 0 || !self.acted.trusts()
     }
 
-    /// An applied log entry says so. In the order of the log; never blocks.
+    /// Takes the work of an applied log entry, in the order of the log. Never blocks.
     pub(crate) fn work(&self, work: Vec<ShareWork>) {
         self.chore(Chore::Work(work));
     }
 
-    /// A new session of `machine` in the log: what its earlier ones have left behind is swept. As
-    /// [`ShareHost::work`].
+    /// A new session of `machine` began in the log: the uploads that earlier ones have left behind
+    /// are swept. Called as [`ShareHost::work`].
     pub(crate) fn begin(&self, machine: MachineId, session: SessionId) {
         self.chore(Chore::Sweep(machine, Some(session)));
     }
 
-    /// `machine` was expelled in the log: what it has published stays, what else it has uploaded is
-    /// swept. As [`ShareHost::work`].
+    /// `machine` was expelled in the log. Its published shares stay, its other uploads are swept.
+    /// Called as [`ShareHost::work`].
     pub(crate) fn expelled(&self, machine: MachineId) {
         self.chore(Chore::Sweep(machine, None));
     }
 
-    /// The directory's state has changed otherwise than by log entries, whose work was told: all of
-    /// it is compared with what is here.
+    /// Compares all of the directory's state with the shares here. For changes of the state that no
+    /// log entry reported.
     pub(crate) fn compare(&self) {
         self.repair.compare();
     }
 
     fn chore(&self, chore: Chore) {
-        // The thread ends after the last sender's owner.
+        // The thread ends after the owner of the last sender.
         let _ = self.chores.send(chore);
     }
 
-    /// Settles share leases until the machine stops; beside that all that is here is looked
-    /// through, and what is amiss is repaired.
+    /// Settles share leases until the machine stops. Beside that it looks through all shares that
+    /// are here, and repairs them.
     pub(crate) fn run(self: &Arc<Self>, chores: &Receiver<Chore>, references: &Arc<dyn ReferenceIndex>) {
         let mut unsettled: Vec<ShareWork> = Vec::new();
         let mut put_off = Vec::new();
@@ -201,8 +202,8 @@ impl ShareHost {
                 }
                 references.settled(settled);
             }
-            // What is pending may be the adoption of such an upload, and a host may have crashed
-            // before it adopted what was in its log.
+            // Pending work may be the adoption of such an upload. A host may also have crashed
+            // before it adopted the shares in its log.
             if unsettled.is_empty() && self.repair.has_adopted() && self.trusts_state() {
                 self.shares.confirm_clock();
                 let sweeps = std::mem::take(&mut sweeps);
@@ -212,13 +213,13 @@ impl ShareHost {
             }
         }
         if let Ok(thread) = repairing {
-            // A thread that panicked has said so.
+            // The panic is already reported.
             let _ = thread.join();
         }
     }
 
-    /// What of this work is not as it is to be: shares that are not here, and shares that are here
-    /// in place of a host that was passed over.
+    /// Notes where this work differs from the shares here: missing shares, and shares that are here
+    /// in place of another host.
     fn note(&self, settled: &[ShareWork], missing: &[ShareId]) {
         let missing: BTreeSet<ShareId> = missing.iter().copied().collect();
         let (hosts, me) = (self.peers.hosts().now(), self.peers.me());
@@ -235,8 +236,8 @@ impl ShareHost {
         }
     }
 
-    /// Whose uploads of these are believed, which files refer to. The only host believes all: it
-    /// has them from before they were published, and there is nobody to have others from.
+    /// Returns whose uploads of these referenced shares are believed. The only host believes all
+    /// uploads: it has them from before they were published, and there is no other source.
     pub(crate) fn publishers(
         &self,
         shares: &[ShareId],
@@ -245,10 +246,10 @@ impl ShareHost {
         if self.is_alone() { vec![None; shares.len()] } else { references.publishers(shares) }
     }
 
-    /// Stores what `machine` uploads, if it has the right to, but for what a file refers to
-    /// already: whoever published that has it stored, and others have no business with it. Nothing
-    /// of a session that has not begun: no look would find that over. What is stored of a machine
-    /// that is expelled meanwhile goes with the rest of it.
+    /// Stores the uploads of `machine`, if it has the right to upload. It refuses shares that a
+    /// file refers to already: their publisher has them stored, and no other machine may replace
+    /// them. It refuses uploads of a session that has not begun, since no look would find that
+    /// session over. If the machine is expelled meanwhile, this upload is swept with its others.
     fn take_in(
         &self,
         machine: MachineId,
@@ -277,7 +278,7 @@ impl ShareHost {
         }
         let result = |(taken, share): (bool, ShareId)| {
             if taken {
-                // Its publisher's may come late, to a host that others were quicker than.
+                // The publisher's own upload may come late, after those of others.
                 if references.publishers(&[share]) != [Some(machine)] {
                     tracing::warn!(?share, machine = machine.0, "refused an upload of what a file refers to");
                 }
@@ -288,23 +289,22 @@ impl ShareHost {
         taken.into_iter().zip(ids).map(result).collect()
     }
 
-    /// Reads a part of a share. What is damaged or missing is repaired, if there are others to have
-    /// it from.
+    /// Reads a part of a share. A damaged or missing share is repaired, if there are other hosts.
     pub(crate) fn read(&self, share: ShareId, at: u32, length: u32) -> Result<Vec<u8>, Error> {
         let server = self.shares.server();
         let read = match server.read(&share, at, length) {
-            // There is nobody to have it from. Who asks knows what the bytes are to be, and most of
-            // them are.
+            // There is no other source. The reader checks the bytes itself, and most of them are
+            // sound.
             Err(ReadError::Damaged { .. }) if self.is_alone() => server.read_unsound(&share, at, length),
             read => read,
         };
         read.map_err(|error| self.lacks(share, &error))
     }
 
-    /// A reader has found bytes of `share` that are not what they were.
+    /// Checks `share`, in which a reader has found wrong bytes.
     pub(crate) fn doubt(&self, share: ShareId) {
         if self.is_alone() {
-            // There is nothing to repair it from, and the rest of it may be sound.
+            // There is no other source, and the rest of it may be sound.
             return;
         }
         if let Err(error) = self.shares.server().verify(&share) {
@@ -312,7 +312,7 @@ impl ShareHost {
         }
     }
 
-    /// How the copies stand that are kept here.
+    /// Returns how the copies stand that are kept here.
     pub(crate) fn standing(&self) -> ShareStanding {
         let hosts = self.peers.hosts().now();
         let usage = self.shares.server().usage(self.shares.group).unwrap_or_default();
@@ -330,24 +330,24 @@ impl ShareHost {
         }
     }
 
-    /// How they stand at each host, as far as it answers.
+    /// Returns how the copies stand at each host that answers.
     pub(crate) fn standings(&self) -> Vec<(MachineId, Option<ShareStanding>)> {
         self.of_all(&ShareCall::Standing, || Some(self.standing()), |body| wire::decode(body).ok())
     }
 
-    /// How the store here stands; its log says why, if that cannot be told.
+    /// Returns how the store here stands. If that fails, the log says why.
     pub(crate) fn store(&self) -> Option<StoreReport> {
         StoreReport::of(self)
             .inspect_err(|error| tracing::error!(%error, "how the store stands is not known"))
             .ok()
     }
 
-    /// How the stores of all hosts stand, as far as they answer.
+    /// Returns how the stores of all hosts stand that answer.
     pub(crate) fn stores(&self) -> Vec<(MachineId, Option<StoreReport>)> {
         self.of_all(&ShareCall::Report, || self.store(), |body| serde_json::from_slice(body).ok())
     }
 
-    /// What room each host has for content, as far as it answers.
+    /// Returns the room that each host has for content, if it answers.
     pub(crate) fn spaces(&self, references: &dyn ReferenceIndex) -> Vec<(MachineId, Option<Space>)> {
         self.of_all(&ShareCall::Space, || self.space(references), |body| wire::decode(body).ok())
     }
@@ -358,10 +358,10 @@ impl ShareHost {
         self.shares.server().disk().is_some_and(|disk| device(disk) == device(dir))
     }
 
-    /// What room there is here for content.
+    /// Returns the room here for content.
     pub(crate) fn space(&self, references: &dyn ReferenceIndex) -> Option<Space> {
         let Some(disk) = self.shares.server().disk() else { return Some(space::ELSEWHERE) };
-        // What nobody will publish any more is in nobody's allowance.
+        // Uploads of sessions that are over will never be published: no allowance has them.
         let sessions = self.shares.sessions();
         let over = references.are_over(&sessions);
         let stand = sessions.into_iter().zip(over).filter_map(|(of, over)| (!over).then_some(of));
@@ -369,7 +369,7 @@ impl ShareHost {
         Some(space::with_unpublished(space::measure(disk).ok()?, unpublished))
     }
 
-    /// What each host says when it is asked, and this one.
+    /// Asks each host, and this one.
     fn of_all<T>(
         &self,
         what: &ShareCall,
@@ -394,7 +394,7 @@ impl ShareHost {
         asked.into_iter().map(answer).collect()
     }
 
-    /// What `machine` asks over a connection.
+    /// Answers a request that `machine` sent over a connection.
     pub(crate) fn answer(
         &self,
         machine: MachineId,
@@ -467,7 +467,7 @@ impl ShareHost {
         Ok(whole)
     }
 
-    /// Whether each of these is kept here, and is to be.
+    /// Returns whether each of these shares is kept here, and is to be.
     fn promise(&self, shares: &[ShareId]) -> Vec<bool> {
         let _promises = self.promises.lock();
         let (hosts, me) = (self.peers.hosts().now(), self.peers.me());
@@ -481,8 +481,8 @@ impl ShareHost {
         kept.map(|(share, holds)| leased(holds) && hosts.placed(share).contains(&me)).collect()
     }
 
-    /// Lets go what all hosts have promised to keep that are to have it; not if other hosts are to
-    /// have it by now.
+    /// Releases shares that all their hosts have promised to keep. Returns false, and releases
+    /// nothing, if the hosts have changed.
     pub(crate) fn leave(&self, hosts: &HostList, shares: &[ShareId]) -> Result<bool, DatabaseError> {
         let _promises = self.promises.lock();
         if self.peers.hosts().now().fingerprint() != hosts.fingerprint() {
@@ -512,8 +512,8 @@ impl ShareHost {
     }
 }
 
-/// Whether it has, once this host has had the time to hear of it: who begins a session hears of
-/// that before the last replica.
+/// Whether `session` has begun. Waits until this host has had time to learn of it: a client learns
+/// of its session before the last replica does.
 fn has_begun(session: SessionId, references: &dyn ReferenceIndex) -> bool {
     (0..BEGINNING.1).any(|_| {
         let has_begun = references.has_begun(session);

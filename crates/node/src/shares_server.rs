@@ -1,5 +1,6 @@
-//! The share server, and the accounts that use it: one of each session of a machine, for what its
-//! client has just uploaded, and the server group's, for what the files of its regions refer to.
+//! The share server, and the accounts that use it. Each session of a machine has an account, for
+//! the uploads of its client. The server group has one, for the shares that files of its regions
+//! refer to.
 
 use directory::ShareWork;
 use lease::SessionId;
@@ -15,15 +16,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::MachineId;
 
-/// Sessions of one machine that may have uploaded and are not swept yet. An honest machine has few.
+/// Sessions of one machine that may have uploaded and are not swept yet, at most. An honest machine
+/// has few.
 const SESSIONS_MAX: usize = 256;
-/// The account of what files refer to.
+/// The name of the account for the shares that files refer to.
 pub(crate) const GROUP: &str = "group-1";
-/// How long an upload or a deletion of the same share is waited for: who repeats a request whose
-/// answer was lost may be faster than the first of them.
+/// Between two attempts at a share that another upload or deletion has, and how many there are. The
+/// repetition of a request whose answer was lost may overtake that request.
 const BUSY: (Duration, u32) = (Duration::from_millis(50), 100);
 
-/// The share server does not start.
+/// Why the share server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SharesError {
     /// Its directory.
@@ -34,26 +36,28 @@ pub enum SharesError {
     Accounts(#[from] DatabaseError),
 }
 
-/// How a machine's share server is to run.
+/// The settings of a machine's share server.
 #[derive(Clone, Debug, Default)]
 pub struct ShareSettings {
-    /// Where it is to keep content, if it has none yet; `None`: on this machine, or where it does.
+    /// Where it keeps content, if it has none yet. `None`: on this machine, or where the content
+    /// is.
     pub content: Option<Location>,
     /// When leases of keys' accounts expire; `None`: never by themselves.
     pub expiry: Option<Expiry>,
 }
 
-/// See the module.
+/// The share server of a machine, with the accounts of the cluster.
 pub struct Shares {
     server: ShareServer,
-    /// Of machines, by session: their leases are for what is not referenced yet.
+    /// The accounts of machines, by session. Their leases are for shares that are not referenced
+    /// yet.
     uploaders: Mutex<BTreeMap<MachineId, BTreeMap<SessionId, AccountId>>>,
-    /// Of the server group.
+    /// The account of the server group.
     pub(crate) group: AccountId,
 }
 
 impl Shares {
-    /// Opens the share server in `dir`, which says what it finds damaged. `clock` tells UTC
+    /// Opens the share server in `dir`. It reports the damage that it finds. `clock` returns UTC
     /// seconds.
     pub fn open(
         dir: &Path,
@@ -83,8 +87,8 @@ impl Shares {
         &self.server
     }
 
-    /// Stores shares for a session of `machine` together. All of them, or each by itself if that
-    /// fails: one must not fail with another. Blocks.
+    /// Stores shares for a session of `machine` together. If that fails, each share is stored by
+    /// itself, so that none fails with another. Blocks.
     pub fn store(
         &self,
         machine: MachineId,
@@ -101,11 +105,12 @@ impl Shares {
                 return vec![Err(Error::Damaged); shares.len()];
             }
         };
-        // A session may be away for long, and refer to them then: they go when it is over.
+        // A session may be away for long, and refer to the shares then. They go when the session is
+        // over.
         self.store_for(account, None, shares)
     }
 
-    /// As [`Shares::store`]: for the group, of which it is known that something refers to them.
+    /// As [`Shares::store`], for the group: the shares are known to be referenced.
     pub(crate) fn store_for_group(&self, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
         self.store_for(self.group, Some(self.server.lease_end()), shares)
     }
@@ -146,8 +151,9 @@ impl Shares {
         self.server.store_many(vec![share], account, until)
     }
 
-    /// Takes and lets go leases as the server says; what was published is whose `publishers` says.
-    /// Once all of it is durable: what was to be leased and is not here, or not sound.
+    /// Takes and releases leases as the server says. `publishers` names the publisher of each
+    /// share. Once all of that is durable, returns the shares that are to be leased and are not
+    /// here, or not sound.
     pub fn settle(
         &self,
         work: &[ShareWork],
@@ -167,9 +173,9 @@ impl Shares {
         done.inspect_err(|error| warn(error, "share leases could not be settled; it is tried again")).ok()
     }
 
-    /// The group takes the lease as the uploader's ends, or renews it: at no moment is a referenced
-    /// share unleased. What only other machines have uploaded than its publisher, if that is known,
-    /// is deleted. Returns what is not here, or not sound.
+    /// Moves the leases of the uploaders to the group, or renews the group's own. A referenced
+    /// share is leased at every moment. If the publisher is known, a share that only other machines
+    /// have uploaded is deleted. Returns the shares that are not here, or not sound.
     pub(crate) fn adopt(
         &self,
         shares: &[ShareId],
@@ -186,12 +192,12 @@ impl Shares {
         Ok(shares.iter().filter(|share| !held.contains(share)).copied().collect())
     }
 
-    /// The accounts of all sessions of a machine.
+    /// Returns the accounts of all sessions of a machine.
     fn uploaders_of(&self, machine: MachineId) -> Vec<AccountId> {
         self.uploaders.lock().get(&machine).into_iter().flat_map(BTreeMap::values).copied().collect()
     }
 
-    /// Bytes that these sessions have uploaded, and that the group has not adopted.
+    /// Returns the bytes that these sessions have uploaded and the group has not adopted.
     pub(crate) fn unpublished(&self, sessions: impl Iterator<Item = (MachineId, SessionId)>) -> u64 {
         let uploaders = self.uploaders.lock().clone();
         let accounts =
@@ -200,7 +206,7 @@ impl Shares {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// The sessions that may have uploaded and are not swept yet.
+    /// Returns the sessions that may have uploaded and are not swept yet.
     pub(crate) fn sessions(&self) -> Vec<(MachineId, SessionId)> {
         let uploaders = self.uploaders.lock();
         let of = |(machine, sessions): (&MachineId, &BTreeMap<SessionId, AccountId>)| {
@@ -209,9 +215,9 @@ impl Shares {
         uploaders.iter().flat_map(of).collect()
     }
 
-    /// The group has leased all that anything refers to, and renews it before any of its leases is
-    /// over: then no clock decides on any of that, and one that has jumped (this machine may just
-    /// have been off for long) may be believed about the rest.
+    /// Confirms the clock. The group has leased all referenced shares, and renews each lease before
+    /// it ends, so no clock decides on those. A clock that has jumped may be believed about the
+    /// rest: this machine may have been off for long.
     pub(crate) fn confirm_clock(&self) {
         let confirmed = match self.server.suspended() {
             Ok(Some(Suspended::Clock { .. })) => self.server.confirm_clock(),
@@ -223,12 +229,12 @@ impl Shares {
         }
     }
 
-    /// The group lets go of shares that it does not want here any more.
+    /// Releases the group's leases on shares that are not to be here any more.
     pub(crate) fn let_go_of_group(&self, shares: &[ShareId]) -> Result<(), DatabaseError> {
         self.server.let_go(self.group, shares, Deletion::AtOnce)
     }
 
-    /// Lets go what `machine` has stored and does not need.
+    /// Releases the leases of `machine` on uploads that it does not need.
     pub fn let_go(&self, machine: MachineId, shares: &[ShareId]) {
         for account in self.uploaders_of(machine) {
             if let Err(error) = self.server.let_go(account, shares, Deletion::AtOnce) {
@@ -237,8 +243,8 @@ impl Shares {
         }
     }
 
-    /// Lets go what machines had uploaded in sessions that are over, and nobody has adopted. Only
-    /// when the group has adopted all that these have published.
+    /// Releases the uploads of sessions that are over, as far as they are not adopted. Called only
+    /// when the group has adopted all shares that these sessions have published.
     pub fn sweep(&self, is_over: impl Fn(MachineId, SessionId) -> bool) {
         for (machine, session) in self.sessions() {
             let account = self.uploaders.lock().get(&machine).and_then(|of| of.get(&session).copied());
@@ -263,7 +269,8 @@ impl Shares {
         }
     }
 
-    /// Known to the database before it is to us: an account that is swept in between is made again.
+    /// Returns the account of a session. The database knows it before this map does, so an account
+    /// that is swept in between is made again.
     fn uploader(&self, machine: MachineId, session: SessionId) -> Result<AccountId, DatabaseError> {
         let known = |sessions: &BTreeMap<SessionId, AccountId>| sessions.get(&session).copied();
         if let Some(known) = self.uploaders.lock().get(&machine).and_then(known) {
@@ -275,7 +282,7 @@ impl Shares {
     }
 }
 
-/// Of which session the account of that name is.
+/// Returns the session whose account has that name.
 pub(crate) fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
     let (machine, session) = name.strip_prefix("machine-")?.split_once('-')?;
     Some((MachineId(machine.parse().ok()?), SessionId(session.parse().ok()?)))
@@ -285,7 +292,7 @@ fn warn(error: &DatabaseError, what: &str) {
     tracing::error!(error = error as &dyn std::error::Error, "{what}");
 }
 
-/// The clock of share servers.
+/// Returns the clock of share servers.
 pub(crate) fn wall_clock() -> Clock {
     Arc::new(os::utc_secs)
 }

@@ -1,6 +1,5 @@
-//! Small files of the data directory: who the machine is, its keys, where the servers are. Each is
-//! kept twice, with a checksum behind it, so that what a disk has done to one is put right from the
-//! other.
+//! Small files of the data directory: the machine's identity, its keys, the addresses of servers.
+//! Each is kept twice, with a checksum, so that a damaged one is repaired from the other.
 //!
 //! ```text
 //! NAME, copies/NAME    content │ "\nchecksum " │ 32 hexadecimal digits of its BLAKE3 │ "\n"
@@ -12,12 +11,12 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Where the second ones are.
+/// The directory of the second copies.
 pub(crate) const COPIES: &str = "copies";
 const MARK: &str = "\nchecksum ";
 const DIGITS: usize = 32;
 
-/// Replaces a small file so that a crash leaves the old one or the new one.
+/// Replaces a small file. A crash leaves the old content or the new one.
 pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
     let sealed = [bytes, MARK.as_bytes(), digits(bytes).as_bytes(), b"\n"].concat();
     replace_plain(dir, name, &sealed)?;
@@ -26,14 +25,14 @@ pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), D
     replace_plain(&copies, name, &sealed)
 }
 
-/// The content of a small file; none if there is none. A damaged one is put right, if its copy is
-/// sound.
+/// Returns the content of a small file, or nothing if there is none. A damaged file is repaired, if
+/// its copy is sound.
 pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, DataError> {
     let (file, copy) = (dir.join(name), dir.join(COPIES).join(name));
     let (first, second) = (FoundCopy::at(&file)?, FoundCopy::at(&copy)?);
     let content = match (&first, &second) {
         (FoundCopy::Nothing, FoundCopy::Nothing) => return Ok(None),
-        // The first is written first.
+        // The first file is written first, so it is the newer one.
         (FoundCopy::Sound(content), _) | (_, FoundCopy::Sound(content)) => content.clone(),
         _ => return Err(DataError::Changed { file }),
     };
@@ -67,7 +66,7 @@ impl FoundCopy {
         let bytes = match fs::read(file) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(FoundCopy::Nothing),
-            // The other one may be readable.
+            // The other copy may be readable.
             Err(error) if raft::is_lost(&error) => return Ok(FoundCopy::Changed(Vec::new())),
             Err(error) => return Err(io("read", file)(error)),
         };
@@ -129,7 +128,7 @@ mod tests {
         replace_file(dir.path(), "name", b"old").unwrap();
         let old = fs::read(dir.path().join("name")).unwrap();
         replace_file(dir.path(), "name", b"new").unwrap();
-        // A crash came between the two.
+        // A crash came between the two writes.
         fs::write(dir.path().join(COPIES).join("name"), old).unwrap();
         assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"new");
         fs::remove_file(dir.path().join("name")).unwrap();

@@ -1,5 +1,5 @@
-//! How much room there is: on this machine, and for content at all servers together, which the
-//! leader asks. Disks of different sizes weigh differently, so that they fill alike.
+//! Free space: on this machine, and for content at all servers together, which the leader asks.
+//! Disks of different sizes get different weights, so that they fill alike.
 
 use crate::hosts::HostList;
 use crate::server::Server;
@@ -11,39 +11,39 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::{MachineId, Space};
 
-/// How often the leader asks.
+/// How often the leader asks the servers.
 const SURVEY: Duration = Duration::from_secs(5);
-/// How soon it sees that it is to stop.
+/// How soon the survey sees that the server stops.
 const LOOK: Duration = Duration::from_millis(250);
-/// While the leader's own disk has less than that, it is what there is room for: names and small
-/// files are on it, whatever room others have.
+/// The free space below which the leader's own disk limits the room of the cluster, bytes. Names
+/// and small files are on that disk, whatever room other servers have.
 const ROWS_BYTES: u64 = 1 << 30;
 
-/// Kept back from what is set aside for users: deleting must always work, and needs room in the
-/// log, in the store and in the lease database until it has freed some; a checkpoint of the store
-/// alone may need twice its overlay.
+/// The reserve that users never get, bytes. Deleting must always work. It needs room in the log, in
+/// the store and in the lease database until it has freed some. A checkpoint of the store alone may
+/// need twice its overlay.
 const RESERVE_BYTES: u64 = 128 << 20;
 
-/// A change of what is free that the directory is told of: this part of it, at least and at most so
-/// many bytes.
+/// The change of free space that is reported to the directory: the free bytes divided by the first
+/// number, at least the second and at most the third, bytes.
 const MATTERS: (u64, u64, u64) = (256, 256 << 10, 64 << 20);
-/// And so much later also what has not changed, if more was said to be used up.
+/// How much later an unchanged figure is reported too, if the directory counts more as used.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Of a store elsewhere, which does not fill.
+/// The space of a store elsewhere, which does not fill.
 pub(crate) const ELSEWHERE: Space = Space { total: 1 << 50, free: 1 << 50, files: 0, lends: 0 };
 
-/// What the file system below `dir` has, less the reserve.
+/// Measures the file system below `dir`, less the reserve.
 pub fn measure(dir: &Path) -> Result<Space, rustix::io::Errno> {
     let stat = statvfs(dir)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
     Ok(usable(bytes(stat.f_blocks), bytes(stat.f_bfree), bytes(stat.f_bavail)))
 }
 
-/// What users have of a disk with so many bytes, of which so many are free, and so many free for
-/// others than root. Neither what is kept for root nor what is kept here is in use.
+/// Returns the space for users on a disk of `total` bytes, with `free` bytes free, and `available`
+/// bytes free for others than root. Neither root's part nor the reserve counts as in use.
 fn usable(total: u64, free: u64, available: u64) -> Space {
-    // On a small disk the reserve must not eat everything.
+    // On a small disk the reserve must not take everything.
     let reserve = RESERVE_BYTES.min(total / 8);
     let used = total.saturating_sub(free);
     let free = available.saturating_sub(reserve);
@@ -53,22 +53,22 @@ fn usable(total: u64, free: u64, available: u64) -> Space {
     Space { total: used.saturating_add(free), free, files: 0, lends }
 }
 
-/// What is free once what sessions have uploaded and not published counts as free: their allowances
-/// have it, until they publish it. Counted twice it would keep them from writing.
+/// Counts unpublished uploads of sessions as free. The allowances of the sessions have that space
+/// until they publish. Counted twice, it would keep the sessions from writing.
 pub(crate) fn with_unpublished(space: Space, unpublished: u64) -> Space {
     Space { free: space.free.saturating_add(unpublished).min(space.total), ..space }
 }
 
-/// When the directory is told of a new measurement.
+/// Decides when a new measurement is reported to the directory.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
-    /// What was free the last time, and when that was.
+    /// The free space of the last report, and when that was.
     last: Option<(u64, Instant)>,
 }
 
 impl Measured {
-    /// Whether to tell that so much is `free`, where so much was used up since the last time: if
-    /// that is another by what matters, or what was used up is not what was missing then.
+    /// Whether to report `free` bytes, when `used_up` bytes were used since the last report. It is
+    /// due if the change matters, or if the use matters and does not explain the change.
     pub(crate) fn is_due(&mut self, now: Instant, free: u64, used_up: u64) -> bool {
         let matters = (free / MATTERS.0).clamp(MATTERS.1, MATTERS.2);
         let due = self.last.is_none_or(|(before, at)| {
@@ -82,7 +82,7 @@ impl Measured {
 }
 
 impl Server {
-    /// Asks all servers for their room and gives them weights by it, until the machine stops.
+    /// Asks all servers for their room, and gives them weights by it, until the machine stops.
     pub(crate) fn survey(&self) {
         let mut last = None::<Instant>;
         while !self.is_stopping() {
@@ -93,7 +93,7 @@ impl Server {
             last = Some(Instant::now());
             let told = self.share_host().spaces(self);
             let mut rooms = self.rooms().lock();
-            // Of one that does not answer what it said last.
+            // A server that does not answer keeps its last figure.
             rooms.retain(|machine, _| told.iter().any(|(known, _)| known == machine));
             rooms.extend(told.into_iter().filter_map(|(machine, space)| Some((machine, space?))));
             let known = rooms.clone();
@@ -102,11 +102,11 @@ impl Server {
         }
     }
 
-    /// What users have room for, if this machine, which leads, has `here`.
+    /// Returns the room for users. This machine leads, and has `here`.
     pub(crate) fn room(&self, here: Space) -> Space {
         let hosts = self.share_host().peers().hosts().now();
         let mut rooms = self.rooms().lock().clone();
-        // What is here need not be asked for.
+        // The room here needs no request.
         let mut here = here;
         if let Some(own) = self.share_host().space(self) {
             rooms.insert(self.share_host().peers().me(), own);
@@ -134,8 +134,8 @@ impl Server {
     }
 }
 
-/// The weight that a server with so much room is to have, if that is another. A store that does not
-/// fill has the average.
+/// Returns the weight for a server with so much room, if it is to change. A store that does not
+/// fill has the average weight.
 fn weighs(keeping: Keeping, room: &Space) -> Option<u32> {
     let before = match keeping {
         Keeping::Keeps => None,
@@ -146,13 +146,13 @@ fn weighs(keeping: Keeping, room: &Space) -> Option<u32> {
         return None;
     }
     let weight = u32::try_from(room.total >> 30).unwrap_or(u32::MAX).max(1);
-    // All that moves for it is worth the while only if the disk is another; pools change a little
-    // all the time.
+    // A new weight moves shares, which is worth it only for another disk. Pools change a little all
+    // the time.
     before.is_none_or(|before| weight.abs_diff(before) > before / 4).then_some(weight)
 }
 
-/// What users have room for at `hosts`, which have said so much of their `rooms`; the leader has
-/// `here`, and who has said nothing is taken to have as much.
+/// Returns the room for users at `hosts`, which have reported `rooms`. The leader has `here`, and a
+/// silent host is taken to have as much.
 pub(crate) fn cluster(hosts: &HostList, rooms: &BTreeMap<MachineId, Space>, here: Space) -> Space {
     let keepers = hosts.all().iter().filter(|host| host.keeps());
     let rooms: Vec<Space> = keepers.map(|host| rooms.get(&host.machine).copied().unwrap_or(here)).collect();
@@ -186,8 +186,8 @@ mod tests {
         Space { total: total << 30, free: free << 30, files: 0, lends: 0 }
     }
 
-    /// On ext4 a part of the disk is root's: `df` says nothing of that, as it does not of the disk
-    /// itself.
+    /// On ext4 a part of the disk is root's. `df` does not count that part, nor the space of the
+    /// file system itself.
     #[test]
     fn what_is_kept_for_root_is_not_in_use() {
         let gib = |gib: u64| gib << 30;
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!((space.total - space.free, space.free), (gib(40), gib(55) - RESERVE_BYTES));
         let little = usable(800, 700, 700);
         assert_eq!((little.total - little.free, little.free, little.lends), (100, 600, 50));
-        // A full disk lends as much as it still has, down to half of what it keeps back.
+        // A full disk lends what it still has, down to half of its reserve.
         let lends = [0, 50, 51, 75, 100, 200].map(|available| usable(800, available, available).lends);
         assert_eq!(lends, [0, 0, 1, 25, 50, 50]);
         assert_eq!(usable(gib(100), 0, 0), Space { total: gib(100), free: 0, files: 0, lends: 0 });
@@ -220,15 +220,15 @@ mod tests {
         let three = list(&[1, 1, 1], 2);
         let here = gib(100, 50);
         assert_eq!(cluster(&three, &rooms(&[here, gib(80, 30), gib(80, 40)]), here), gib(80, 40));
-        // One that is full, or drained, keeps nobody from writing; with two that are full too few
-        // would have a copy.
+        // A host that is full, or drained, keeps no machine from writing. With two full hosts too
+        // few would have a copy.
         assert_eq!(cluster(&three, &rooms(&[here, gib(80, 0), gib(80, 40)]), here).free, 40 << 30);
         assert_eq!(
             cluster(&list(&[1, 0, 1], 2), &rooms(&[here, gib(80, 9), gib(80, 40)]), here).free,
             40 << 30
         );
         assert_eq!(cluster(&three, &rooms(&[here, gib(80, 0), gib(80, 0)]), here).free, 0);
-        // Nobody has said anything yet.
+        // No host has reported anything yet.
         assert_eq!(cluster(&three, &BTreeMap::new(), here), here);
         assert_eq!(cluster(&list(&[], 1), &BTreeMap::new(), here), here);
         // A store elsewhere does not fill, but the names do.

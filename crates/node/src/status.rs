@@ -1,4 +1,4 @@
-//! What `leasehold status` tells.
+//! The report of `leasehold status`.
 
 use crate::membership::Membership;
 use crate::quarantine;
@@ -16,7 +16,7 @@ use wire::{MachineId, ShareStanding};
 /// What a machine is doing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StatusReport {
-    /// Always true of who answers.
+    /// Always true in an answer.
     pub up: bool,
     /// The program's version.
     pub version: String,
@@ -26,7 +26,7 @@ pub struct StatusReport {
     pub name: String,
     /// What it is for the cluster.
     pub role: Role,
-    /// The server that leads, by name, as a server knows.
+    /// The name of the server that leads, if this machine is a server and knows it.
     pub leader: Option<String>,
     /// The data directory.
     pub data: String,
@@ -34,19 +34,19 @@ pub struct StatusReport {
     pub mounted_on: Option<String>,
     /// The process.
     pub process: u32,
-    /// Since when, in seconds.
+    /// How long it has been up, seconds.
     pub uptime_s: u64,
-    /// Files that this machine's client knows something of.
+    /// Files that this machine's client has metadata of.
     pub files_known: usize,
     /// Content that is not stored yet, bytes.
     pub dirty_bytes: usize,
-    /// Operations that the server is not known to have.
+    /// Operations that the server has not acknowledged.
     pub operations_unsent: usize,
     /// Calls of programs that wait, the oldest first.
     pub calls_waiting: Vec<CallReport>,
-    /// Times that something could not be applied and is kept: `leasehold salvage list`.
+    /// Salvages that are kept: `leasehold salvage list`.
     pub salvaged: usize,
-    /// What servers on this machine had that turned out damaged, kept for people to look at.
+    /// Quarantined data of servers on this machine.
     pub quarantined: Vec<String>,
     /// Where others are likely to reach this machine's server.
     pub listens: Vec<String>,
@@ -80,25 +80,25 @@ pub struct CallReport {
     pub waits_for: String,
 }
 
-/// What `leasehold top` and metrics are made of.
+/// The data of `leasehold top` and of the metrics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LiveReport {
     /// What the machine is doing.
     pub status: StatusReport,
-    /// What its client has to do with servers.
+    /// Its client's leases and recalls.
     pub client: ClientReport,
-    /// What its front door was asked.
+    /// The operations at its front door.
     pub activity: ActivityReport,
-    /// Round trips to machines that it is connected to.
+    /// Round trips to the machines that it is connected to.
     pub round_trips: Vec<RoundTripReport>,
 }
 
-/// What a machine's client has to do with servers.
+/// A client's leases and recalls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientReport {
     /// Leases that it holds.
     pub leases: usize,
-    /// Times that it was asked to let go of leases.
+    /// Recalls that it has received.
     pub recalls_received: u64,
 }
 
@@ -107,7 +107,7 @@ pub struct ClientReport {
 pub struct LinkReport {
     /// Where the server is.
     pub server: String,
-    /// Since when the connection is up, or down, seconds.
+    /// How long the connection has been up, or down, seconds.
     pub since_s: u64,
     /// Why it is down; up if absent.
     pub down: Option<String>,
@@ -120,15 +120,15 @@ pub struct ServerReport {
     pub version_in_use: VersionReport,
     /// Files in the file system.
     pub files: u64,
-    /// Sessions of clients at this server, and how many of them have lapsed.
+    /// Sessions of clients at this server, lapsed ones included.
     pub sessions: usize,
-    /// Lapsed ones: they keep their leases until somebody needs them.
+    /// Lapsed sessions: they keep their leases until another machine needs these.
     pub sessions_lapsed: usize,
-    /// Requests for leases that wait.
+    /// Pending requests for leases.
     pub requests_waiting: usize,
     /// Machines that have not answered a recall, and for how long, in words.
     pub unresponsive: Vec<String>,
-    /// Bytes of the disk, and what can still be set aside of it.
+    /// Bytes of the disk.
     pub space_total: u64,
     /// Free bytes.
     pub space_free: u64,
@@ -136,21 +136,21 @@ pub struct ServerReport {
     pub applied: u64,
     /// Log that a start would replay, bytes.
     pub log_bytes: u64,
-    /// Times that the log was made durable since the start: one fdatasync each.
+    /// How often the log was made durable since the start: one fdatasync each.
     pub log_flushes: u64,
-    /// Proposed and not applied yet, bytes.
+    /// Bytes proposed and not applied yet.
     pub backlog_bytes: usize,
-    /// Rows of the server on disk, bytes.
+    /// Bytes of the server's rows on disk.
     pub store_bytes: u64,
-    /// Bits found flipped in them, and put right, since the start.
+    /// Flipped bits that were found in them, and repaired, since the start.
     pub store_mended: u64,
-    /// The disk is full: rows wait in memory, and in the log, until there is room.
+    /// The disk is full: rows wait in memory and in the log until there is room.
     pub disk_full: bool,
-    /// The passes through all that is here.
+    /// How the scrub stands.
     pub scrub: ScrubReport,
     /// Stored shares.
     pub shares: u64,
-    /// Their bytes.
+    /// Bytes of the stored shares.
     pub share_bytes: u64,
     /// The hosts of shares.
     pub hosts: Vec<HostReport>,
@@ -170,11 +170,11 @@ pub struct HostReport {
     pub copies: Option<ShareStanding>,
 }
 
-/// A recall that is answered sooner is not worth telling.
+/// A recall that is answered sooner is not reported, ms.
 const UNRESPONSIVE_MS: u64 = 1_000;
 
 impl StatusReport {
-    /// As of now.
+    /// Makes the report of now.
     pub(crate) fn of(membership: &Membership) -> StatusReport {
         let (engine, server) = (membership.engine(), membership.server());
         let figures = engine.client_figures();
@@ -226,7 +226,8 @@ impl StatusReport {
 }
 
 impl LiveReport {
-    /// As of now. With `watches` directories are counted from now on for a while.
+    /// Makes the report of now. With `watches`, operations in directories are counted from now on
+    /// for a while.
     pub(crate) fn of(membership: &Membership, watches: bool) -> LiveReport {
         let (engine, server) = (membership.engine(), membership.server());
         if watches {
@@ -287,8 +288,8 @@ impl ServerReport {
     }
 }
 
-/// Where one machine more than others must not die, though there are enough that could stand in for
-/// it.
+/// Returns a hint where the death of one machine stops the others, though there are enough machines
+/// to take its place.
 fn hint(machines: usize, servers: usize) -> Option<String> {
     let says = |servers: &str| {
         format!(

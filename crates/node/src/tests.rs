@@ -1,4 +1,4 @@
-//! Whole machines on data directories that are not what they were.
+//! Whole machines on damaged, old or copied data directories.
 
 mod sweep;
 
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Small, since directories are copied again and again.
+/// Small, since the tests copy directories again and again.
 const SMALL: GroupSettings =
     GroupSettings { memory_bytes: 8 << 20, checkpoint_after: Duration::from_secs(60), log_bytes: 256 << 10 };
 
@@ -39,8 +39,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// All that is in a directory, but for the files of shares and directories in which there are none:
-/// those are the share server's own to find.
+/// Returns everything in a directory, except the files of shares and empty directories: those are
+/// tested with the share server.
 fn all_in(dir: &Path, below: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir.join(below)).unwrap().flatten() {
@@ -72,8 +72,8 @@ fn take_away(path: &Path, empty: bool) {
     }
 }
 
-/// Each file and directory of a server is taken away, or emptied; keys and what else is kept twice
-/// also with its copy. The machine works with everything that was there, or names what is missing.
+/// Each file and directory of a server is removed, or emptied; keys and other doubled files also
+/// with their copies. The machine works with all its data, or names the missing file.
 #[test]
 fn what_is_missing_is_named_or_not_needed() {
     let (live, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -81,7 +81,7 @@ fn what_is_missing_is_named_or_not_needed() {
     NAMES[..2].iter().for_each(|name| write(&machine, name).unwrap());
     machine.server().unwrap().group().checkpoint();
     NAMES[2..].iter().for_each(|name| write(&machine, name).unwrap());
-    // As one that was killed leaves it.
+    // As a killed machine leaves it.
     copy(live.path(), left.path());
     machine.stop().unwrap();
     let mut cases: Vec<Vec<PathBuf>> =
@@ -99,7 +99,7 @@ fn what_is_missing_is_named_or_not_needed() {
         copy(left.path(), dir.path());
         case.iter().for_each(|path| take_away(&dir.path().join(path), empty));
         let missing = case.last().unwrap();
-        // That is a share whose file is gone, which whoever reads it finds.
+        // This is a share whose file is gone, which a reader finds.
         if empty && missing.parent() == Some(Path::new("shares/shares")) {
             continue;
         }
@@ -116,7 +116,7 @@ fn what_is_missing_is_named_or_not_needed() {
             }
             Err(error) => {
                 let text = crate::control::in_words(&error);
-                // What it names may be what the missing thing is in.
+                // It may name the directory that the missing file is in.
                 let first = missing.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
                 assert!(text.contains(&first), "{missing:?} is not named: {text}");
                 assert!(!matches!(error, MachineError::NoSession), "{missing:?}: {text}");
@@ -135,7 +135,7 @@ fn what_is_missing_is_named_or_not_needed() {
     }
 }
 
-/// Segments of the log that are deleted, cut, or replaced by what they were earlier.
+/// Segments of the log are deleted, cut, or replaced by an earlier state.
 #[test]
 fn no_log_that_ends_too_early_is_believed() {
     let (live, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -212,8 +212,8 @@ fn no_log_that_ends_too_early_is_believed() {
     assert!(found > 10, "{found} of {tried}");
 }
 
-/// A server whose state was found to be older than what it had acknowledged starts only if people
-/// say so; all sessions end then.
+/// A server whose state is older than its acknowledgements starts only by an explicit order. All
+/// sessions end then.
 #[test]
 fn an_older_state_is_gone_on_with_if_people_say_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -230,7 +230,7 @@ fn an_older_state_is_gone_on_with_if_people_say_so() {
     let accepts = MachineSettings { accepts_older: true, ..MachineSettings::default() };
     let machine = Machine::start(dir.path(), "a test", accepts).unwrap();
     assert!(read(&machine, "small-a") == Ok(content("small-a")));
-    // As after a backup, sessions are numbered from where no session can have been.
+    // As after a backup, sessions are numbered above every number that can be in use.
     let session = machine.engine().session().unwrap();
     assert!(session.0 > 1 << 32, "{session:?}");
     write(&machine, "small-b").unwrap();
@@ -240,8 +240,8 @@ fn an_older_state_is_gone_on_with_if_people_say_so() {
     machine.stop().unwrap();
 }
 
-/// The share server's files are there, and the state that refers to them is not: a new file
-/// system's, put in its place.
+/// The share server's files are there, but the state that refers to them is not: the state is of a
+/// new file system in its place.
 #[test]
 fn a_state_that_knows_of_nothing_is_no_reason_to_delete() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -261,7 +261,7 @@ fn a_state_that_knows_of_nothing_is_no_reason_to_delete() {
     std::thread::sleep(Duration::from_secs(3));
     machine.stop().unwrap();
     assert_eq!(shares(other.path()), before);
-    // It is what was meant: they go.
+    // The new file system is meant: the old shares go.
     fs::remove_file(other.path().join("shares/acted-for")).unwrap();
     let machine = start(other.path());
     let begun = Instant::now();
@@ -302,7 +302,8 @@ fn listening(at: SocketAddr) -> MachineSettings {
     MachineSettings { listen: Listen::At(at), ..small() }
 }
 
-/// A machine that joins the cluster of `first`, in `first_dir`, and would listen there as a server.
+/// A machine that joins the cluster of `first`, in `first_dir`. As a server it would listen at
+/// `listens`.
 fn another(first_dir: &Path, first: &Machine, name: &str, listens: SocketAddr) -> (TempDir, Machine) {
     let invitation = Invitation {
         path: "/".into(),
@@ -318,7 +319,7 @@ fn another(first_dir: &Path, first: &Machine, name: &str, listens: SocketAddr) -
     (dir, machine)
 }
 
-/// An attempt that fails leaves nothing behind that keeps the next one from what it needs.
+/// A failed attempt to serve leaves nothing behind that hinders the next one.
 #[test]
 fn a_machine_whose_port_was_in_use_serves_when_the_port_is_free() {
     let dir = tempfile::tempdir().unwrap();
@@ -339,7 +340,7 @@ fn a_machine_whose_port_was_in_use_serves_when_the_port_is_free() {
     drop(second_dir);
 }
 
-/// Three servers vote, of these machines.
+/// Whether three servers vote, of these machines.
 fn are_whole(machines: &[Machine]) -> bool {
     let mut standing = machines.iter().filter_map(|machine| {
         let server = machine.server()?;
@@ -357,8 +358,8 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Of each purpose of a connection: a leader talks to its followers and to hosts of shares, and a
-/// client to the leader.
+/// Round trips are known for each purpose of a connection: a leader talks to its followers and to
+/// hosts of shares, and a client to the leader.
 #[test]
 fn the_round_trip_to_each_peer_is_known() {
     let (_dirs, machines) = three();
@@ -383,8 +384,8 @@ fn the_round_trip_to_each_peer_is_known() {
     });
 }
 
-/// A server that puts aside what it had serves again in the same process: once, and once more. The
-/// one that founded the cluster had its client's way to itself.
+/// A server that quarantines its data serves again in the same process, once and once more. The
+/// founder's client had a private way to that server.
 #[test]
 fn who_put_its_state_aside_serves_again_without_another_start() {
     let (dirs, machines) = three();
@@ -413,7 +414,7 @@ fn who_put_its_state_aside_serves_again_without_another_start() {
     }
     for machine in machines {
         match machine.stop() {
-            // With two of three gone the last has nobody to agree with.
+            // With two of three gone the last has no majority.
             Ok(()) | Err(MachineError::LeftForNextStart { .. }) => {}
             Err(error) => panic!("{error}"),
         }

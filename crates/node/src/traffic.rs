@@ -1,11 +1,11 @@
-//! What goes between the sessions of clients and their server, counted.
+//! Counts the messages between the sessions of clients and their server.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::ToClient;
 
-/// Since the server was started. Whatever a session says or is told counts, renewals too, and that
-/// of this machine's own client; greetings and shares do not.
+/// The counts since the start of the server. All messages of sessions count, also renewals, and
+/// those of this machine's own client. Greetings and shares do not.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     heard: AtomicU64,
@@ -20,18 +20,18 @@ pub struct TrafficReport {
     pub messages_heard: u64,
     /// To clients.
     pub messages_told: u64,
-    /// Those among them that ask for leases.
+    /// The recalls among them.
     pub recalls: u64,
 }
 
 // Relaxed: counts order nothing.
 impl Traffic {
-    /// A session has said something.
+    /// Counts a message of a session.
     pub(crate) fn hear(&self) {
         self.heard.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A session is told something.
+    /// Counts a message to a session.
     pub(crate) fn tell(&self, message: &ToClient) {
         self.told.fetch_add(1, Ordering::Relaxed);
         if matches!(message, ToClient::Recall { .. }) {

@@ -1,9 +1,10 @@
-//! What a machine that ended in order had not got applied, as its next start needs it: the rest of
-//! its session's log, and the shares that this refers to, sealed. It lies beside what people are
-//! shown of it ([`crate::salvage`]), which it stays if the session is over by then.
+//! The unsent log of a machine that ended in order, as its next start needs it: the rest of its
+//! session's log, and the shares that the log refers to, sealed. It lies beside its description for
+//! people ([`crate::salvage`]). If the session is over by the next start, that description is all
+//! that stays.
 //!
 //! ```text
-//! salvage/NUMBER/log          a chain of frames: of which session, which shares, the entries, the end
+//! salvage/NUMBER/log          a chain of frames: the session, the shares, the entries, the end
 //! salvage/NUMBER/share-NAME   a share's bytes
 //! ```
 
@@ -24,7 +25,7 @@ const LOG: &str = "log";
 const MAGIC: &[u8; 8] = b"LHunsent";
 const FORMAT: u32 = 1;
 
-/// Whose it is.
+/// The owner of the log: a machine in one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Whose {
     pub machine: MachineId,
@@ -32,7 +33,7 @@ pub(crate) struct Whose {
     pub session: SessionId,
 }
 
-/// See the module.
+/// The unsent log of one session.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     pub whose: Whose,
@@ -40,7 +41,7 @@ pub(crate) struct Unsent {
     pub first: u64,
     pub entries: Vec<LogEntry>,
     dir: PathBuf,
-    /// The BLAKE3 of each.
+    /// The BLAKE3 of each share.
     shares: BTreeMap<ShareId, [u8; 32]>,
 }
 
@@ -52,14 +53,14 @@ enum Frame {
     End,
 }
 
-/// Writes one.
+/// Writes an unsent log.
 pub(crate) struct Writing {
     dir: PathBuf,
     shares: BTreeMap<ShareId, [u8; 32]>,
 }
 
 impl Writing {
-    /// In this directory, which is there.
+    /// Begins in this directory, which exists.
     pub(crate) fn begin(dir: &Path) -> Writing {
         Writing { dir: dir.to_path_buf(), shares: BTreeMap::new() }
     }
@@ -73,7 +74,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Keeps the log, durably, and reads all of it back.
+    /// Keeps the log durably, and reads all of it back.
     pub(crate) fn finish(self, whose: Whose, first: u64, entries: &[LogEntry]) -> Result<(), DataError> {
         let file = self.dir.join(LOG);
         let written = || -> std::io::Result<()> {
@@ -100,7 +101,7 @@ impl Writing {
 }
 
 impl Unsent {
-    /// What is kept in `dir`.
+    /// Reads the unsent log in `dir`.
     pub(crate) fn read(dir: &Path) -> Result<Unsent, DataError> {
         let file = dir.join(LOG);
         let from = BufReader::new(File::open(&file).map_err(io("open", &file))?);
@@ -122,7 +123,7 @@ impl Unsent {
         read().map_err(|error| DataError::Damaged { file, why: error.to_string() })
     }
 
-    /// The bytes of a share, if it is one of these; otherwise the servers have it.
+    /// Returns the bytes of a share, if the log has it; otherwise the servers have it.
     pub(crate) fn share(&self, share: ShareId) -> Result<Option<Bytes>, DataError> {
         let Some(hash) = self.shares.get(&share) else { return Ok(None) };
         let file = name(&self.dir, share);
@@ -134,7 +135,7 @@ impl Unsent {
     }
 }
 
-/// Nothing is to go on any more that is kept in `dir`.
+/// Removes the unsent log in `dir`, and leaves the rest.
 pub(crate) fn discard(dir: &Path) -> Result<(), DataError> {
     for entry in fs::read_dir(dir).map_err(io("read", dir))?.flatten() {
         let is_ours =

@@ -1,5 +1,5 @@
-//! Raising the cluster's version: by whoever leads, as soon as every server is there and knows the
-//! next, and no machine speaks what would be dropped with it.
+//! Raises the cluster's version. The leader does so as soon as every server is up and knows the
+//! next version, and no machine speaks a version that this drops.
 
 use crate::server::Server;
 use directory::Input;
@@ -9,25 +9,25 @@ use std::fmt;
 use std::time::Duration;
 use wire::Version;
 
-/// A server that was not heard of for so long may be about to come back with an older program.
+/// A server that stayed silent for this long may come back with an older program.
 const THERE: Duration = Duration::from_secs(2);
 
-/// Which versions are in use, as `leasehold status` tells.
+/// The versions in use, as `leasehold status` shows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionReport {
-    /// The cluster's.
+    /// The cluster's version.
     pub cluster: u16,
-    /// The newest that this server knows.
+    /// The newest version that this server knows.
     pub known: u16,
     /// Machines, by name, that may still speak an older one than the cluster's.
     pub older: Vec<String>,
-    /// What keeps the version from being raised, if this server knows a newer one. Of that only the
-    /// leader knows.
+    /// The reasons why the version is not raised, if this server knows a newer one. Only the leader
+    /// knows them.
     pub waits_for: Vec<String>,
 }
 
 impl Server {
-    /// Raises the version, if nothing keeps it.
+    /// Raises the version, if no machine prevents it.
     pub(crate) fn tend_version(&self) {
         let report = self.versions();
         if self.raises() && report.known > report.cluster && report.waits_for.is_empty() {
@@ -35,7 +35,7 @@ impl Server {
         }
     }
 
-    /// Which versions are in use.
+    /// Returns the versions in use.
     pub(crate) fn versions(&self) -> VersionReport {
         let (cluster, known) = (self.group().version(), self.knows().newest);
         let older = self.group().query(|directory, store| directory.older_machines(store));
@@ -48,15 +48,15 @@ impl Server {
         VersionReport { cluster: cluster.0, known: known.0, older, waits_for }
     }
 
-    /// The newest version that a member of the group speaks, as far as this one knows.
+    /// Returns the newest version that a member of the group speaks, as far as this one knows.
     pub(crate) fn speaks(&self, member: u64) -> Option<Version> {
         let itself = member == self.group().member();
         if itself { Some(self.knows().newest) } else { self.group().speaks(member) }
     }
 }
 
-/// The servers that keep the version from becoming `next`, which the leader knows; `speaks` says
-/// what each of them speaks with it.
+/// Returns the servers that keep the version from becoming `next`, as the leader knows them.
+/// `speaks` returns the version that each speaks with the leader.
 fn keeping(next: Version, standing: &Standing, speaks: impl Fn(u64) -> Option<Version>) -> Vec<String> {
     let keeps = |member: &Member| {
         let there = Some(member.id) == standing.leader || member.heard.is_some_and(|at| at.elapsed() < THERE);
@@ -103,7 +103,8 @@ mod tests {
     const OLD: Version = Version::NEWEST;
     const NEW: Version = OLD.next();
 
-    /// One that leads, one that follows, and one that is away; each with what it speaks.
+    /// A server that leads, one that follows, and one that is away, each with the version that it
+    /// speaks.
     #[test]
     fn every_server_has_to_be_there_and_to_know_the_next() {
         let heard = [None, Some(Instant::now()), Instant::now().checked_sub(2 * THERE)];
@@ -124,8 +125,7 @@ mod tests {
             kept(&[0, 1], [Some(OLD), Some(OLD), None]),
             [0, 1].map(|id| format!("server s{id} {older}"))
         );
-        // Nothing was heard of it since this one began to lead, or for too long: it may come back
-        // older.
+        // The leader has not heard of it, or not for too long: it may come back older.
         assert_eq!(kept(&[0, 1], [Some(NEW), None, None]), ["server s1 is not there"]);
         assert_eq!(kept(&[0, 1, 2], [Some(NEW); 3]), ["server s2 is not there"]);
     }
@@ -145,7 +145,7 @@ mod tests {
         Version(machine.server().unwrap().versions().cluster)
     }
 
-    /// Why this program does not start on `dir`, with all causes.
+    /// Returns why this program does not start on `dir`, with all causes.
     fn refusal(dir: &Path) -> String {
         let refused = Machine::start(dir, "a test", MachineSettings::default()).err().unwrap();
         let causes = std::iter::successors(Some(&refused as &dyn std::error::Error), |error| error.source());

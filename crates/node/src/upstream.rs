@@ -8,19 +8,19 @@ use lease::SessionId;
 use std::sync::{Arc, Weak};
 use wire::{ToClient, ToServer};
 
-/// See the module.
+/// The client's way to its server.
 #[derive(Clone)]
 pub(crate) enum Upstream {
-    /// This machine serves. Not held by this: a server that has lost what it had is to end as a
-    /// whole, and give up what it has locked.
+    /// This machine serves. The reference is weak: a server that has lost its data must end as a
+    /// whole, and free its locks.
     Here(Weak<Server>),
-    /// Another one does.
+    /// Another machine serves.
     There(Arc<ServerLink>),
 }
 
 impl Upstream {
-    /// Sends in the session, over the network with the next [`Upstream::push`]. Never blocks.
-    /// Without a connection it is lost, which the client counts on.
+    /// Sends in the session; over the network with the next [`Upstream::push`]. Never blocks.
+    /// Without a connection the message is lost, and the client sends it again.
     pub(crate) fn send(&self, session: Option<SessionId>, message: ToServer) {
         match self {
             Upstream::Here(server) => {
@@ -32,22 +32,23 @@ impl Upstream {
         }
     }
 
-    /// What was sent goes on its way, by this thread: encrypting it takes too long for who holds a
-    /// lock. Never blocks.
+    /// Sends the queued messages on this thread: their encryption takes too long for a thread that
+    /// holds a lock. Never blocks.
     pub(crate) fn push(&self) {
         if let Upstream::There(link) = self {
             link.push();
         }
     }
 
-    /// Takes in what a server elsewhere has said, on this thread. Never blocks.
+    /// Takes the messages of a server elsewhere, on this thread. Never blocks.
     pub(crate) fn look(&self, engine: &Engine) {
         if let Upstream::There(link) = self {
             link.look(engine);
         }
     }
 
-    /// Answers what changes no state at once, if the server is here; otherwise sends it.
+    /// Answers a request that changes no state at once, if the server is here. Otherwise it sends
+    /// the request.
     pub(crate) fn ask(&self, session: Option<SessionId>, message: ToServer) -> Option<ToClient> {
         match self {
             Upstream::Here(server) => server.upgrade()?.answer(session?, &message),
@@ -58,7 +59,7 @@ impl Upstream {
         }
     }
 
-    /// The session is over: another one is to be opened.
+    /// Opens another session, since this one is over.
     pub(crate) fn open_again(&self, engine: &Engine) {
         match self {
             Upstream::Here(server) => {
@@ -76,7 +77,7 @@ pub(crate) fn open_here(server: &Server, engine: &Engine) {
     let mut greeting = engine.greet();
     let latest = server.group().query(|directory, _| directory.latest_start(greeting.machine));
     let is_later = |latest: &u64| *latest > greeting.start.incarnation;
-    // The directory of keys is older than the server's, or a copy of it.
+    // The directory of keys is older than the server's, or a copy.
     if latest.filter(is_later).is_some_and(|latest| engine.counts_from(latest).is_some()) {
         greeting = engine.greet();
     }

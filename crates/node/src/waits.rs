@@ -1,17 +1,17 @@
-//! What waits for long is said in the log: after five seconds, and again whenever that has doubled.
+//! Reports long waits in the log: after five seconds, and again whenever that has doubled.
 
 use std::collections::BTreeMap;
 
-/// What is long, ms.
+/// A wait that counts as long, ms.
 pub(crate) const LONG_MS: u64 = 5_000;
 
-/// Of what waits, by numbers that nothing else had before, after how long (ms) it is said next.
+/// The next report of each wait, ms, by unique numbers.
 #[derive(Debug, Default)]
 pub(crate) struct LongWaits(BTreeMap<u64, u64>);
 
 impl LongWaits {
-    /// Of all that has waited for long, what is to be said now. `wait` gives a report's number, and
-    /// for how long it has waited, ms.
+    /// Returns the long waits that are to be reported now. `wait` returns a report's number, and
+    /// how long it has waited, ms.
     pub(crate) fn due<T>(&mut self, reports: Vec<T>, wait: impl Fn(&T) -> (u64, u64)) -> Vec<T> {
         let before = std::mem::take(&mut self.0);
         let is_due = |report: &T| {
@@ -40,7 +40,7 @@ mod tests {
         assert_eq!(say(&[(1, 9_999), (2, 5_008)]), [2]);
         assert_eq!(say(&[(1, 10_000), (2, 5_508)]), [1]);
         assert_eq!(say(&[(1, 19_999), (2, 11_000)]), [2]);
-        // What is over is forgotten.
+        // A wait that is over is forgotten.
         assert_eq!(say(&[(2, 11_500)]), [0; 0]);
         assert_eq!(say(&[(1, 5_000)]), [1]);
     }

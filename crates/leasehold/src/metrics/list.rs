@@ -1,5 +1,5 @@
-//! All metrics: name, meaning, and where each value is read. What is registered, documented and
-//! shown on the board is checked against this.
+//! All metrics: their names, their meanings, and where each value is read. Tests check the
+//! registered, documented and charted metrics against this list.
 
 use Type::{Counter, Gauge};
 use node::{LiveReport, ServerReport};
@@ -7,42 +7,42 @@ use node::{LiveReport, ServerReport};
 /// Takes a value with its labels.
 pub type Give<'a> = &'a mut dyn FnMut(&[(&'static str, String)], f64);
 
-/// How a value goes.
+/// How a value changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Up only, from the machine's start.
+    /// The value only goes up, from the machine's start.
     Counter,
-    /// Up and down.
+    /// The value goes up and down.
     Gauge,
 }
 
 /// A metric that is read when it is scraped.
 pub struct Metric {
-    /// With its unit.
+    /// The name, with its unit.
     pub name: &'static str,
-    /// How it goes.
+    /// How the value changes.
     pub kind: Type,
-    /// In words.
+    /// The meaning, in words.
     pub meaning: &'static str,
-    /// Gives what there is of it.
+    /// Gives the values that there are.
     pub read: fn(&LiveReport, Give<'_>),
 }
 
 /// The one histogram.
 pub struct Latency {
-    /// With its unit.
+    /// The name, with its unit.
     pub name: &'static str,
-    /// In words.
+    /// The meaning, in words.
     pub meaning: &'static str,
 }
 
-/// How long answers take.
+/// The latency of operations.
 pub const LATENCY: Latency = Latency {
     name: "leasehold_operation_seconds",
     meaning: "What answers to the kernel took, by kind and front door",
 };
 
-/// A value of the server on this machine.
+/// A metric of the server on this machine.
 macro_rules! server {
     ($name:literal, $kind:expr, $meaning:literal, $value:expr) => {
         Metric {
@@ -59,7 +59,7 @@ macro_rules! server {
     };
 }
 
-/// A value that each machine has.
+/// A metric that each machine has.
 macro_rules! machine {
     ($name:literal, $kind:expr, $meaning:literal, $value:expr) => {
         Metric {

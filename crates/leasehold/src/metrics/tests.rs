@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 const BOARD: &str = include_str!("../../../../packaging/grafana/leasehold.json");
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
-/// Of a server with something to say of each metric.
+/// A report of a server that has a value for each metric.
 pub fn report() -> LiveReport {
     let json = r#"{
         "status": {
@@ -32,13 +32,13 @@ pub fn report() -> LiveReport {
     serde_json::from_str(json).unwrap()
 }
 
-/// As Prometheus knows them: of a histogram three.
+/// The names as Prometheus knows them: three of a histogram.
 fn names() -> BTreeSet<String> {
     let latencies = ["_bucket", "_sum", "_count"].map(|end| LATENCY.name.to_owned() + end);
     METRICS.iter().map(|metric| metric.name.to_owned()).chain(latencies).collect()
 }
 
-/// All of ours in a text.
+/// All names of our metrics in a text.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("leasehold_")).map(str::to_owned).collect()
@@ -60,7 +60,7 @@ fn queries(of: &serde_json::Value, found: &mut Vec<String>) {
     }
 }
 
-/// What a board asks for and nobody has.
+/// Metrics that a board asks for and that do not exist.
 fn unknown(board: &str) -> Vec<String> {
     let mut found = Vec::new();
     queries(&serde_json::from_str(board).unwrap(), &mut found);

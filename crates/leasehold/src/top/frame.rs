@@ -9,11 +9,11 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row, Table};
 use ratatui::{Frame, Terminal};
 
-/// The terminal that all is to fit on.
+/// The width that every frame must fit.
 const COLUMNS: u16 = 80;
 const LINES: u16 = 24;
 
-/// Draws `view`; what there is no room for is left out.
+/// Draws `view`, as far as there is room.
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
     let lines = summary(view);
     let [head, middle, machines, keys] = Layout::vertical([
@@ -32,7 +32,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
     frame.render_widget(Paragraph::new("q ends").dim(), keys);
 }
 
-/// The same without a terminal.
+/// Writes `view` without a terminal.
 pub fn text(view: &View) -> String {
     let Ok(mut terminal) = Terminal::new(TestBackend::new(COLUMNS, LINES));
     let Ok(drawn) = terminal.draw(|frame| draw(frame, view));
@@ -88,7 +88,7 @@ fn draw_operations(frame: &mut Frame<'_>, operations: &[OperationRate], area: Re
 
 fn draw_directories(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let widths = [Constraint::Length(9), Constraint::Fill(1)];
-    // Of a long path its end is shown.
+    // Of a long path the end is shown.
     let room = usize::from(area.width.saturating_sub(10));
     let rows = view
         .directories
@@ -103,7 +103,7 @@ fn draw_machines(frame: &mut Frame<'_>, view: &View, area: Rect) {
         let lines = vec![Line::from("MACHINES").style(head()), Line::from(visible(why))];
         return frame.render_widget(Paragraph::new(lines), area);
     }
-    // Those that others wait for come first.
+    // Machines that others wait for come first.
     let mut machines: Vec<_> = view.machines.iter().collect();
     machines.sort_by_key(|machine| std::cmp::Reverse(machine.unanswered_ms));
     let rows = machines.into_iter().map(|machine| {
@@ -126,13 +126,13 @@ fn head() -> Style {
     Style::new().bold().reversed()
 }
 
-/// Names come from anywhere: what a terminal would take for an order is shown as what it is.
+/// Escapes control characters: names come from anywhere, and a terminal would obey them.
 fn visible(name: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().map(shown).collect()
 }
 
-/// The last `room` characters.
+/// Returns the last `room` characters.
 fn ending(text: &str, room: usize) -> String {
     let long = text.chars().count();
     if long <= room {

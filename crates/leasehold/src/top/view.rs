@@ -1,4 +1,5 @@
-//! What is shown, made of two samples. Its names are those of `leasehold top --once --json`.
+//! The figures on the screen, made of two samples. Their names are those of
+//! `leasehold top --once --json`.
 
 use super::Sample;
 use node::figures::span;
@@ -12,99 +13,99 @@ pub struct View {
     pub version: String,
     /// The data directory.
     pub data: String,
-    /// Since the machine was started.
+    /// Seconds since the machine was started.
     pub uptime_s: u64,
-    /// The seconds that rates are of.
+    /// The span of the rates, seconds.
     pub over_s: f64,
-    /// How the connection to the server stands, in words, on a machine that has one.
+    /// The connection to the server, in words, if the machine has one.
     pub link: Option<String>,
-    /// All operations.
+    /// All operations, a second.
     pub operations_per_s: f64,
-    /// By kind, the most frequent first. Those that nobody asked for are left out.
+    /// Operations by kind, the most frequent first. Unused kinds are left out.
     pub operations: Vec<OperationRate>,
-    /// The busiest first.
+    /// Operations by directory, the busiest first.
     pub directories: Vec<DirectoryRate>,
-    /// What this machine's client has to do with servers.
+    /// The machine's client.
     pub client: ClientView,
-    /// What the server on this machine does, if it has one.
+    /// The server on this machine, if it has one.
     pub server: Option<ServerView>,
-    /// All of the cluster that are not expelled.
+    /// All machines of the cluster that are not expelled.
     pub machines: Vec<MachineView>,
-    /// Why they are not known.
+    /// Why the machines are not known.
     pub machines_unknown: Option<String>,
 }
 
 /// Operations of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationRate {
-    /// As people call the operation.
+    /// The operation's name for people.
     pub kind: String,
     /// The front door.
     pub door: String,
-    /// A second.
+    /// Operations a second.
     pub per_s: f64,
-    /// What an answer took, on average.
+    /// The mean time to an answer, ms.
     pub mean_ms: f64,
 }
 
 /// Operations in a directory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DirectoryRate {
-    /// From the root.
+    /// The path from the root.
     pub path: String,
-    /// A second.
+    /// Operations a second.
     pub per_s: f64,
-    /// Since somebody began to watch.
+    /// Operations since the watch began.
     pub operations: u64,
 }
 
-/// See [`View::client`].
+/// The figures of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClientView {
-    /// That it holds.
+    /// Leases that it holds.
     pub leases: usize,
-    /// Asked of it, a second.
+    /// Recalls that it received, a second.
     pub recalls_received_per_s: f64,
     /// Calls that wait for a server.
     pub calls_waiting: usize,
-    /// Operations that no server was sent yet.
+    /// Operations that were not sent to a server yet.
     pub operations_unsent: usize,
-    /// Content that is not stored yet.
+    /// Content that is not stored yet, bytes.
     pub dirty_bytes: usize,
 }
 
-/// See [`View::server`].
+/// The figures of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ServerView {
-    /// Requests for leases that wait.
+    /// Pending requests for leases.
     pub requests_waiting: usize,
-    /// Asked of machines, a second.
+    /// Recalls that it sent, a second.
     pub recalls_sent_per_s: f64,
-    /// From and to machines, a second.
+    /// Messages from and to machines, a second.
     pub messages_per_s: f64,
     /// Times that the log was made durable, a second.
     pub log_flushes_per_s: f64,
     /// Log entries that were applied, a second.
     pub log_entries_per_s: f64,
-    /// Proposed and not applied yet.
+    /// Bytes proposed and not applied yet.
     pub backlog_bytes: usize,
 }
 
 /// A machine of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MachineView {
-    /// What it is called.
+    /// The machine's name.
     pub name: String,
-    /// How its session stands, in words.
+    /// The standing of its session, in words.
     pub standing: String,
-    /// For how long it has not answered a recall.
+    /// How long it has not answered a recall, ms.
     pub unanswered_ms: Option<u64>,
-    /// The shortest round trip from this machine to that one, of those that are known.
+    /// The shortest known round trip from this machine to that one, ms.
     pub round_trip_ms: Option<f64>,
 }
 
 impl View {
-    /// What went on from one sample to the next.
+    /// Returns the changes from one sample to the next.
     pub fn between(before: &Sample, after: &Sample) -> View {
         let (was, is) = (&before.live, &after.live);
         let over_s = is.activity.at_s - was.activity.at_s;
@@ -167,7 +168,7 @@ impl View {
     }
 }
 
-/// A counter's rate. One that has gone back was begun anew.
+/// Returns a counter's rate. A counter that went back has begun anew.
 fn per_second(before: u64, after: u64, over_s: f64) -> f64 {
     let more = after.checked_sub(before).unwrap_or(after);
     if over_s > 0.0 { more as f64 / over_s } else { 0.0 }
@@ -181,7 +182,7 @@ fn link(link: &LinkReport) -> String {
 }
 
 fn server(was: Option<&ServerReport>, is: &ServerReport, rate: impl Fn(u64, u64) -> f64) -> ServerView {
-    // Of a server that was not there before, nothing is known of this second.
+    // For a server that was not there before, nothing is known of this second.
     let was = was.unwrap_or(is);
     let messages = |of: &ServerReport| of.traffic.messages_heard + of.traffic.messages_told;
     ServerView {
@@ -217,7 +218,7 @@ mod tests {
     fn a_counter_that_begins_anew_has_no_negative_rate() {
         assert_eq!(per_second(100, 6, 2.0), 3.0);
         assert_eq!(per_second(1, 2, 0.0), 0.0);
-        // Both samples are one: nothing is infinite.
+        // Both samples are one: no rate is infinite.
         let one = sample(10.0, 100, 1.0);
         assert!(View::between(&one, &one).operations.is_empty());
     }

@@ -1,4 +1,4 @@
-//! What people do: type commands, and read answers.
+//! Actions of people: typing commands, and reading answers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that does not hang.
+/// Longer than any command takes that does not hang.
 pub const HANG: Duration = Duration::from_secs(120);
 
-/// What the program answers to this command line, with nothing in its environment but a home.
+/// Runs this command line, with only a home in its environment. Returns the output.
 pub fn leasehold(home: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.args(args).env("HOME", home).env_remove("XDG_DATA_HOME").env_remove("LEASEHOLD_DATA");
@@ -26,12 +26,12 @@ pub fn leasehold(home: &Path, args: &[&str]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// All that it said.
+/// Returns all output.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// A home whose machine ends with it, if a test that fails has left one.
+/// A home directory. Dropping it ends its machine, if a failed test has left one.
 pub struct Home(pub tempfile::TempDir);
 
 impl Drop for Home {

@@ -1,6 +1,6 @@
-//! A bit that flips, anywhere in what a running server has written: it is put right, or found.
-//! Nothing else is ever read. (The log is its own crate's, and the database of the share server
-//! that crate's.)
+//! A bit that flips anywhere in the files of a running server is repaired, or found. Wrong bytes
+//! are never read. (The log is tested in its own crate, and so is the database of the share
+//! server.)
 
 use crate::backup::tests::{start, write};
 use crate::shares_server::{ShareSettings, Shares};
@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A data directory as a running machine left it, with content in rows, log and shares.
+/// A data directory that a running machine left, with content in rows, log and shares.
 fn left_by_a_server() -> tempfile::TempDir {
     let (data, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let machine = start(data.path());
@@ -40,8 +40,8 @@ fn copy_files(from: &Path, to: &Path) {
 }
 
 /// Flips bits of `file`, one after the other, at `count` places from its beginning up to byte
-/// `end`; what `read` then finds must be `known`, or nothing. How many places, and how often it was
-/// nothing.
+/// `end`. Each time `read` must find the `known` value, or nothing. Returns the number of places,
+/// and how often `read` found nothing.
 fn sweep<T: PartialEq>(
     file: &Path,
     end: u64,
@@ -62,7 +62,7 @@ fn sweep<T: PartialEq>(
             None => nothing += 1,
         }
         write(byte);
-        // Who opened it may have written more than what was put right.
+        // An opener may have written more than the repair.
         if std::fs::read(file).unwrap() != image {
             std::fs::write(file, &image).unwrap();
         }
@@ -114,7 +114,7 @@ fn no_bit_that_flips_is_believed() {
     for id in ids {
         let name: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let file = find(&data.join("shares"), &name).unwrap();
-        // What was found damaged is sound again when the bit is back.
+        // The damaged file is sound again when the bit is back.
         let read = || {
             let _ = shares.server().verify(&id);
             shares.server().whole(&id).ok().map(|(body, _)| body)
