@@ -3,7 +3,6 @@
 mod acted;
 mod backup;
 mod ballast;
-mod hash_chain;
 mod change;
 mod clock;
 mod cluster;
@@ -15,6 +14,7 @@ mod engine;
 pub mod figures;
 mod fragments;
 mod fsck;
+mod hash_chain;
 mod hosts;
 mod machine;
 mod membership;

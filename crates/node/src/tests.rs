@@ -29,8 +29,9 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().flatten() {
         let (kind, to) = (entry.file_type().unwrap(), to.join(entry.file_name()));
-        let unused =
-            ["ballast", "spare", "reserve"].iter().any(|name| entry.file_name().to_string_lossy().ends_with(name));
+        let unused = ["ballast", "spare", "reserve"]
+            .iter()
+            .any(|name| entry.file_name().to_string_lossy().ends_with(name));
         if kind.is_dir() {
             copy(&entry.path(), &to);
         } else if kind.is_file() && !unused {

@@ -8,8 +8,8 @@
 //! salvage/NUMBER/share-NAME   a share's bytes
 //! ```
 
-use crate::hash_chain::{ChainError, Reader, Writer};
 use crate::data::{DataError, io, sync_dir};
+use crate::hash_chain::{ChainError, Reader, Writer};
 use bytes::Bytes;
 use lease::SessionId;
 use namespace::ShareId;

@@ -48,14 +48,14 @@ pub(super) struct About {
 
 /// Writes a backup.
 pub(super) struct Writer<W> {
-    chain: chain::Writer<W>,
+    chain: hash_chain::Writer<W>,
     rows: u64,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins a backup with its description.
     pub(super) fn new(out: W, about: About) -> io::Result<Writer<W>> {
-        let mut chain = chain::Writer::new(out, MAGIC, FORMAT)?;
+        let mut chain = hash_chain::Writer::new(out, MAGIC, FORMAT)?;
         chain.frame(&Frame::About(about))?;
         Ok(Writer { chain, rows: 0 })
     }
@@ -75,14 +75,14 @@ impl<W: Write> Writer<W> {
 
 /// Reads a backup.
 pub(super) struct Reader<R> {
-    chain: chain::Reader<R>,
+    chain: hash_chain::Reader<R>,
     rows: u64,
 }
 
 impl<R: Read> Reader<R> {
     /// Opens a backup and reads its description.
     pub(super) fn new(from: R) -> Result<(Reader<R>, About), ChainError> {
-        let mut chain = chain::Reader::new(from, MAGIC, FORMAT)?;
+        let mut chain = hash_chain::Reader::new(from, MAGIC, FORMAT)?;
         match chain.frame()? {
             Frame::About(about) => Ok((Reader { chain, rows: 0 }, about)),
             _ => Err(ChainError::Code),

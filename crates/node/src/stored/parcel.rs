@@ -7,8 +7,8 @@
 //! refers to is for its session alone.
 
 use super::words;
-use crate::hash_chain::{self, ChainError};
 use crate::figures::size;
+use crate::hash_chain::{self, ChainError};
 use crate::peers::fetched;
 use crate::server::Server;
 use crate::share_host::ShareHost;
@@ -114,7 +114,7 @@ pub(super) fn export(
     let new = file.with_added_extension("new");
     let out = private::options().write(true).create(true).truncate(true).open(&new);
     let out = BufWriter::with_capacity(1 << 20, out.map_err(wrong)?);
-    let mut writer = chain::Writer::new(out, MAGIC, FORMAT).map_err(wrong)?;
+    let mut writer = hash_chain::Writer::new(out, MAGIC, FORMAT).map_err(wrong)?;
     let mut report = ParcelReport { file: file.display().to_string(), ..ParcelReport::default() };
     let holders = holders(store).map_err(words)?;
     for share in which {
@@ -254,7 +254,7 @@ enum ReadError {
 
 /// Reads a parcel, one share in memory at a time.
 fn read(from: impl Read, take: &mut dyn FnMut(Parcelled) -> Result<(), String>) -> Result<(), ReadError> {
-    let mut reader = chain::Reader::new(from, MAGIC, FORMAT).map_err(ReadError::Chain)?;
+    let mut reader = hash_chain::Reader::new(from, MAGIC, FORMAT).map_err(ReadError::Chain)?;
     let mut count = 0;
     loop {
         match reader.frame().map_err(ReadError::Chain)? {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn written(shares: &[Parcelled]) -> Vec<u8> {
-        let mut writer = chain::Writer::new(Vec::new(), MAGIC, FORMAT).unwrap();
+        let mut writer = hash_chain::Writer::new(Vec::new(), MAGIC, FORMAT).unwrap();
         shares.iter().for_each(|share| writer.frame(&Frame::Share(share.clone())).unwrap());
         writer.frame(&Frame::End(shares.len() as u64)).unwrap();
         writer.finish().unwrap().0
