@@ -17,16 +17,16 @@ pub struct Simulate {
     /// Calls of each run.
     #[arg(long, value_name = "M", default_value_t = 500)]
     steps: u64,
-    /// Machines that share the file system. Each seed is run twice then: a building, with links,
-    /// clocks, crashes and histories; and an office, where it is handles and deletions that are
+    /// Machines that share the file system. Each seed is run twice then: a world, with links,
+    /// clocks, crashes and histories; and another one, where it is handles and deletions that are
     /// looked at.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     machines: u64,
-    /// Servers of the building: one, or a group that elects a leader. The seed chooses one or three
+    /// Servers of the world: one, or a group that elects a leader. The seed chooses one or three
     /// if this is not said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7))]
     servers: Option<u64>,
-    /// The servers of the building run the code that ships, with openraft, on simulated disks:
+    /// The servers of the world run the code that ships, with openraft, on simulated disks:
     /// three of them or five. Otherwise they run what Raft promises, which is faster.
     #[arg(long, requires = "machines")]
     raft: bool,
@@ -62,9 +62,9 @@ struct Simulated {
     /// The counts of a machine alone.
     alone: Option<Alone>,
     /// The counts of the world with links, clocks, crashes and histories.
-    building: Option<sim::Stats>,
+    world: Option<sim::Stats>,
     /// The counts of the world with handles and deletions.
-    office: Option<sim::Tally>,
+    handles: Option<sim::Tally>,
     /// The violation that was found, and how to reproduce it.
     violation: Option<String>,
 }
@@ -84,7 +84,7 @@ struct Alone {
 
 impl fmt::Display for Simulated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Simulated { seeds, machines, alone, building, office, violation } = self;
+        let Simulated { seeds, machines, alone, world, handles, violation } = self;
         if let Some(violation) = violation {
             return write!(f, "VIOLATION {violation}");
         }
@@ -95,8 +95,8 @@ impl fmt::Display for Simulated {
             );
         }
         write!(f, "{seeds} seeds of {machines} machines: nothing wrong")?;
-        building.iter().try_for_each(|happened| write!(f, "\nbuilding: {}", counts(happened)))?;
-        office.iter().try_for_each(|tally| write!(f, "\noffice: {}", counts(tally)))
+        world.iter().try_for_each(|happened| write!(f, "\nworld: {}", counts(happened)))?;
+        handles.iter().try_for_each(|tally| write!(f, "\nhandles: {}", counts(tally)))
     }
 }
 
@@ -151,9 +151,9 @@ impl Simulate {
         let weather = if self.raft { sim::Weather::shipped(seed) } else { sim::Weather::of(seed) };
         let weather = sim::Weather { servers: self.servers.unwrap_or(weather.servers), ..weather };
         let happened = sim::run_world_in(weather, seed, machines, steps).map_err(again)?;
-        *done.building.get_or_insert_default() += happened;
+        *done.world.get_or_insert_default() += happened;
         if !self.raft {
-            *done.office.get_or_insert_default() += sim::run_many(seed, machines, steps).map_err(again)?;
+            *done.handles.get_or_insert_default() += sim::run_many(seed, machines, steps).map_err(again)?;
         }
         Ok(())
     }

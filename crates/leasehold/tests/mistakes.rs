@@ -188,6 +188,8 @@ fn while_a_machine_is_up() {
     drop(held);
     let unmounted = run(&["umount", &mount]);
     assert!(unmounted.status.success(), "{}", said(&unmounted));
+    // An unmounted machine ends by itself. `down` waits for that, if it is not too late for it.
+    run(&["down"]);
     each_is_answered(
         home.0.path(),
         &[(&["up", "--name", "second"], 2, &["this machine is called first", "given once"])],

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_no_batch_is_refused() {
-        let [mut earlier, mut other] = [[0; HEADER]; 2].map(|bytes| bytes.to_vec());
+        let [mut earlier, mut other] = [[0u8; HEADER]; 2].map(|bytes| bytes.to_vec());
         (earlier[0], other[0]) = (0, 1);
         other.push(0xff);
         for bytes in [&[][..], &[1], &earlier, &other] {
