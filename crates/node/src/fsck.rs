@@ -18,8 +18,10 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// The time between the first look and the second: content on its way has arrived by then.
-const SECOND_LOOK_AFTER: Duration = Duration::from_millis(500);
+/// The pause between looks at suspects. What was on its way at the first look, or was to be swept,
+/// is settled by one of the next; a fault is there at the last one, too.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+const LOOKS_AGAIN_MAX: usize = 20;
 /// Pieces between two reports of progress.
 const PROGRESS_EVERY: usize = 1_000;
 
@@ -105,17 +107,18 @@ impl Inspector for Tree<'_> {
 /// Checks everything that `server` has.
 pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&str)) -> FsckReport {
     let mut report = FsckReport::default();
-    let (faults, first) = look(server, None, &mut report, progress);
+    let (faults, mut suspects) = look(server, None, &mut report, progress);
     report.faults.extend(faults);
-    if first.is_empty() {
-        return report;
+    for _ in 0..LOOKS_AGAIN_MAX {
+        if suspects.is_empty() {
+            break;
+        }
+        std::thread::sleep(LOOK_AGAIN_AFTER);
+        let again: BTreeSet<ShareId> = suspects.keys().copied().collect();
+        let (_, now) = look(server, Some(&again), &mut FsckReport::default(), progress);
+        suspects = now.into_iter().filter(|(share, _)| again.contains(share)).collect();
     }
-    std::thread::sleep(SECOND_LOOK_AFTER);
-    let again: BTreeSet<ShareId> = first.keys().copied().collect();
-    let (_, second) = look(server, Some(&again), &mut FsckReport::default(), progress);
-    report
-        .faults
-        .extend(second.into_iter().filter(|(share, _)| first.contains_key(share)).map(|(_, fault)| fault));
+    report.faults.extend(suspects.into_values());
     report
 }
 
