@@ -96,6 +96,8 @@ for i in $(for i in 1 2 3; do [ "$i" = "$last" ] || echo "$i"; done); do
 done
 new_program --hold-version "$last_version"
 anew "$last"
+# A leader that is held knows of no newer version, so it waits for nothing.
+until [ "$(leader)" != "$last" ]; do anew "$last"; done
 held() { [[ "$(status "$(leader)" 'use["waits_for"]')" == *"knows none after version $last_version, or is held to it"* ]]; }
 wait_until "said: that machine $last is held" held
 [ "$(version)" = "$last_version " ] || fail "raised though machine $last is held: $(version)"

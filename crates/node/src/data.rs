@@ -412,7 +412,8 @@ impl DataDir {
                 return Err(DataError::Joined { dir: path.to_path_buf() });
             }
             let mut entries = fs::read_dir(path).map_err(io("read", path))?;
-            let ours = [OsStr::new("lost+found"), OsStr::new("lock")];
+            // The last one is there if a restore was cut short before its mark was whole.
+            let ours = [OsStr::new("lost+found"), OsStr::new("lock"), OsStr::new("restoring.new")];
             if !entries.all(|entry| entry.is_ok_and(|entry| ours.contains(&&*entry.file_name()))) {
                 return Err(DataError::Foreign { dir: path.to_path_buf() });
             }
@@ -599,6 +600,19 @@ mod tests {
         assert!(refused.to_string().contains("the first"), "{refused}");
         drop(held);
         DataDir::take(dir.path(), "the second").unwrap();
+    }
+
+    #[test]
+    fn a_restore_that_was_killed_at_its_first_step_can_be_run_again() {
+        let dir = tempfile::tempdir().unwrap();
+        for left in ["lock", "restoring.new"] {
+            fs::write(dir.path().join(left), b"").unwrap();
+            drop(DataDir::begin_restore(dir.path()).unwrap());
+            fs::remove_file(dir.path().join(RESTORING)).unwrap();
+        }
+        fs::write(dir.path().join("letter"), b"").unwrap();
+        let refused = DataDir::begin_restore(dir.path());
+        assert!(matches!(refused, Err(DataError::Foreign { .. })));
     }
 
     #[test]
