@@ -135,7 +135,7 @@ impl Transaction<'_> {
     }
 
     /// Serves the requests that the input concerned, and writes back the changes. Returns the live
-    /// sessions, and whether something was [promised](Turn::promised).
+    /// sessions, and whether something was [promised](Transaction::promised).
     pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, bool), Corrupt> {
         self.serve_woken();
         if !self.shares.is_empty() {

@@ -7,11 +7,11 @@
 //! so at once for a request that could lose a set-gid bit in silence.
 //!
 //! Trap: /proc does not show every asker, nor everything
-//! ([`KnownAsker::complete`](crate::groups::Known)). Then the kernel's own check counts, if it was on
-//! the current state. For most checks the kernel asks us for attributes that it is not sure of. For
-//! changes of attributes it does not. So there the attributes that it was last given are compared
-//! with the current ones. If they differ, the kernel is answered ESTALE: it looks the path up once
-//! more, and checks anew.
+//! ([`KnownAsker::complete`](crate::groups::KnownAsker)). Then the kernel's own check counts, if it
+//! was on the current state. For most checks the kernel asks us for attributes that it is not sure
+//! of. For changes of attributes it does not. So there the attributes that it was last given are
+//! compared with the current ones. If they differ, the kernel is answered ESTALE: it looks the path
+//! up once more, and checks anew.
 
 use client::{Call, Reply};
 use file_service::Response;

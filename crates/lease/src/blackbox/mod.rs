@@ -9,7 +9,7 @@
 //!
 //! * [`conditions`](StateC): when a lease may be granted, for any aggregate. With [`Or`] they are
 //!   those of the report.
-//! * [`procedures`](Policy): what the server does for a grant: procedures E and F, and the end of a
+//! * [`procedures`](GrantPolicy): what the server does for a grant: procedures E and F, and the end of a
 //!   session.
 //!
 //! [`BlackBox`] is one field. It knows neither the time, nor the waiting requests, nor earlier
