@@ -694,6 +694,12 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
     until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
     let server = group.share_host(0).shares().server();
     let renewed = |at: u64| server.leases_of(&share(at)).unwrap()[0].renewed_at;
+    // The session that uploaded the shares has leases, too, until it is swept.
+    let own = group.share_host(0).shares().group;
+    until("leased by the group alone", || {
+        (0..3)
+            .all(|at| matches!(server.leases_of(&share(at)).as_deref(), Ok([lease]) if lease.account == own))
+    });
     let begin = renewed(0);
     let look = |days: u64| {
         group.now.fetch_add(days * DAY, Ordering::SeqCst);
