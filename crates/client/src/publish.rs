@@ -335,8 +335,10 @@ impl Client {
         let files: Vec<FileId> = self.publishing.dirty_files().cloned().collect();
         let mut barriers = BTreeMap::new();
         for file in files {
-            if let Some(barrier) = self.publish(now, &file, LAZY_BYTES_MAX, out) {
-                barriers.insert(file, barrier);
+            match self.publish(now, &file, LAZY_BYTES_MAX, out) {
+                Some(barrier) => _ = barriers.insert(file, barrier),
+                // Nothing is left to publish, and an orderly end must not wait for it.
+                None => self.forget_content(&file),
             }
         }
         barriers
