@@ -70,7 +70,7 @@ impl Client {
 
     fn change_lock(&mut self, file: &FileId, change: LockChange) -> Result<(), Stop> {
         let operation = Operation::Lock { file: file.clone(), change };
-        match decide(self.rules, &operation, &self.files) {
+        match decide(self.rules(), &operation, &self.files) {
             Verdict::Done { effects, .. } => {
                 self.unlocked |= !effects.is_empty() && change.kind != Some(LockKind::Write);
                 effects.iter().for_each(|effect| self.files.apply(effect, true));
@@ -119,8 +119,9 @@ impl Client {
     pub(crate) fn write_down_locks(&mut self, now: Now, file: &FileId) {
         let Some(locks) = self.files.get_mut(file).and_then(|known| known.locks.as_mut()) else { return };
         let Some(written) = locks.written.take() else { return };
+        let server = self.servers.of_mut(file);
         for change in locks.now.changes_since(&written) {
-            self.push_update(now.time, Operation::Lock { file: file.clone(), change });
+            server.push_update(now.time, Operation::Lock { file: file.clone(), change });
         }
     }
 
