@@ -82,7 +82,7 @@ pub struct Target {
     pub kind: Kind,
     dir: PathBuf,
     data: PathBuf,
-    /// What the process tells beside its answer.
+    /// The process writes here what it tells beside its answer.
     log: PathBuf,
     /// MiB of memory for the mount's server, if not the default.
     pub server_memory: Option<u32>,

@@ -16,12 +16,14 @@ use shares::AccountId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The pause between looks at suspects. What was on its way at the first look, or was to be swept,
-/// is settled by one of the next; a fault is there at the last one, too.
+/// The pause between looks at suspects.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
-const LOOKS_AGAIN_MAX: usize = 20;
+/// Content on its way at the first look has arrived by then, and departed sessions are swept, on a
+/// slow machine too. A fault is there at the last look as well. Each look walks the whole tree, so
+/// a large one gets the second look and no more.
+const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 /// Pieces between two reports of progress.
 const PROGRESS_EVERY: usize = 1_000;
 
@@ -109,10 +111,10 @@ pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&str)) -> FsckReport
     let mut report = FsckReport::default();
     let (faults, mut suspects) = look(server, None, &mut report, progress);
     report.faults.extend(faults);
-    for _ in 0..LOOKS_AGAIN_MAX {
-        if suspects.is_empty() {
-            break;
-        }
+    let began = Instant::now();
+    let mut looks = 1;
+    while !suspects.is_empty() && (looks == 1 || began.elapsed() < SETTLES_WITHIN) {
+        looks += 1;
         std::thread::sleep(LOOK_AGAIN_AFTER);
         let again: BTreeSet<ShareId> = suspects.keys().copied().collect();
         let (_, now) = look(server, Some(&again), &mut FsckReport::default(), progress);

@@ -97,7 +97,7 @@ impl Batch {
     }
 }
 
-/// What follows the version.
+/// Reads the part of an encoding behind the version.
 fn read(rest: &[u8]) -> Option<(Time, u64, Vec<Input>)> {
     let (now, rest) = rest.split_first_chunk()?;
     let (digest, mut rest) = rest.split_first_chunk()?;

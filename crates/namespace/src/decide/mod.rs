@@ -31,17 +31,16 @@ type Decided = Result<Answer, Stop>;
 
 /// Decides `operation` on what is known.
 ///
-/// Whatever changes an answer is a new version of the cluster. Who decides then says by which: each
-/// update names the version that decided it (`wire::LogEntry::Update`), and is decided again by the
-/// same.
+/// A change of an answer is a new version of the cluster. Each update names the version that decided
+/// it (`wire::LogEntry::Update`), and the server decides it again by the same version.
 ///
 /// Pure and monotone: with more knowledge an answer other than [`Verdict::Unknown`] stays the same.
 /// Every rule is a straight line of queries. The next query depends only on the operation and on
 /// earlier answers, and the rule stops at the first query without an answer. Nothing depends on
 /// *not* knowing.
 ///
-/// What is refused does not depend on leases to write, so a refusal can be proved by read leases
-/// alone: whether a field may be written counts only when all else has succeeded.
+/// A refusal does not depend on leases to write, so read leases alone can prove it. The right to
+/// write a field counts only when all else has succeeded.
 pub fn decide<K: Knowledge + ?Sized>(operation: &Operation, knowledge: &K) -> Verdict {
     let mut case = Case::new(knowledge);
     match rule(operation, &mut case) {

@@ -246,7 +246,7 @@ impl World {
             self.history.asked(*session, *number, operation.clone());
         }
         self.note_log(input, out)?;
-        // What waited for that was done after it.
+        // Operations that waited for this log were done after it.
         for output in out {
             if let Output::Send { session, message: ToClient::Shipped { number, result: Ok((_, effects)) } } =
                 output
