@@ -17,11 +17,10 @@ use crate::{Corrupt, Store};
 use lease::{SessionId, Time};
 use serde::{Deserialize, Serialize};
 use wire::{
-    EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, RevokeError, Rights,
+    EnrolError, ExpelError, FOUNDER, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, RevokeError,
+    Rights,
 };
 
-/// The machine that the cluster was made on.
-pub const FOUNDER: MachineId = MachineId(1);
 /// The name of the expelled row that stands for all machines that may have joined after a backup
 /// that was restored.
 const RESTORED_NAME: &str = "restored";

@@ -42,7 +42,7 @@ pub use certification::{CertificateAuthority, Known};
 pub use check::{Inspector, Violation};
 pub use corrupt::{Corrupt, Fault};
 pub use directory::{Directory, Policy, Status};
-pub use enrolment::{FOUNDER, INVITATIONS_MAX, MACHINES_MAX, is_machine_name};
+pub use enrolment::{INVITATIONS_MAX, MACHINES_MAX, is_machine_name};
 pub use found::Found;
 pub use grant::PAGE;
 pub use io::{Input, Output, ShareWork, Store};
@@ -52,3 +52,4 @@ pub use report::{InvitationReport, LeaseReport, MachineReport, SessionReport, St
 pub use session::{INODE_BLOCK, Misdeed};
 pub use share_index::{publisher, refers_to, share_of_row, shares_after};
 pub use transaction::TERM_MS;
+pub use wire::FOUNDER;

@@ -9,14 +9,13 @@
 //! any more, and the version can be raised again. So no more than two are ever in use.
 
 use crate::corrupt::Fault;
-use crate::enrolment::FOUNDER;
 use crate::files::Files;
 use crate::io::Output;
 use crate::transaction::{DirectoryState, Transaction};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use wire::{MachineId, Refusal, Version, Versions};
+use wire::{FOUNDER, MachineId, Refusal, Version, Versions};
 
 /// The versions in use. The cluster's comes first: a program that does not know it reads no
 /// further.

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::references::ReferenceIndex;
-use crate::small::replace_plain;
+use data_dir::replace_plain;
 use lease::SessionId;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};

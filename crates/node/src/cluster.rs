@@ -1,10 +1,10 @@
 //! The cluster as people see it: invitations, machines, expulsions, and the leases on a file.
 
-use crate::net::{Listener, Token, fingerprint};
 use crate::server::Server;
 use data_encoding::HEXLOWER;
 use directory::{Input, Standing};
 use lease::{Field, Kind};
+use net::{Listener, Token, fingerprint};
 use os::fill_random;
 use os::utc_secs;
 use serde::{Deserialize, Serialize};

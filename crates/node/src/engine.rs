@@ -23,6 +23,7 @@ use file_service::{Activity, CacheHolder, FileService, Recheck, Responder, Respo
 use ident::FileId;
 use lease::SessionId;
 use namespace::{Cred, Error, ShareId};
+use net::SessionClient;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -132,7 +133,7 @@ pub(crate) enum Ended {
     /// continues with it.
     Kept { number: u64, count: usize, goes_on: bool },
     /// The rest could not be kept.
-    Lost { count: usize, why: crate::data::DataError },
+    Lost { count: usize, why: data_dir::DataError },
 }
 
 /// A machine's first message to a server over a new connection.
@@ -378,7 +379,7 @@ impl Engine {
 
     /// Handles the server's refusal of this machine, which has been expelled. The client's state
     /// counts no more, and all waiting calls end.
-    pub(crate) fn refused(&self) {
+    pub(crate) fn refuse(&self) {
         if self.refused.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -1004,6 +1005,25 @@ impl Hosted {
             begins += plain.len() + content::TAG_BYTES;
         }
         None
+    }
+}
+
+impl SessionClient for Engine {
+    fn greeting(&self) -> (Start, Option<SessionId>, Option<Receipt>) {
+        let Greeting { start, session, receipt, .. } = self.greet();
+        (start, session, receipt)
+    }
+
+    fn opened(&self, session: SessionId) {
+        Engine::deliver(self, vec![Down::Opened(session)]);
+    }
+
+    fn deliver(&self, messages: Vec<ToClient>) {
+        Engine::deliver(self, messages.into_iter().map(Down::Message).collect());
+    }
+
+    fn refused(&self) {
+        self.refuse();
     }
 }
 

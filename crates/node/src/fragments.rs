@@ -1,11 +1,11 @@
 //! Puts shares together from the fragments that can be had, wherever they are.
 
 use crate::hosts::HostList;
-use crate::net::Pending;
 use crate::peers::{Peers, fetched};
 use crate::share_host::ShareHost;
 use bytes::Bytes;
 use namespace::{ShareId, Spread};
+use net::Pending;
 use std::collections::VecDeque;
 use std::time::Duration;
 use wire::{MachineId, ShareCall};

@@ -2,14 +2,13 @@
 
 mod acted;
 mod backup;
-mod ballast;
+mod callers;
 mod change;
 mod clock;
 mod cluster;
 mod control;
 mod control_socket;
 mod copies;
-mod data;
 mod engine;
 pub mod figures;
 mod fragments;
@@ -17,26 +16,25 @@ mod fsck;
 mod hash_chain;
 mod hosts;
 mod machine;
+mod members;
 mod membership;
-mod net;
 mod peers;
 mod pieces;
-mod placed;
-mod quarantine;
 mod receipts;
 mod references;
 mod renewal;
 mod repair;
-mod round_trips;
+#[cfg(test)]
+mod replicas;
 mod routes;
 mod salvage;
 mod salvaged;
 mod scrub;
 mod server;
 mod servers;
+mod serving;
 mod share_host;
 mod shares_server;
-mod small;
 mod space;
 mod status;
 mod stored;
@@ -60,14 +58,14 @@ pub use control::{
     AskError, add_server, ask_live, ask_status, back_up, drain, expel, export_shares, fsck, invitations,
     invite, leases, machines, remove_server, renew_authority, revoke, scrub, servers, shares,
 };
-pub use data::{DataDir, DataError, FORMAT, Identity, holder};
+pub use data_dir::{DataDir, DataError, FORMAT, Identity, Placed, holder};
 pub use fsck::FsckReport;
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
-pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join, leave};
-pub use placed::Placed;
+pub use net::{
+    CarrierError, CertificateError, JoinError, ListenError, RoundTripReport, Token, TokenError, join, leave,
+};
 pub use raft::{GroupSettings, Host, Keeping};
 pub use renewal::AuthorityReport;
-pub use round_trips::RoundTripReport;
 pub use salvage::SalvageStore;
 pub use salvaged::{Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;

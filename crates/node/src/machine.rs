@@ -1,20 +1,19 @@
 //! A machine: its client, and its server if it has one, in one process, from start to end.
 
 use crate::backup::BackupSchedule;
-use crate::ballast;
 use crate::control::Control;
 use crate::copies::Copies;
-use crate::data::{DataDir, DataError};
 use crate::engine::{Ended, Engine, Queues};
 use crate::membership::Membership;
-use crate::net::{CertificateError, ListenError};
 use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::{ShareSettings, SharesError};
 use crate::status::StatusReport;
 use crate::upstream::Upstream;
+use data_dir::{DataDir, DataError, ballast};
 use file_service::FileService;
+use net::{CertificateError, ListenError};
 use parking_lot::Mutex;
 use raft::{GroupError, GroupSettings};
 use std::net::SocketAddr;

@@ -1,26 +1,27 @@
 //! A machine's part in its cluster: whether it is a server, and how its client reaches the leader.
 
+use crate::callers::listen;
 use crate::cluster::reachable_at;
 use crate::control::in_words;
-use crate::data::{Cluster, DataError, Identity, MARK, has_shares, io, lacks_server, missing, remove_server};
 use crate::engine::Engine;
 use crate::hosts;
 use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
-use crate::net::{
-    Authority, CertificateError, CredentialStore, Listener, MemberNet, NetThread, Places, ServeError,
-    ServerLink, ServerLinkStatus, ask_to_serve, tell_ready,
-};
+use crate::members::MemberNet;
 use crate::peers::Peers;
-use crate::placed::Placed;
-use crate::quarantine;
 use crate::receipts::Receipts;
 use crate::references::ReferenceIndex;
-use crate::round_trips::RoundTrips;
 use crate::server::{Server, servers};
 use crate::share_host::ShareHost;
 use crate::shares_server::{SharesError, wall_clock};
 use crate::upstream::Upstream;
+use data_dir::{
+    Cluster, DataError, Identity, MARK, Placed, io, lacks_server, missing, quarantine, remove_server,
+};
 use directory::Input;
+use net::{
+    Authority, CertificateError, CredentialStore, LeaderError, Listener, NetThread, Places, RoundTrips,
+    ServerLink, ServerLinkStatus, SessionClient, ask_to_serve, tell_ready,
+};
 use os::private;
 use os::utc_secs;
 use parking_lot::Mutex;
@@ -375,7 +376,7 @@ impl Membership {
         };
         let mut last = Ok(None);
         for place in places {
-            match Listener::start(self.me.clone(), serving.server.clone(), credentials.clone(), place) {
+            match listen(self.me.clone(), serving.server.clone(), credentials.clone(), place) {
                 Ok(listener) => return Ok(Some(Arc::new(listener))),
                 Err(error) => last = Err(error.into()),
             }
@@ -442,7 +443,7 @@ impl Membership {
         // The machine's own server may be the leader, at an address that no other machine knows
         // yet.
         let own = self.addresses().unwrap_or_default();
-        let engine = Arc::downgrade(&self.engine);
+        let engine: Arc<dyn SessionClient> = self.engine.clone();
         let membership = self.me.clone();
         let later = Box::new(move |incarnation| {
             membership.upgrade().is_some_and(|membership| membership.counts_from(incarnation))
@@ -452,7 +453,7 @@ impl Membership {
             (own, self.places.clone()),
             self.round_trips().clone(),
             caller,
-            engine,
+            Arc::downgrade(&engine),
             (servers, later),
         )?;
         self.engine.connect(Upstream::There(link.clone()));
@@ -607,7 +608,7 @@ impl Membership {
     fn tell_leader(&self) -> Result<(), ServeError> {
         let Some(member) = self.serving.lock().as_ref().map(|serving| serving.member) else { return Ok(()) };
         let Some(addresses) = self.addresses() else { return Ok(()) };
-        tell_ready(&self.leader(), &self.credentials()?.caller(), member, addresses)
+        Ok(tell_ready(&self.leader(), &self.credentials()?.caller(), member, addresses)?)
     }
 
     /// Stops being a server: the other servers have removed this one.
@@ -781,9 +782,29 @@ fn settle(dir: &Path, placed: Placed, server: &Server) {
     }
 }
 
+/// Checks that the share server in `dir` is there if the machine has had one. A missing part is an
+/// error.
+fn has_shares(dir: &Path, identity: Identity) -> Result<(), DataError> {
+    let lacks = shares::lacks(&dir.join("shares"), identity.elsewhere).filter(|_| identity.shares);
+    lacks.map_or(Ok(()), |what| Err(missing(dir, &format!("shares/{what}"))))
+}
+
 /// Turns damage of the only server into an error that names the way out.
 fn alone(error: MachineError) -> MachineError {
     if error.is_damage() { MachineError::Alone(in_words(&error)) } else { error }
+}
+
+/// Why this machine does not serve yet.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Leader(#[from] LeaderError),
+    #[error(transparent)]
+    Machine(Box<MachineError>),
 }
 
 /// Removes the state of a member of the group. The share server stays: its shares may be on no

@@ -2,10 +2,9 @@
 //! use.
 
 use crate::hosts::{HostList, Hosts};
-use crate::net::{Caller, NetThread, Pending, ShareClient, ShareLink};
-use crate::round_trips::RoundTrips;
 use bytes::Bytes;
 use namespace::Error;
+use net::{Caller, NetThread, Pending, RoundTrips, ShareClient, ShareLink};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -18,13 +18,13 @@
 use crate::fragments::put_together;
 use crate::hosts::HostList;
 use crate::machine::STOP_LOOK;
-use crate::net::Pending;
 use crate::peers::fetched;
 use crate::references::ReferenceIndex;
 use crate::share_host::ShareHost;
 use bytes::Bytes;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
+use net::Pending;
 use parking_lot::{Condvar, Mutex};
 use shares::{DatabaseError, Holds, NewShare, Seconds};
 use std::collections::{BTreeMap, BTreeSet};

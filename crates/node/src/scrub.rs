@@ -7,11 +7,10 @@
 //! ([`crate::repair`]).
 
 use crate::control::in_words;
-use crate::data::{self, DataError};
 use crate::figures::{size, when};
 use crate::machine::STOP_LOOK;
 use crate::server::Server;
-use crate::small::{read_file, replace_file};
+use data_dir::{DataError, read_file, replace_file};
 use os::utc_secs;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -170,7 +169,7 @@ struct ScrubPass<'a> {
 impl ScrubPass<'_> {
     /// Goes through all data, unless the server stops.
     fn run(&mut self) -> Result<(), DataError> {
-        data::read_small(self.dir)?;
+        data_dir::read_small(self.dir)?;
         if !self.rows() || !self.log() {
             return Ok(());
         }

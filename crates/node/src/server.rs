@@ -2,10 +2,8 @@
 //! while it leads, the connections of all clients.
 
 use crate::clock;
-use crate::data::DataError;
 use crate::engine::Engine;
 use crate::machine::MachineError;
-use crate::net::CredentialStore;
 use crate::receipts::Receipts;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
@@ -15,9 +13,11 @@ use crate::space::{self, Measured};
 use crate::traffic::Traffic;
 use crate::upstream::open_here;
 use crate::waits::{LONG_MS, LongWaits};
+use data_dir::DataError;
 use directory::{Input, Output};
 use lease::SessionId;
 use namespace::Attributes;
+use net::CredentialStore;
 use parking_lot::{Condvar, Mutex};
 use raft::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use std::collections::BTreeMap;

@@ -5,7 +5,6 @@
 use crate::acted::Acted;
 use crate::hosts::HostList;
 use crate::machine::STOP_LOOK;
-use crate::net::Pending;
 use crate::peers::Peers;
 use crate::references::ReferenceIndex;
 use crate::repair::{Repair, RepairStanding};
@@ -16,6 +15,7 @@ use bytes::Bytes;
 use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
+use net::Pending;
 use parking_lot::Mutex;
 use shares::{Clock, DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,15 +1,15 @@
 //! The report of `leasehold status`.
 
 use crate::membership::Membership;
-use crate::quarantine;
-use crate::round_trips::RoundTripReport;
 use crate::scrub::ScrubReport;
 use crate::server::Server;
 use crate::traffic::TrafficReport;
 use crate::upgrade::VersionReport;
+use data_dir::quarantine;
 use file_service::ActivityReport;
 use file_service::FileService;
 use ident::FileId;
+use net::RoundTripReport;
 use serde::{Deserialize, Serialize};
 use wire::{MachineId, ShareStanding};
 

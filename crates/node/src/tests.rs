@@ -1,12 +1,13 @@
 //! Whole machines on damaged, old or copied data directories.
 
+mod peers;
 mod sweep;
 
 use crate::backup::tests::{content, read, start, write};
 use crate::cluster::Invitation;
-use crate::data::Identity;
 use crate::machine::{Listen, Machine, MachineError, MachineSettings};
-use crate::net::join;
+use data_dir::Identity;
+use net::join;
 use raft::GroupSettings;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,10 +1,10 @@
 //! The client's way to its server: within the process, or over the network.
 
 use crate::engine::{Engine, Greeting};
-use crate::net::ServerLink;
 use crate::routes::HERE;
 use crate::server::Server;
 use lease::SessionId;
+use net::ServerLink;
 use std::sync::{Arc, Weak};
 use wire::{ToClient, ToServer};
 

@@ -24,6 +24,13 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a read error means that written data is lost.
+pub fn is_lost(cause: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, UnexpectedEof};
+    matches!(cause.kind(), InvalidData | UnexpectedEof)
+        || cause.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+}
+
 /// The wall clock, s since 1970; 0 before that.
 pub fn utc_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

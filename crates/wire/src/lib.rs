@@ -20,7 +20,9 @@ pub use greeting::{
     Certificates, GreetingError, Purpose, Receipt, ServerAt, Start, Welcome, answer, answer_other_version,
     greeting, read_answer, read_greeting,
 };
-pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};
+pub use message::{
+    AskMode, FOUNDER, FOUNDER_MEMBER, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,
+};
 pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, RevokeError, Rights};
 pub use version::{Version, Versions};
 

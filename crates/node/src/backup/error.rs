@@ -1,7 +1,7 @@
 //! The errors of backups and restores.
 
 use super::format;
-use crate::data::DataError;
+use data_dir::DataError;
 use raft::GroupError;
 use raft::StoreError;
 use std::path::{Path, PathBuf};

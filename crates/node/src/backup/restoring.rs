@@ -3,10 +3,9 @@
 use super::archive::{Archive, broken, sync_dir};
 use super::error::{BackupError, io};
 use super::format::About;
-use crate::data::{DataDir, Identity};
 use crate::figures::size;
 use crate::shares_server::{ShareSettings, Shares, wall_clock};
-use crate::small::replace_file;
+use data_dir::{DataDir, Identity, replace_file};
 use namespace::ShareId;
 use os::utc_secs;
 use raft::Restored;
@@ -76,6 +75,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     let server = order.data.join("server");
     os::private::make_dir(&server).map_err(io("make", &server))?;
     let (dir, content) = (order.data.join("shares"), order.content.clone());
+    shares::clear(&dir).map_err(io("clear", &dir))?;
     let shares = Shares::open(&dir, ShareSettings { content, expiry: None }, wall_clock(), Arc::new(|_| ()));
     let shares = shares.map_err(|error| BackupError::Shares(error.into()))?;
     let mut filling = Filling {

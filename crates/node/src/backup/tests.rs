@@ -4,16 +4,16 @@ mod extracting;
 
 use super::{BackupError, BackupOrder, BackupReport, Restoring, list, restore, run};
 use crate::cluster::Invitation;
-use crate::data::DataError;
 use crate::fsck;
 use crate::machine::{Listen, Machine, MachineError, MachineSettings};
-use crate::net::join;
 use crate::salvage::SalvageStore;
 use client::{Call, Reply};
+use data_dir::DataError;
 use file_service::Response;
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{Cred, Error, FileKind};
+use net::join;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -6,7 +6,6 @@ mod reading;
 mod storing;
 
 use crate::hosts::HostList;
-use crate::net::{Pending, Unanswered};
 use crate::peers::Peers;
 use crate::share_host::ShareHost;
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use client::Upload;
 use coded::PutTogether;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
+use net::{Pending, Unanswered};
 use parking_lot::{Mutex, RwLock};
 use shares::NewShare;
 use std::sync::Arc;

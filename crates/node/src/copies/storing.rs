@@ -3,10 +3,10 @@
 
 use super::{Copies, PATIENCE, PAUSE, patience, store_here};
 use crate::hosts::HostList;
-use crate::net::{Pending, Unanswered};
 use bytes::Bytes;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
+use net::{Pending, Unanswered};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! A share server's client for a program that has an account's key. The program's machine, one of
 //! the cluster, carries the requests.
 
-use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
 use crypto::SecretKey;
 use namespace::ShareId;
+use net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use os::{fill_random, private};
 use shares::{AccountKey, Signed, Usage};
 use std::io::Write;

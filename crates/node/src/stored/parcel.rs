@@ -298,7 +298,7 @@ fn account(
 mod tests {
     use super::*;
     use crate::backup;
-    use crate::data::DataDir;
+    use data_dir::DataDir;
     use proptest::prelude::*;
     use std::time::Instant;
 

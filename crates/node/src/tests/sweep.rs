@@ -4,7 +4,7 @@
 
 use crate::backup::tests::{start, write};
 use crate::shares_server::{ShareSettings, Shares};
-use crate::small::read_file;
+use data_dir::read_file;
 use raft::{Row, RowStore, StoreSettings};
 use std::fs::File;
 use std::ops::ControlFlow;
