@@ -38,8 +38,9 @@ mod write_through;
 
 pub use call::{Allocate, Call, Listed, Reply, Upto};
 pub use client::{Client, Settings};
+pub use content::Upload;
 pub use ending::{Continuation, Heard};
 pub use given::{Entries, Given, When};
-pub use io::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};
+pub use io::{Input, Invalidation, Now, Outcome, Output, Ticket};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use waiting::WaitReport;

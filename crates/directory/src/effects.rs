@@ -2,13 +2,13 @@
 
 use crate::extents::References;
 use crate::files::{Files, extent_from_row};
-use crate::io::ShareWork;
 use crate::keys::{self, Global, Tag};
 use crate::record::Record;
 use ident::FileId;
 use lease::{Holdings, SessionId};
 use namespace::{Effect, LockTable, Times};
 use wire::MachineId;
+use wire::ShareWork;
 
 /// Rows of a dead file that go at once, or in one tick: a file with millions of extents must not
 /// hold up others.

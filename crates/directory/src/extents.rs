@@ -6,7 +6,6 @@
 
 use crate::Corrupt;
 use crate::files::{Files, Outline};
-use crate::io::ShareWork;
 use crate::keys::{self, Global};
 use crate::record::exact;
 use ident::FileId;
@@ -14,6 +13,7 @@ use namespace::{ContentChange, ContentHead, Extent, ShareId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::MachineId;
+use wire::ShareWork;
 
 /// Extents read at a time.
 const SCAN: usize = 64;

@@ -5,7 +5,7 @@ use crate::effects::Aftermath;
 use crate::enrolment::Enrolment;
 use crate::extents::shares_in;
 use crate::files::Files;
-use crate::io::{Input, Output, ShareWork};
+use crate::io::{Input, Output};
 use crate::keys::{self, Global};
 use crate::pending::{Asked, PendingRequests};
 use crate::record::{Record, exact};
@@ -21,7 +21,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{MachineId, ToClient, ToServer, Versions};
+use wire::{MachineId, ShareWork, ToClient, ToServer, Versions};
 
 /// The time without a renewal after which a session may be taken for lapsed, ms.
 ///

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use data_encoding::BASE64;
 use node::{
     AccountClient, Allowance, AskError, DeletionReport, EndedLeases, GarbageReport, KeyFile, LeasesReport,
-    ParcelReport, SharesRequest, StoresReport, Sum, UsageReport,
+    ParcelReport, SharesRequest, StoresReport, Sum, UsageReport, Words,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -235,7 +235,7 @@ impl Shares {
             Shares::Discover(asking) => {
                 let stored: Sum =
                     asking.ask(|data, tell| node::shares(data, SharesRequest::Discover, tell))?;
-                Answer::told(&stored, format!("every share in the store here is known: {stored}"))
+                Answer::told(&stored, format!("every share in the store here is known: {}", Words(&stored)))
             }
             Shares::Account(account) => account.run(),
             Shares::Put { file, of } => {

@@ -2,10 +2,8 @@
 
 use crate::control::answer_server;
 use crate::membership::Membership;
-use crate::references::ReferenceIndex;
 use crate::routes::Down;
 use crate::server::Server;
-use crate::serving::serve_shares;
 use bytes::Bytes;
 use directory::Input;
 use futures_util::{SinkExt, StreamExt};
@@ -14,6 +12,8 @@ use net::frames::{self, Frames};
 use net::listener::{End, Greeted, ListenError, Listener, Stream, put_on, say_why, take_off};
 use net::{CredentialStore, Token};
 use os::utc_secs;
+use share_hosts::ReferenceIndex;
+use share_hosts::serve_shares;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};

@@ -5,9 +5,7 @@
 //! deliveries hold no lock of the server's. So neither order can close a circle.
 
 use crate::clock;
-use crate::copies::Copies;
-use crate::machine::{MachineError, STOP_LOOK};
-use crate::pieces::Pieces;
+use crate::machine::MachineError;
 use crate::routes::Down;
 use crate::salvage::{LeftBehind, SalvageStore};
 use crate::status::ClientReport;
@@ -24,8 +22,11 @@ use ident::FileId;
 use lease::SessionId;
 use namespace::{Cred, Error, ShareId};
 use net::SessionClient;
+use os::STOP_LOOK;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::FxHashMap;
+use share_hosts::Copies;
+use share_hosts::Pieces;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -232,7 +233,7 @@ impl Engine {
             there: OnceLock::new(),
             copies: OnceLock::new(),
             me: OnceLock::new(),
-            pieces: Pieces::new(),
+            pieces: Pieces::default(),
             uploads: to_upload,
             chores: to_do,
             caches: RwLock::new(Vec::new()),

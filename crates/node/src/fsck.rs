@@ -5,13 +5,13 @@
 //! Any fault beyond it is checked a second time, and only faults seen both times are reported.
 
 use crate::figures::size;
-use crate::repair::whole;
 use crate::server::Server;
-use crate::shares_server::uploader;
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
 use namespace::{ContentHead, Extent, Place, ShareId, Spread};
 use serde::{Deserialize, Serialize};
+use share_hosts::uploader;
+use share_hosts::whole;
 use shares::AccountId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

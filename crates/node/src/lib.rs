@@ -1,6 +1,5 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
-mod acted;
 mod backup;
 mod callers;
 mod change;
@@ -8,33 +7,22 @@ mod clock;
 mod cluster;
 mod control;
 mod control_socket;
-mod copies;
 mod engine;
 pub mod figures;
-mod fragments;
 mod fsck;
 mod hash_chain;
-mod hosts;
 mod machine;
 mod members;
 mod membership;
-mod peers;
-mod pieces;
 mod receipts;
 mod references;
 mod renewal;
-mod repair;
-#[cfg(test)]
-mod replicas;
 mod routes;
 mod salvage;
 mod salvaged;
 mod scrub;
 mod server;
 mod servers;
-mod serving;
-mod share_host;
-mod shares_server;
 mod space;
 mod status;
 mod stored;
@@ -45,6 +33,7 @@ mod unsent;
 mod upgrade;
 mod upstream;
 mod waits;
+mod words;
 
 pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
@@ -70,16 +59,16 @@ pub use salvage::SalvageStore;
 pub use salvaged::{Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;
+pub use share_hosts::{AccountClient, AccountClientError, KeyFile, ShareSettings, SharesError, Sum};
 pub use shares::{Expiry, Location};
-pub use shares_server::ShareSettings;
-pub use shares_server::SharesError;
 pub use status::{
     CallReport, ClientReport, HostReport, LinkReport, LiveReport, Role, ServerReport, StatusReport,
 };
 pub use stored::{
-    AccountClient, AccountClientError, Allowance, DeletionReport, EndedLeases, GarbageReport, KeyFile,
-    LeasesReport, ParcelReport, SharesRequest, StoresReport, Sum, UsageReport, share_of,
+    Allowance, DeletionReport, EndedLeases, GarbageReport, LeasesReport, ParcelReport, SharesRequest,
+    StoresReport, UsageReport, share_of,
 };
 pub use traffic::TrafficReport;
 pub use upgrade::VersionReport;
 pub use wire::{ShareStanding, Version, Versions};
+pub use words::Words;

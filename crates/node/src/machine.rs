@@ -2,13 +2,10 @@
 
 use crate::backup::BackupSchedule;
 use crate::control::Control;
-use crate::copies::Copies;
 use crate::engine::{Ended, Engine, Queues};
 use crate::membership::Membership;
-use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
-use crate::shares_server::{ShareSettings, SharesError};
 use crate::status::StatusReport;
 use crate::upstream::Upstream;
 use data_dir::{DataDir, DataError, ballast};
@@ -16,6 +13,9 @@ use file_service::FileService;
 use net::{CertificateError, ListenError};
 use parking_lot::Mutex;
 use raft::{GroupError, GroupSettings};
+use share_hosts::Copies;
+use share_hosts::Peers;
+use share_hosts::{ShareSettings, SharesError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,8 +34,6 @@ const REMOTE_READ_THREADS: usize = 4;
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// How long the end may take after that to write salvage to disk.
 const SALVAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often threads that wait for work check whether the machine stops.
-pub(crate) const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// The purpose of a machine that is up only to be checked.
 pub(crate) const STOPPED: &str = "leasehold fsck";

@@ -4,15 +4,10 @@ use crate::callers::listen;
 use crate::cluster::reachable_at;
 use crate::control::in_words;
 use crate::engine::Engine;
-use crate::hosts;
-use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
+use crate::machine::{Listen, MachineError, MachineSettings, thread};
 use crate::members::MemberNet;
-use crate::peers::Peers;
 use crate::receipts::Receipts;
-use crate::references::ReferenceIndex;
 use crate::server::{Server, servers};
-use crate::share_host::ShareHost;
-use crate::shares_server::{SharesError, wall_clock};
 use crate::upstream::Upstream;
 use data_dir::{
     Cluster, DataError, Identity, MARK, Placed, io, lacks_server, missing, quarantine, remove_server,
@@ -22,11 +17,14 @@ use net::{
     Authority, CertificateError, CredentialStore, LeaderError, Listener, NetThread, Places, RoundTrips,
     ServerLink, ServerLinkStatus, SessionClient, ask_to_serve, tell_ready,
 };
-use os::private;
-use os::utc_secs;
+use os::{STOP_LOOK, private, utc_secs};
 use parking_lot::Mutex;
 use raft::stop;
 use raft::{FOUNDER, Host, Keeping, Place, Standing};
+use share_hosts::Peers;
+use share_hosts::ReferenceIndex;
+use share_hosts::ShareHost;
+use share_hosts::{SharesError, wall_clock};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -272,7 +270,7 @@ impl Membership {
             // This holds unless the group lists other hosts.
             self.peers
                 .hosts()
-                .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), weight: 1 }], 1);
+                .set(vec![share_hosts::Host { machine: self.machine, addresses: Vec::new(), weight: 1 }], 1);
         }
         let shares = self.dir.join("shares");
         let settings = self.settings.shares.clone();
@@ -408,7 +406,7 @@ impl Membership {
         // The only server names no address. It is reached at the address by which this machine
         // called it.
         let called = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
-        let host = |server: &ServerAt| hosts::Host {
+        let host = |server: &ServerAt| share_hosts::Host {
             machine: server.machine,
             addresses: if server.addresses.is_empty() { called.clone() } else { server.addresses.clone() },
             weight: server.weight,
@@ -437,7 +435,7 @@ impl Membership {
         if self.peers.hosts().now().all().is_empty() {
             // This holds until the leader lists the other servers.
             let founder =
-                hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), weight: 1 };
+                share_hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), weight: 1 };
             self.peers.hosts().set(vec![founder], 1);
         }
         // The machine's own server may be the leader, at an address that no other machine knows

@@ -4,13 +4,13 @@
 //! A pass goes through the small files, the rows and the log. It repairs damage as any other reader
 //! does: a bit at once, a whole member by adding it anew. The share server has a pass of its own,
 //! through its database and all shares. A damaged share is fetched from another host
-//! ([`crate::repair`]).
+//! (`share_hosts::repair`).
 
 use crate::control::in_words;
 use crate::figures::{size, when};
-use crate::machine::STOP_LOOK;
 use crate::server::Server;
 use data_dir::{DataError, read_file, replace_file};
+use os::STOP_LOOK;
 use os::utc_secs;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

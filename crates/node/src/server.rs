@@ -7,9 +7,7 @@ use crate::machine::MachineError;
 use crate::receipts::Receipts;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
-use crate::share_host::ShareHost;
-use crate::shares_server::Shares;
-use crate::space::{self, Measured};
+use crate::space::Measured;
 use crate::traffic::Traffic;
 use crate::upstream::open_here;
 use crate::waits::{LONG_MS, LongWaits};
@@ -20,6 +18,8 @@ use namespace::Attributes;
 use net::CredentialStore;
 use parking_lot::{Condvar, Mutex};
 use raft::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
+use share_hosts::ShareHost;
+use share_hosts::Shares;
 use std::collections::BTreeMap;
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -503,15 +503,15 @@ impl Server {
     /// Reports the free space of a new leader's own disk before anything else. The room on other
     /// disks comes later.
     fn measure_at_first(&self) {
-        if let Ok(here) = space::measure(&self.dir) {
+        if let Ok(here) = share_hosts::measure(&self.dir) {
             let hosts = self.share_host.peers().hosts().now();
-            self.group().propose(Input::Space(space::cluster(&hosts, &self.rooms.lock(), here)));
+            self.group().propose(Input::Space(share_hosts::cluster(&hosts, &self.rooms.lock(), here)));
         }
     }
 
     /// Reports free space to the directory, when it has changed enough.
     fn measure_space(&self) {
-        let Ok(here) = space::measure(&self.dir) else { return };
+        let Ok(here) = share_hosts::measure(&self.dir) else { return };
         let used_up = self.group().query(|directory, _| directory.used_up());
         let space = self.room(here);
         if self.measured.lock().is_due(Instant::now(), space.free + space.lends, used_up) {

@@ -9,7 +9,10 @@ pub use patience::Patience;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often threads that wait for work check whether the machine stops.
+pub const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// Fills `bytes` with random bytes of the system.
 ///

@@ -14,7 +14,7 @@ pub use account::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
 pub use frame::{
     FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX, ShareCall, ShareReply, ShareRequest, ShareStanding,
-    decode, decode_with_body, encode,
+    ShareWork, decode, decode_with_body, encode,
 };
 pub use greeting::{
     Certificates, GreetingError, Purpose, Receipt, ServerAt, Start, Welcome, answer, answer_other_version,

@@ -2,8 +2,8 @@
 
 use super::archive::Archive;
 use super::{BackupError, BackupOrder, making, name};
-use crate::machine::STOP_LOOK;
 use crate::membership::Membership;
+use os::STOP_LOOK;
 use os::utc_secs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

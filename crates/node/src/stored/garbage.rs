@@ -1,13 +1,13 @@
 //! Shares that nothing needs any more: which of them go now, and what keeps the rest.
 
 use super::leases::LeaseNames;
-use super::report::{PassReport, StoreReport};
-use super::{Sum, words};
+use super::words;
 use crate::figures::{date, when};
-use crate::machine::STOP_LOOK;
 use crate::server::Server;
-use crate::share_host::ShareHost;
+use crate::words::Words;
+use os::STOP_LOOK;
 use serde::{Deserialize, Serialize};
+use share_hosts::{PassReport, ShareHost, StoreReport, Sum};
 use shares::{AccountId, DatabaseError, ShareLease, State, StoredShare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -114,7 +114,7 @@ fn look_through(server: &Server, progress: &mut dyn FnMut(&str)) -> Result<(), S
 
 /// The state of deletion.
 pub(super) fn standing(share_host: &ShareHost) -> Result<DeletionReport, DatabaseError> {
-    let mut store = StoreReport::of(share_host)?;
+    let mut store = StoreReport::of(share_host.shares().server())?;
     store.passes.retain(|pass| pass.process == "reaper");
     Ok(DeletionReport {
         now: store.now,
@@ -149,7 +149,7 @@ fn sort(server: &Server) -> Result<GarbageReport, DatabaseError> {
     })?;
     failed?;
     sorting.take(&page)?;
-    let StoreReport { due, unleased, next_due, going, suspended, .. } = StoreReport::of(server.share_host())?;
+    let StoreReport { due, unleased, next_due, going, suspended, .. } = StoreReport::of(store)?;
     let Sorting { mut report, stays, .. } = sorting;
     report.goes.shares += due.shares + going.shares;
     report.goes.bytes += due.bytes + going.bytes;
@@ -213,12 +213,12 @@ impl Sorting<'_> {
 impl fmt::Display for GarbageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.gone != Sum::default() {
-            writeln!(f, "gone       {}", self.gone)?;
+            writeln!(f, "gone       {}", Words(&self.gone))?;
         }
-        writeln!(f, "needed     {}", self.needed)?;
-        writeln!(f, "goes now   {}", self.goes)?;
+        writeln!(f, "needed     {}", Words(&self.needed))?;
+        writeln!(f, "goes now   {}", Words(&self.goes))?;
         for Kept { by, sum, until } in &self.stays {
-            write!(f, "stays      {sum}, for {by}")?;
+            write!(f, "stays      {}, for {by}", Words(sum))?;
             match until {
                 Some(until) => writeln!(f, " (ends {})", when(*until, self.now))?,
                 None => writeln!(f)?,
@@ -233,11 +233,11 @@ impl fmt::Display for GarbageReport {
 
 impl fmt::Display for DeletionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "unleased   {}; {} of them may go now", self.unleased, self.due.shares)?;
+        writeln!(f, "unleased   {}; {} of them may go now", Words(&self.unleased), self.due.shares)?;
         if let Some(at) = self.next_due {
             writeln!(f, "next       {}", when(at, self.now))?;
         }
-        writeln!(f, "going      {}", self.going)?;
+        writeln!(f, "going      {}", Words(&self.going))?;
         if let Some(why) = &self.suspended {
             writeln!(f, "SUSPENDED  nothing expires or is deleted: {why}")?;
         }

@@ -1,12 +1,12 @@
 //! The holders of shares: accounts with what they hold, and shares with their holders, by names
 //! that people know.
 
-use super::Sum;
 use crate::figures::{size, when};
 use crate::server::Server;
-use crate::shares_server::{GROUP, uploader};
+use crate::words::Words;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
+use share_hosts::{GROUP, Sum, uploader};
 use shares::{Account, AccountId, DatabaseError, Health, State};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -153,13 +153,13 @@ pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, Da
 impl fmt::Display for UsageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for AccountReport { account, leased, quota, .. } in &self.accounts {
-            write!(f, "{account:<40} {leased}")?;
+            write!(f, "{account:<40} {}", Words(leased))?;
             match quota {
                 Some(quota) => writeln!(f, " of {}", size(quota.bytes))?,
                 None => writeln!(f)?,
             }
         }
-        writeln!(f, "{:<40} {}", "stored in all", self.stored)
+        writeln!(f, "{:<40} {}", "stored in all", Words(&self.stored))
     }
 }
 

@@ -2,29 +2,23 @@
 //! their deletion, and their export and import.
 
 mod accounts;
-mod client;
 mod garbage;
 mod leases;
 mod parcel;
 mod report;
 
-pub(crate) use accounts::answer as answer_account;
 pub use accounts::{Allowance, EndedLeases};
-pub use client::{AccountClient, AccountClientError, KeyFile};
 pub use garbage::{DeletionReport, GarbageReport};
 pub use leases::{LeasesReport, UsageReport};
 pub use parcel::ParcelReport;
-pub(crate) use report::StoreReport;
 pub use report::StoresReport;
 
 use crate::control::value;
-use crate::figures::size;
 use crate::server::Server;
-use crate::shares_server::{Shares, wall_clock};
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::fmt;
+use share_hosts::{Shares, Sum, wall_clock};
 use std::path::{Path, PathBuf};
 
 /// A request to the machine that has the store. Each variant links to the type of its answer.
@@ -166,34 +160,6 @@ pub fn share_of(name: &str) -> Option<ShareId> {
 /// The text of an error with all its causes.
 fn words(error: impl std::error::Error) -> String {
     crate::control::in_words(&error)
-}
-
-/// A number of shares and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sum {
-    /// How many shares.
-    pub shares: u64,
-    /// Bytes of their bodies.
-    pub bytes: u64,
-}
-
-impl From<shares::Usage> for Sum {
-    fn from(shares::Usage { shares, bytes }: shares::Usage) -> Sum {
-        Sum { shares, bytes }
-    }
-}
-
-impl Sum {
-    fn add(&mut self, bytes: u32) {
-        self.shares += 1;
-        self.bytes += u64::from(bytes);
-    }
-}
-
-impl fmt::Display for Sum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} shares, {}", self.shares, size(self.bytes))
-    }
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@
 use super::words;
 use crate::figures::size;
 use crate::hash_chain::{self, ChainError};
-use crate::peers::fetched;
 use crate::server::Server;
-use crate::share_host::ShareHost;
-use crate::shares_server::Shares;
 use bytes::Bytes;
 use namespace::ShareId;
 use os::private;
 use serde::{Deserialize, Serialize};
+use share_hosts::ShareHost;
+use share_hosts::Shares;
+use share_hosts::fetched;
 use shares::{AccountId, AccountKey, DatabaseError, NewShare, ShareLease, State, Usage};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -9,7 +9,8 @@ use wire::MachineId;
 
 /// A machine that has a share server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Host {
+pub struct Host {
+    /// Its number.
     pub machine: MachineId,
     /// The addresses at which it listens.
     pub addresses: Vec<String>,
@@ -20,14 +21,14 @@ pub(crate) struct Host {
 
 impl Host {
     /// Whether it is to keep shares.
-    pub(crate) fn keeps(&self) -> bool {
+    pub fn keeps(&self) -> bool {
         self.weight > 0
     }
 }
 
 /// All hosts, as of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HostList {
+pub struct HostList {
     hosts: Vec<Host>,
     needed: usize,
     /// The number of changes of the list on this machine.
@@ -36,12 +37,12 @@ pub(crate) struct HostList {
 
 /// The current list of hosts. A reader waits at most for a change of the list.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts(RwLock<Arc<HostList>>);
+pub struct Hosts(RwLock<Arc<HostList>>);
 
 impl Hosts {
     /// Sets the list of hosts. A share counts as stored once `needed` hosts have it, if the others
     /// cannot be reached.
-    pub(crate) fn set(&self, mut hosts: Vec<Host>, needed: usize) {
+    pub fn set(&self, mut hosts: Vec<Host>, needed: usize) {
         hosts.sort_by_key(|host| host.machine);
         hosts.dedup_by_key(|host| host.machine);
         let mut list = self.0.write();
@@ -52,7 +53,7 @@ impl Hosts {
     }
 
     /// The current list.
-    pub(crate) fn now(&self) -> Arc<HostList> {
+    pub fn now(&self) -> Arc<HostList> {
         self.0.read().clone()
     }
 }
@@ -60,23 +61,23 @@ impl Hosts {
 impl HostList {
     /// A number that differs for each list that this machine was given. Of two equal lists one may
     /// be older: shares placed by a list in between are elsewhere.
-    pub(crate) fn change(&self) -> u64 {
+    pub fn change(&self) -> u64 {
         self.change
     }
 
     /// All hosts, in the order of their numbers.
-    pub(crate) fn all(&self) -> &[Host] {
+    pub fn all(&self) -> &[Host] {
         &self.hosts
     }
 
     /// The number of hosts that must have a copy of `share` for it to count as stored. See
     /// [`Hosts::set`].
-    pub(crate) fn needed(&self, share: &ShareId) -> usize {
+    pub fn needed(&self, share: &ShareId) -> usize {
         self.needed_of(share.spread())
     }
 
     /// The same for all shares with this spread.
-    pub(crate) fn needed_of(&self, spread: Spread) -> usize {
+    pub fn needed_of(&self, spread: Spread) -> usize {
         self.needed.min(self.copies_of(spread)).max(1)
     }
 
@@ -89,14 +90,14 @@ impl HostList {
 
     /// Whether a share survives every allowed loss of hosts (`losses`). `kept` lists the hosts of
     /// each fragment.
-    pub(crate) fn survives(&self, (data, parity): (u8, u8), kept: &[&[MachineId]]) -> bool {
+    pub fn survives(&self, (data, parity): (u8, u8), kept: &[&[MachineId]]) -> bool {
         let hosts: BTreeSet<MachineId> = kept.iter().flat_map(|kept| kept.iter().copied()).collect();
         let hosts: Vec<MachineId> = hosts.into_iter().collect();
         survives(data.into(), kept, &hosts, self.losses(parity), &mut Vec::new())
     }
 
     /// Whether `machine` is the only host.
-    pub(crate) fn is_only(&self, machine: MachineId) -> bool {
+    pub fn is_only(&self, machine: MachineId) -> bool {
         matches!(self.hosts.as_slice(), [only] if only.machine == machine)
     }
 
@@ -104,12 +105,12 @@ impl HostList {
     ///
     /// A fragment has one host. It has more where few hosts keep several fragments each, so that
     /// the allowed losses could take too many fragments.
-    pub(crate) fn copies(&self, share: &ShareId) -> usize {
+    pub fn copies(&self, share: &ShareId) -> usize {
         self.copies_of(share.spread())
     }
 
     /// The same for all shares with this spread.
-    pub(crate) fn copies_of(&self, spread: Spread) -> usize {
+    pub fn copies_of(&self, spread: Spread) -> usize {
         let keepers = self.hosts.iter().filter(|host| host.keeps()).count();
         let wanted = match spread {
             Spread::Usual => COPIES,
@@ -125,7 +126,7 @@ impl HostList {
 
     /// The hosts that may keep `share`, in order: the first [`HostList::copies`] are to, the next
     /// are their substitutes. Hosts of other fragments of the same share come last.
-    pub(crate) fn keeping(&self, share: &ShareId) -> Vec<MachineId> {
+    pub fn keeping(&self, share: &ShareId) -> Vec<MachineId> {
         let mut keeping = self.order(share, |host| host.keeps());
         if let Some(number) = share.number() {
             let placed = self.placed_fragments(&share.whole());
@@ -138,7 +139,7 @@ impl HostList {
     }
 
     /// The hosts that are to keep `share`.
-    pub(crate) fn placed(&self, share: &ShareId) -> Vec<MachineId> {
+    pub fn placed(&self, share: &ShareId) -> Vec<MachineId> {
         let mut placed = self.keeping(share);
         placed.truncate(self.copies(share));
         placed
@@ -153,21 +154,21 @@ impl HostList {
 
     /// The hosts that may have `share`: those that are to keep it, their substitutes, and former
     /// ones.
-    pub(crate) fn having(&self, share: &ShareId) -> Vec<MachineId> {
+    pub fn having(&self, share: &ShareId) -> Vec<MachineId> {
         let mut having = self.keeping(share);
         having.extend(self.order(share, |host| !host.keeps()));
         having
     }
 
     /// The addresses at which `machine` listens.
-    pub(crate) fn addresses(&self, machine: MachineId) -> Option<&[String]> {
+    pub fn addresses(&self, machine: MachineId) -> Option<&[String]> {
         let at = self.hosts.binary_search_by_key(&machine, |host| host.machine).ok()?;
         self.hosts.get(at).map(|host| host.addresses.as_slice())
     }
 
     /// A hash of the list, never 0. Lists that place shares alike have equal hashes, on every
     /// machine.
-    pub(crate) fn fingerprint(&self) -> u64 {
+    pub fn fingerprint(&self) -> u64 {
         let mut hasher = crypto::Hasher::new();
         hasher.update(&self.needed.to_le_bytes());
         for host in &self.hosts {

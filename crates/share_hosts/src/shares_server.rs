@@ -2,7 +2,6 @@
 //! the uploads of its client. The server group has one, for the shares that files of its regions
 //! refer to.
 
-use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
@@ -14,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::MachineId;
+use wire::{MachineId, ShareWork};
 
 /// Sessions of one machine that may have uploaded and are not swept yet, at most. An honest machine
 /// has few.
 const SESSIONS_MAX: usize = 256;
 /// The name of the account for the shares that files refer to.
-pub(crate) const GROUP: &str = "group-1";
+pub const GROUP: &str = "group-1";
 /// Between two attempts at a share that another upload or deletion has, and how many there are. The
 /// repetition of a request whose answer was lost may overtake that request.
 const BUSY: (Duration, u32) = (Duration::from_millis(50), 100);
@@ -53,7 +52,7 @@ pub struct Shares {
     /// yet.
     uploaders: Mutex<BTreeMap<MachineId, BTreeMap<SessionId, AccountId>>>,
     /// The account of the server group.
-    pub(crate) group: AccountId,
+    pub group: AccountId,
 }
 
 impl Shares {
@@ -111,7 +110,7 @@ impl Shares {
     }
 
     /// As [`Shares::store`], for the group: the shares are known to be referenced.
-    pub(crate) fn store_for_group(&self, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
+    pub fn store_for_group(&self, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
         self.store_for(self.group, Some(self.server.lease_end()), shares)
     }
 
@@ -176,7 +175,7 @@ impl Shares {
     /// Moves the leases of the uploaders to the group, or renews the group's own. A referenced
     /// share is leased at every moment. If the publisher is known, a share that only other machines
     /// have uploaded is deleted. Returns the shares that are not here, or not sound.
-    pub(crate) fn adopt(
+    pub fn adopt(
         &self,
         shares: &[ShareId],
         publishers: &[Option<MachineId>],
@@ -198,7 +197,7 @@ impl Shares {
     }
 
     /// Returns the bytes that these sessions have uploaded and the group has not adopted.
-    pub(crate) fn unpublished(&self, sessions: impl Iterator<Item = (MachineId, SessionId)>) -> u64 {
+    pub fn unpublished(&self, sessions: impl Iterator<Item = (MachineId, SessionId)>) -> u64 {
         let uploaders = self.uploaders.lock().clone();
         let accounts =
             sessions.filter_map(|(machine, session)| uploaders.get(&machine)?.get(&session).copied());
@@ -207,7 +206,7 @@ impl Shares {
     }
 
     /// Returns the sessions that may have uploaded and are not swept yet.
-    pub(crate) fn sessions(&self) -> Vec<(MachineId, SessionId)> {
+    pub fn sessions(&self) -> Vec<(MachineId, SessionId)> {
         let uploaders = self.uploaders.lock();
         let of = |(machine, sessions): (&MachineId, &BTreeMap<SessionId, AccountId>)| {
             sessions.keys().map(|session| (*machine, *session)).collect::<Vec<_>>()
@@ -218,7 +217,7 @@ impl Shares {
     /// Confirms the clock. The group has leased all referenced shares, and renews each lease before
     /// it ends, so no clock decides on those. A clock that has jumped may be believed about the
     /// rest: this machine may have been off for long.
-    pub(crate) fn confirm_clock(&self) {
+    pub fn confirm_clock(&self) {
         let confirmed = match self.server.suspended() {
             Ok(Some(Suspended::Clock { .. })) => self.server.confirm_clock(),
             Ok(_) => Ok(()),
@@ -230,7 +229,7 @@ impl Shares {
     }
 
     /// Releases the group's leases on shares that are not to be here any more.
-    pub(crate) fn let_go_of_group(&self, shares: &[ShareId]) -> Result<(), DatabaseError> {
+    pub fn let_go_of_group(&self, shares: &[ShareId]) -> Result<(), DatabaseError> {
         self.server.let_go(self.group, shares, Deletion::AtOnce)
     }
 
@@ -283,7 +282,7 @@ impl Shares {
 }
 
 /// Returns the session whose account has that name.
-pub(crate) fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
+pub fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
     let (machine, session) = name.strip_prefix("machine-")?.split_once('-')?;
     Some((MachineId(machine.parse().ok()?), SessionId(session.parse().ok()?)))
 }
@@ -293,6 +292,6 @@ fn warn(error: &DatabaseError, what: &str) {
 }
 
 /// Returns the clock of share servers.
-pub(crate) fn wall_clock() -> Clock {
+pub fn wall_clock() -> Clock {
     Arc::new(os::utc_secs)
 }

@@ -1,7 +1,7 @@
 //! Requests to hosts by programs with an account's key.
 
 use super::*;
-use crate::stored::{AccountClient, AccountClientError, KeyFile};
+use crate::account_client::{AccountClient, AccountClientError, KeyFile};
 use crypto::SecretKey;
 use shares::{AccountKey, Signed, Usage};
 use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};

@@ -17,7 +17,6 @@
 
 use crate::fragments::put_together;
 use crate::hosts::HostList;
-use crate::machine::STOP_LOOK;
 use crate::peers::fetched;
 use crate::references::ReferenceIndex;
 use crate::share_host::ShareHost;
@@ -25,6 +24,7 @@ use bytes::Bytes;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use net::Pending;
+use os::STOP_LOOK;
 use parking_lot::{Condvar, Mutex};
 use shares::{DatabaseError, Holds, NewShare, Seconds};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 
 /// The shares that this host is still to fetch, and those that it keeps for other hosts.
 #[derive(Default)]
-pub(crate) struct Repair {
+pub struct Repair {
     state: Mutex<RepairState>,
     changed: Condvar,
 }
@@ -81,7 +81,7 @@ struct Attempts {
 }
 
 /// How far repair is on this host.
-pub(crate) struct RepairStanding {
+pub struct RepairStanding {
     pub missing: u64,
     pub fetching: u64,
     pub leaving: u64,
@@ -120,7 +120,7 @@ enum RepairStep {
 
 impl Repair {
     /// Notes that `share` is not here, or not sound. It is fetched if it is to be here.
-    pub(crate) fn want(&self, share: ShareId) {
+    pub fn want(&self, share: ShareId) {
         let mut state = self.state.lock();
         if state.wanted.len() >= WAITING_MAX {
             state.overflowed = true;
@@ -131,7 +131,7 @@ impl Repair {
     }
 
     /// Notes that `share` is here and leased, in place of other hosts that may be to keep it.
-    pub(crate) fn took(&self, share: ShareId) {
+    pub fn took(&self, share: ShareId) {
         let mut state = self.state.lock();
         state.overflowed |= state.astray.len() >= WAITING_MAX;
         if state.astray.len() < WAITING_MAX {
@@ -140,18 +140,18 @@ impl Repair {
     }
 
     /// Starts a look through everything: see [`ShareHost::compare`].
-    pub(crate) fn compare(&self) {
+    pub fn compare(&self) {
         self.state.lock().compare = true;
         self.changed.notify_all();
     }
 
     /// Whether the group leases all referenced shares that are here, also those whose adoption the
     /// last end cut short.
-    pub(crate) fn has_adopted(&self) -> bool {
+    pub fn has_adopted(&self) -> bool {
         self.state.lock().adopted
     }
 
-    pub(crate) fn standing(&self) -> RepairStanding {
+    pub fn standing(&self) -> RepairStanding {
         let state = self.state.lock();
         RepairStanding {
             missing: state.wanted.len() as u64,
@@ -162,7 +162,7 @@ impl Repair {
     }
 
     /// Repairs until the machine stops.
-    pub(crate) fn run(&self, share_host: &ShareHost, references: &dyn ReferenceIndex) {
+    pub fn run(&self, share_host: &ShareHost, references: &dyn ReferenceIndex) {
         let mut look: Option<RepairPass> = None;
         let (mut looked_for, mut next, mut ask) = (0, Instant::now(), Instant::now());
         while !share_host.is_stopping() {
@@ -494,7 +494,7 @@ fn made_anew(share_host: &ShareHost, hosts: &HostList, fragment: &ShareId) -> Op
 ///
 /// # Errors
 /// If none of these has it, with what was wrong here.
-pub(crate) fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, String> {
+pub fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, String> {
     let hosts = share_host.peers().hosts().now();
     if let Spread::Code { .. } = share.spread() {
         return put_together(share_host.peers(), Some(share_host), &hosts, share, PATIENCE).map_err(|_| {

@@ -21,12 +21,13 @@ struct Cache {
     bytes: usize,
 }
 
-impl Pieces {
-    /// Makes an empty cache.
-    pub fn new() -> Pieces {
+impl Default for Pieces {
+    fn default() -> Pieces {
         Pieces { cache: Mutex::new(Cache { pieces: LruCache::unbounded(), bytes: 0 }) }
     }
+}
 
+impl Pieces {
     /// Returns the bytes that `parts` stand for. All missing pieces are fetched together.
     pub fn gather(&self, copies: &Copies, parts: Vec<ReadPart>) -> Result<Vec<Bytes>, Error> {
         let mut gathered = Vec::with_capacity(parts.len());

@@ -2,20 +2,20 @@
 //! sweeps the uploads that sessions have left behind. It answers the requests of other machines,
 //! and fetches the shares that it lacks ([`crate::repair`]).
 
+use crate::accounts;
 use crate::acted::Acted;
 use crate::hosts::HostList;
-use crate::machine::STOP_LOOK;
 use crate::peers::Peers;
 use crate::references::ReferenceIndex;
 use crate::repair::{Repair, RepairStanding};
+use crate::report::StoreReport;
 use crate::shares_server::{ShareSettings, Shares, SharesError};
 use crate::space;
-use crate::stored::{StoreReport, answer_account};
 use bytes::Bytes;
-use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use net::Pending;
+use os::STOP_LOOK;
 use parking_lot::Mutex;
 use shares::{Clock, DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding, Space};
+use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding, ShareWork, Space};
 
 /// Between two attempts at work that failed.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -38,12 +38,12 @@ const BEGINNING: (Duration, u32) = (Duration::from_millis(10), 100);
 /// How long a host may take to report how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that one `ShareCall::Keep` may ask about.
-pub(crate) const KEEP_MAX: usize = 4096;
+pub const KEEP_MAX: usize = 4096;
 /// Bytes of a share that one frame carries.
-pub(crate) const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
+pub const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 /// The host of shares on this machine.
-pub(crate) struct ShareHost {
+pub struct ShareHost {
     shares: Shares,
     peers: Arc<Peers>,
     repair: Arc<Repair>,
@@ -59,7 +59,7 @@ pub(crate) struct ShareHost {
 
 /// Keeps unreferenced shares here while it exists. A backup copies the shares that were referenced
 /// when it began. The releases that it puts off stay in the directory's rows.
-pub(crate) struct Hold(Arc<ShareHost>);
+pub struct Hold(Arc<ShareHost>);
 
 impl Drop for Hold {
     fn drop(&mut self) {
@@ -68,7 +68,8 @@ impl Drop for Hold {
 }
 
 /// A task of [`ShareHost::run`].
-pub(crate) enum Chore {
+pub enum Chore {
+    /// Takes and releases leases, in the order of the log.
     Work(Vec<ShareWork>),
     /// Removes uploads of the machine that are not adopted by now: of sessions before this one, or
     /// of all its sessions.
@@ -79,7 +80,7 @@ impl ShareHost {
     /// Opens the share server in `dir`. Its content is at `content`, if it has none yet, and its
     /// leases count by `clock`. Damage that it finds is repaired. [`ShareHost::run`] does the work
     /// that it puts off.
-    pub(crate) fn open(
+    pub fn open(
         dir: &Path,
         settings: ShareSettings,
         clock: Clock,
@@ -94,61 +95,64 @@ impl ShareHost {
         Ok((Arc::new(ShareHost { shares, peers, repair, chores, promises, holds, acted, stopping }), to_do))
     }
 
-    pub(crate) fn shares(&self) -> &Shares {
+    /// The share server, with its accounts.
+    pub fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    pub(crate) fn peers(&self) -> &Peers {
+    /// The connections to other hosts.
+    pub fn peers(&self) -> &Peers {
         &self.peers
     }
 
     /// Stops the host. Its threads end when they next look.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Whether [`ShareHost::stop`] was called.
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
     /// Holds all shares that are referenced now, until the hold is dropped.
-    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+    pub fn hold(self: &Arc<Self>) -> Hold {
         self.holds.fetch_add(1, Ordering::SeqCst);
         Hold(self.clone())
     }
 
     /// Whether the state is known to be no older than any that was acted on here.
-    pub(crate) fn trusts_state(&self) -> bool {
+    pub fn trusts_state(&self) -> bool {
         self.acted.trusts()
     }
 
     /// Whether there is a [`Hold`], or the state may be too old to release shares by it. An
     /// unreferenced share is never referenced again: a release that was decided before the hold
     /// began may happen after that.
-    pub(crate) fn is_held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.holds.load(Ordering::SeqCst) > 0 || !self.acted.trusts()
     }
 
     /// Takes the work of an applied log entry, in the order of the log. Never blocks.
-    pub(crate) fn work(&self, work: Vec<ShareWork>) {
+    pub fn work(&self, work: Vec<ShareWork>) {
         self.chore(Chore::Work(work));
     }
 
     /// A new session of `machine` began in the log: the uploads that earlier ones have left behind
     /// are swept. Called as [`ShareHost::work`].
-    pub(crate) fn begin(&self, machine: MachineId, session: SessionId) {
+    pub fn begin(&self, machine: MachineId, session: SessionId) {
         self.chore(Chore::Sweep(machine, Some(session)));
     }
 
     /// `machine` was expelled in the log. Its published shares stay, its other uploads are swept.
     /// Called as [`ShareHost::work`].
-    pub(crate) fn expelled(&self, machine: MachineId) {
+    pub fn expelled(&self, machine: MachineId) {
         self.chore(Chore::Sweep(machine, None));
     }
 
     /// Compares all of the directory's state with the shares here. For changes of the state that no
     /// log entry reported.
-    pub(crate) fn compare(&self) {
+    pub fn compare(&self) {
         self.repair.compare();
     }
 
@@ -159,7 +163,7 @@ impl ShareHost {
 
     /// Settles share leases until the machine stops. Beside that it looks through all shares that
     /// are here, and repairs them.
-    pub(crate) fn run(self: &Arc<Self>, chores: &Receiver<Chore>, references: &Arc<dyn ReferenceIndex>) {
+    pub fn run(self: &Arc<Self>, chores: &Receiver<Chore>, references: &Arc<dyn ReferenceIndex>) {
         let mut unsettled: Vec<ShareWork> = Vec::new();
         let mut put_off = Vec::new();
         let mut sweeps: BTreeMap<MachineId, Option<SessionId>> = BTreeMap::new();
@@ -238,11 +242,7 @@ impl ShareHost {
 
     /// Returns whose uploads of these referenced shares are believed. The only host believes all
     /// uploads: it has them from before they were published, and there is no other source.
-    pub(crate) fn publishers(
-        &self,
-        shares: &[ShareId],
-        references: &dyn ReferenceIndex,
-    ) -> Vec<Option<MachineId>> {
+    pub fn publishers(&self, shares: &[ShareId], references: &dyn ReferenceIndex) -> Vec<Option<MachineId>> {
         if self.is_alone() { vec![None; shares.len()] } else { references.publishers(shares) }
     }
 
@@ -290,7 +290,7 @@ impl ShareHost {
     }
 
     /// Reads a part of a share. A damaged or missing share is repaired, if there are other hosts.
-    pub(crate) fn read(&self, share: ShareId, at: u32, length: u32) -> Result<Vec<u8>, Error> {
+    pub fn read(&self, share: ShareId, at: u32, length: u32) -> Result<Vec<u8>, Error> {
         let server = self.shares.server();
         let read = match server.read(&share, at, length) {
             // There is no other source. The reader checks the bytes itself, and most of them are
@@ -302,7 +302,7 @@ impl ShareHost {
     }
 
     /// Checks `share`, in which a reader has found wrong bytes.
-    pub(crate) fn doubt(&self, share: ShareId) {
+    pub fn doubt(&self, share: ShareId) {
         if self.is_alone() {
             // There is no other source, and the rest of it may be sound.
             return;
@@ -313,7 +313,7 @@ impl ShareHost {
     }
 
     /// Returns how the copies stand that are kept here.
-    pub(crate) fn standing(&self) -> ShareStanding {
+    pub fn standing(&self) -> ShareStanding {
         let hosts = self.peers.hosts().now();
         let usage = self.shares.server().usage(self.shares.group).unwrap_or_default();
         let RepairStanding { missing, fetching, leaving, complete_for } = self.repair.standing();
@@ -331,35 +331,35 @@ impl ShareHost {
     }
 
     /// Returns how the copies stand at each host that answers.
-    pub(crate) fn standings(&self) -> Vec<(MachineId, Option<ShareStanding>)> {
+    pub fn standings(&self) -> Vec<(MachineId, Option<ShareStanding>)> {
         self.of_all(&ShareCall::Standing, || Some(self.standing()), |body| wire::decode(body).ok())
     }
 
     /// Returns how the store here stands. If that fails, the log says why.
-    pub(crate) fn store(&self) -> Option<StoreReport> {
-        StoreReport::of(self)
+    pub fn store(&self) -> Option<StoreReport> {
+        StoreReport::of(self.shares.server())
             .inspect_err(|error| tracing::error!(%error, "how the store stands is not known"))
             .ok()
     }
 
     /// Returns how the stores of all hosts stand that answer.
-    pub(crate) fn stores(&self) -> Vec<(MachineId, Option<StoreReport>)> {
+    pub fn stores(&self) -> Vec<(MachineId, Option<StoreReport>)> {
         self.of_all(&ShareCall::Report, || self.store(), |body| serde_json::from_slice(body).ok())
     }
 
     /// Returns the room that each host has for content, if it answers.
-    pub(crate) fn spaces(&self, references: &dyn ReferenceIndex) -> Vec<(MachineId, Option<Space>)> {
+    pub fn spaces(&self, references: &dyn ReferenceIndex) -> Vec<(MachineId, Option<Space>)> {
         self.of_all(&ShareCall::Space, || self.space(references), |body| wire::decode(body).ok())
     }
 
     /// Whether content is kept on the disk that `dir` is on.
-    pub(crate) fn is_on_disk_of(&self, dir: &Path) -> bool {
+    pub fn is_on_disk_of(&self, dir: &Path) -> bool {
         let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
         self.shares.server().disk().is_some_and(|disk| device(disk) == device(dir))
     }
 
     /// Returns the room here for content.
-    pub(crate) fn space(&self, references: &dyn ReferenceIndex) -> Option<Space> {
+    pub fn space(&self, references: &dyn ReferenceIndex) -> Option<Space> {
         let Some(disk) = self.shares.server().disk() else { return Some(space::ELSEWHERE) };
         // Uploads of sessions that are over will never be published: no allowance has them.
         let sessions = self.shares.sessions();
@@ -395,7 +395,7 @@ impl ShareHost {
     }
 
     /// Answers a request that `machine` sent over a connection.
-    pub(crate) fn answer(
+    pub fn answer(
         &self,
         machine: MachineId,
         what: ShareCall,
@@ -449,7 +449,7 @@ impl ShareHost {
                 vec![space.map(|space| told = wire::encode(&space))]
             }
             ShareCall::Account(request) => {
-                told = wire::encode(&answer_account(self.shares.server(), request, body));
+                told = wire::encode(&accounts::answer(self.shares.server(), request, body));
                 vec![Ok(())]
             }
         };
@@ -483,7 +483,7 @@ impl ShareHost {
 
     /// Releases shares that all their hosts have promised to keep. Returns false, and releases
     /// nothing, if the hosts have changed.
-    pub(crate) fn leave(&self, hosts: &HostList, shares: &[ShareId]) -> Result<bool, DatabaseError> {
+    pub fn leave(&self, hosts: &HostList, shares: &[ShareId]) -> Result<bool, DatabaseError> {
         let _promises = self.promises.lock();
         if self.peers.hosts().now().fingerprint() != hosts.fingerprint() {
             return Ok(false);
@@ -493,7 +493,7 @@ impl ShareHost {
     }
 
     /// Whether there are no other hosts.
-    pub(crate) fn is_alone(&self) -> bool {
+    pub fn is_alone(&self) -> bool {
         self.peers.hosts().now().is_only(self.peers.me())
     }
 

@@ -9,8 +9,8 @@ use crate::hosts::HostList;
 use crate::peers::Peers;
 use crate::share_host::ShareHost;
 use bytes::Bytes;
-use client::Upload;
 use coded::PutTogether;
+use content::Upload;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use net::{Pending, Unanswered};
@@ -21,10 +21,10 @@ use std::time::Duration;
 use wire::{MachineId, ShareCall};
 
 /// The result of an upload: its number, and the hashes of its pieces.
-pub(crate) type StoredUpload = (u64, Result<Vec<[u8; 32]>, Error>);
+pub type StoredUpload = (u64, Result<Vec<[u8; 32]>, Error>);
 
 /// A range of a share: the share, the offset and the number of bytes.
-pub(crate) type ShareRange = (ShareId, u32, u32);
+pub type ShareRange = (ShareId, u32, u32);
 
 /// The time without any message from a host before another host is asked, or before the others
 /// suffice. It doubles each time that all hosts were silent, up to the second value.
@@ -33,7 +33,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_millis(750), Duration::fr
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A client's access to shares.
-pub(crate) struct Copies {
+pub struct Copies {
     peers: Arc<Peers>,
     /// This machine's own share server, while it has one.
     here: RwLock<Option<Arc<ShareHost>>>,
@@ -42,12 +42,12 @@ pub(crate) struct Copies {
 
 impl Copies {
     /// The access of the machine whose connections are `peers`.
-    pub(crate) fn new(peers: Arc<Peers>) -> Copies {
+    pub fn new(peers: Arc<Peers>) -> Copies {
         Copies { peers, here: RwLock::default(), put_together: Mutex::default() }
     }
 
     /// Sets this machine's own share server, or records that there is none.
-    pub(crate) fn set_here(&self, share_host: Option<Arc<ShareHost>>) {
+    pub fn set_here(&self, share_host: Option<Arc<ShareHost>>) {
         *self.here.write() = share_host;
     }
 
@@ -62,7 +62,7 @@ impl Copies {
 
     /// Whether this machine is the only host of these shares. A front door's thread may then wait
     /// for the read.
-    pub(crate) fn are_here(&self, mut shares: impl Iterator<Item = ShareId>) -> bool {
+    pub fn are_here(&self, mut shares: impl Iterator<Item = ShareId>) -> bool {
         if self.here.read().is_none() {
             return false;
         }
@@ -73,7 +73,7 @@ impl Copies {
 
     /// Seals uploads here, and has them stored together. Blocks until they are durable at all hosts
     /// that should have them, or at enough.
-    pub(crate) fn store(&self, session: SessionId, uploads: Vec<Upload>) -> Vec<StoredUpload> {
+    pub fn store(&self, session: SessionId, uploads: Vec<Upload>) -> Vec<StoredUpload> {
         let mut shares = Vec::with_capacity(uploads.len());
         let mut sealed = Vec::with_capacity(uploads.len());
         for Upload { upload, share, key, pieces } in uploads {
@@ -88,11 +88,7 @@ impl Copies {
     }
 
     /// Has sealed shares stored. Otherwise as [`Copies::store`].
-    pub(crate) fn store_sealed(
-        &self,
-        session: SessionId,
-        shares: Vec<(ShareId, Bytes)>,
-    ) -> Vec<Result<(), Error>> {
+    pub fn store_sealed(&self, session: SessionId, shares: Vec<(ShareId, Bytes)>) -> Vec<Result<(), Error>> {
         match self.alone() {
             Some(share_host) if shares.iter().all(|(share, _)| is_whole(share)) => {
                 store_here(&share_host, session, shares)
@@ -103,7 +99,7 @@ impl Copies {
 
     /// Reads ranges of shares together and `open`s them. Opening fails for bytes that differ from
     /// the stored ones. Blocks.
-    pub(crate) fn read<T>(
+    pub fn read<T>(
         &self,
         parts: &[ShareRange],
         open: impl Fn(usize, Vec<u8>) -> Result<T, Error>,
@@ -132,7 +128,7 @@ impl Copies {
 
     /// Releases stored shares that are not needed. Shares that cannot be released now are swept
     /// when this machine's next session begins.
-    pub(crate) fn let_go(&self, shares: &[ShareId]) {
+    pub fn let_go(&self, shares: &[ShareId]) {
         let hosts = self.peers.hosts().now();
         let here = self.here();
         let shares: Vec<ShareId> = shares.iter().flat_map(ShareId::kept_as).collect();

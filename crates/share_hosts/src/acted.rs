@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 const FILE: &str = "acted-for";
 
 /// The record of the latest state by which this share server released shares.
-pub(crate) struct Acted {
+pub struct Acted {
     dir: PathBuf,
     /// The session; none if no share was ever released.
     latest: Mutex<Option<SessionId>>,
@@ -29,7 +29,7 @@ pub(crate) struct Acted {
 
 impl Acted {
     /// Reads the record of the share server in `dir`.
-    pub(crate) fn of(dir: &Path) -> Acted {
+    pub fn of(dir: &Path) -> Acted {
         let latest = std::fs::read_to_string(dir.join(FILE)).ok();
         let latest = latest.and_then(|text| text.trim().parse().ok()).map(SessionId);
         Acted {
@@ -42,12 +42,12 @@ impl Acted {
 
     /// Whether the state was found to be no older than the one acted on. Without that finding no
     /// share is released.
-    pub(crate) fn trusts(&self) -> bool {
+    pub fn trusts(&self) -> bool {
         self.trusts.load(SeqCst)
     }
 
     /// Checks the state, unless it was already found to be recent enough.
-    pub(crate) fn look(&self, references: &dyn ReferenceIndex) {
+    pub fn look(&self, references: &dyn ReferenceIndex) {
         if self.trusts() || !references.is_current() {
             return;
         }
@@ -64,7 +64,7 @@ impl Acted {
     }
 
     /// Notes that `session` has begun in the state.
-    pub(crate) fn note(&self, session: SessionId) {
+    pub fn note(&self, session: SessionId) {
         let mut latest = self.latest.lock();
         if !self.trusts() || latest.is_some_and(|latest| latest >= session) {
             return;

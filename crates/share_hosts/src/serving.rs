@@ -15,7 +15,7 @@ const REQUESTS_MAX: usize = 16;
 
 /// Answers the requests of `machine` to a host's share server, until its connection ends or it
 /// `is_refused`. `references` tells the host what files refer to.
-pub(super) async fn serve_shares(
+pub async fn serve_shares(
     frames: Frames<Stream>,
     share_host: &Arc<ShareHost>,
     references: &Arc<dyn ReferenceIndex>,

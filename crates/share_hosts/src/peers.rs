@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use wire::{MachineId, ShareCall};
 
 /// The connections of this machine to other hosts.
-pub(crate) struct Peers {
+pub struct Peers {
     me: MachineId,
     hosts: Hosts,
     connections: Mutex<Connections>,
@@ -36,45 +36,46 @@ type Keeping = (ShareLink, Vec<String>, Caller);
 impl Peers {
     /// Makes the peers of machine `me`. [`Peers::hosts`] and [`Peers::know`] supply what it needs
     /// to call them.
-    pub(crate) fn new(me: MachineId) -> Arc<Peers> {
+    pub fn new(me: MachineId) -> Arc<Peers> {
         let (hosts, connections, round_trips) = Default::default();
         Arc::new(Peers { me, hosts, connections, round_trips, stopping: AtomicBool::new(false) })
     }
 
     /// This machine.
-    pub(crate) fn me(&self) -> MachineId {
+    pub fn me(&self) -> MachineId {
         self.me
     }
 
     /// The hosts of the cluster.
-    pub(crate) fn hosts(&self) -> &Hosts {
+    pub fn hosts(&self) -> &Hosts {
         &self.hosts
     }
 
     /// The round trips of all these connections.
-    pub(crate) fn round_trips(&self) -> &Arc<RoundTrips> {
+    pub fn round_trips(&self) -> &Arc<RoundTrips> {
         &self.round_trips
     }
 
     /// Sets how this machine calls others from now on.
-    pub(crate) fn know(&self, caller: Caller) {
+    pub fn know(&self, caller: Caller) {
         self.connections.lock().config = Some(caller);
     }
 
     /// Ends all connections. Each waiting call fails.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let connections = std::mem::take(&mut *self.connections.lock());
         drop(connections);
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Whether [`Peers::stop`] was called.
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
     /// Sends a call to a host, unless the host is known to be down or cannot be reached. Never
     /// blocks.
-    pub(crate) fn call(
+    pub fn call(
         &self,
         hosts: &HostList,
         machine: MachineId,
@@ -101,7 +102,7 @@ impl Peers {
     }
 
     /// Sorts machines by distance: the fastest of late first, and those that are down last.
-    pub(crate) fn by_distance(&self, machines: &mut [MachineId]) {
+    pub fn by_distance(&self, machines: &mut [MachineId]) {
         let connections = self.connections.lock();
         machines.sort_by_key(|machine| match connections.clients.get(machine) {
             Some((_, client)) => client.distance(),
@@ -129,7 +130,7 @@ impl Connections {
 
 /// Returns the body of an answer to [`ShareCall::Fetch`], if it matches the digest that came with
 /// it.
-pub(crate) fn fetched((results, mut whole): (Vec<Result<(), Error>>, Bytes)) -> Option<Bytes> {
+pub fn fetched((results, mut whole): (Vec<Result<(), Error>>, Bytes)) -> Option<Bytes> {
     let Some(Ok(())) = results.first() else { return None };
     let digest = *whole.first_chunk::<16>()?;
     let body = whole.split_off(digest.len());

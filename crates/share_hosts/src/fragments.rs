@@ -12,7 +12,7 @@ use wire::{MachineId, ShareCall};
 
 /// Why a share cannot be put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scattered {
+pub enum Scattered {
     /// Too few fragments were found, and hosts that may have others could not be asked.
     Unreachable,
     /// Too few fragments were found, although all hosts were asked.
@@ -30,7 +30,7 @@ struct Wanted {
 /// Puts a share together from as many of its fragments as are needed: the nearest ones, each
 /// checked against its digest. Asks every host at most once for each fragment, and waits for each
 /// no longer than `patience`.
-pub(crate) fn put_together(
+pub fn put_together(
     peers: &Peers,
     here: Option<&ShareHost>,
     hosts: &HostList,
