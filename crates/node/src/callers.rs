@@ -1,6 +1,5 @@
 //! The server's side of connections: it serves each caller by its purpose.
 
-use crate::control::answer_server;
 use crate::membership::Membership;
 use crate::routes::Down;
 use crate::server::Server;
@@ -256,7 +255,7 @@ impl ListeningHost {
         std::thread::Builder::new().name("control".to_owned()).spawn(move || {
             if let Some(membership) = membership.upgrade() {
                 // The asker may have gone away.
-                answer_server(&membership, &request, &mut |line| drop(tell.blocking_send(line)));
+                membership.answer(&request, &mut |line| drop(tell.blocking_send(line)));
             }
         })?;
         while let Some(line) = told.recv().await {

@@ -1,13 +1,15 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
+mod asking;
 mod backup;
 mod callers;
 mod change;
+mod client_host;
 mod clock;
 mod cluster;
 mod control;
 mod control_socket;
-mod engine;
+mod error;
 pub mod figures;
 mod fsck;
 mod hash_chain;
@@ -23,6 +25,7 @@ mod salvaged;
 mod scrub;
 mod server;
 mod servers;
+mod settings;
 mod space;
 mod status;
 mod stored;
@@ -35,6 +38,10 @@ mod upstream;
 mod waits;
 mod words;
 
+pub use asking::{
+    AskError, add_server, ask_live, ask_status, back_up, drain, expel, export_shares, fsck, invitations,
+    invite, leases, machines, remove_server, renew_authority, revoke, scrub, servers, shares,
+};
 pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
     Restoring, extract, list as backups, restore,
@@ -43,13 +50,10 @@ pub use change::{Change, Existing, SalvagedChange};
 pub use cluster::{
     FileLeases, Invitation, InvitationReport, Invited, LeaseLine, MachineName, MachineReport, RightsReport,
 };
-pub use control::{
-    AskError, add_server, ask_live, ask_status, back_up, drain, expel, export_shares, fsck, invitations,
-    invite, leases, machines, remove_server, renew_authority, revoke, scrub, servers, shares,
-};
 pub use data_dir::{DataDir, DataError, FORMAT, Identity, Placed, holder};
+pub use error::MachineError;
 pub use fsck::FsckReport;
-pub use machine::{Listen, Machine, MachineError, MachineSettings};
+pub use machine::Machine;
 pub use net::{
     CarrierError, CertificateError, JoinError, ListenError, RoundTripReport, Token, TokenError, join, leave,
 };
@@ -59,6 +63,7 @@ pub use salvage::SalvageStore;
 pub use salvaged::{Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;
+pub use settings::{Listen, MachineSettings};
 pub use share_hosts::{AccountClient, AccountClientError, KeyFile, ShareSettings, SharesError, Sum};
 pub use shares::{Expiry, Location};
 pub use status::{

@@ -6,7 +6,7 @@
 //! through its database and all shares. A damaged share is fetched from another host
 //! (`share_hosts::repair`).
 
-use crate::control::in_words;
+use crate::error::in_words;
 use crate::figures::{size, when};
 use crate::server::Server;
 use data_dir::{DataError, read_file, replace_file};

@@ -176,8 +176,8 @@ const UNRESPONSIVE_MS: u64 = 1_000;
 impl StatusReport {
     /// Makes the report of now.
     pub(crate) fn of(membership: &Membership) -> StatusReport {
-        let (engine, server) = (membership.engine(), membership.server());
-        let figures = engine.client_figures();
+        let (client_host, server) = (membership.client_host(), membership.server());
+        let figures = client_host.client_figures();
         let standing = server.as_deref().map(|server| server.group().standing());
         let leader = standing.as_ref().and_then(|standing| Some((standing, standing.leader?)));
         let leader = leader.and_then(|(standing, leader)| {
@@ -206,14 +206,14 @@ impl StatusReport {
             },
             leader,
             mounted_on: membership.mounted_on().get().map(|dir| dir.display().to_string()),
-            data: engine.salvage().data().display().to_string(),
+            data: client_host.salvage().data().display().to_string(),
             process: std::process::id(),
-            uptime_s: engine.uptime().as_secs(),
+            uptime_s: client_host.uptime().as_secs(),
             files_known: figures.files_known,
             dirty_bytes: figures.dirty_bytes,
             operations_unsent: figures.operations_unsent,
             calls_waiting: figures.waits.into_iter().map(call).collect(),
-            salvaged: engine.salvage().count(),
+            salvaged: client_host.salvage().count(),
             quarantined: quarantine::list(membership.dir())
                 .iter()
                 .map(|dir| dir.display().to_string())
@@ -229,12 +229,13 @@ impl LiveReport {
     /// Makes the report of now. With `watches`, operations in directories are counted from now on
     /// for a while.
     pub(crate) fn of(membership: &Membership, watches: bool) -> LiveReport {
-        let (engine, server) = (membership.engine(), membership.server());
+        let (client_host, server) = (membership.client_host(), membership.server());
         if watches {
-            engine.watch();
+            client_host.watch();
         }
+        let (leases, recalls_received) = client_host.leases_and_recalls();
         let path = |dir: &FileId| {
-            let known = engine.path(dir);
+            let known = client_host.path(dir);
             let from_server = || {
                 let server = server.as_deref()?;
                 Some(server.group().query(|directory, store| directory.path(store, dir)))
@@ -243,8 +244,8 @@ impl LiveReport {
         };
         LiveReport {
             status: StatusReport::of(membership),
-            client: engine.client_report(),
-            activity: engine.activity().map(|activity| activity.report(path)).unwrap_or_default(),
+            client: ClientReport { leases, recalls_received },
+            activity: client_host.activity().map(|activity| activity.report(path)).unwrap_or_default(),
             round_trips: membership.round_trips().report(),
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn run(
     let server = membership.server().ok_or(BackupError::NoServer)?;
     let authority = server.latest_authority().map_err(BackupError::Server)?.1;
     let mut archive = Archive::open_to_write(&order.dir, &authority.cluster)?;
-    if !membership.engine().flush(FLUSH) {
+    if !membership.client_host().flush(FLUSH) {
         progress("what this machine has changed within the last seconds may not be in the backup");
     }
     let mut made = None;
@@ -132,7 +132,7 @@ impl Making<'_> {
         copies: &mut Copies,
         report: &mut BackupReport,
     ) -> Result<bool, BackupError> {
-        if self.membership.engine().is_stopping() || self.server.is_stopping() {
+        if self.membership.client_host().is_stopping() || self.server.is_stopping() {
             return Err(BackupError::Stopping);
         }
         if let Some(length) = self.archive.has(&share)? {

@@ -25,7 +25,7 @@ impl BackupSchedule {
     /// recent one.
     pub(crate) fn run(&self, membership: &Arc<Membership>) {
         let mut next = Instant::now();
-        while !membership.engine().is_stopping() {
+        while !membership.client_host().is_stopping() {
             std::thread::sleep(STOP_LOOK);
             if Instant::now() < next {
                 continue;

@@ -5,8 +5,8 @@ mod extracting;
 use super::{BackupError, BackupOrder, BackupReport, Restoring, list, restore, run};
 use crate::cluster::Invitation;
 use crate::fsck;
-use crate::machine::{Listen, Machine, MachineError, MachineSettings};
 use crate::salvage::SalvageStore;
+use crate::{Listen, Machine, MachineError, MachineSettings};
 use client::{Call, Reply};
 use data_dir::DataError;
 use file_service::Response;
@@ -396,7 +396,7 @@ fn machines_go_on_with_a_restored_server() {
             good_for_s: 60,
             addresses: vec![at.to_string()],
         };
-        let token = crate::control::invite(data.path(), invitation).unwrap().token.parse().unwrap();
+        let token = crate::invite(data.path(), invitation).unwrap().token.parse().unwrap();
         let dir = tempfile::tempdir().unwrap();
         join(dir.path(), &token, "second").unwrap();
         dir

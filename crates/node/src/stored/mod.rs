@@ -13,7 +13,6 @@ pub use leases::{LeasesReport, UsageReport};
 pub use parcel::ParcelReport;
 pub use report::StoresReport;
 
-use crate::control::value;
 use crate::server::Server;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -150,6 +149,11 @@ fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, Strin
     Ok(shares)
 }
 
+/// Turns an answer into JSON for the asker.
+pub(crate) fn value(answer: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(answer).map_err(|error| error.to_string())
+}
+
 /// Parses the name of a share: 32 hexadecimal digits.
 pub fn share_of(name: &str) -> Option<ShareId> {
     let is_name = name.len() == 32 && name.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -159,7 +163,7 @@ pub fn share_of(name: &str) -> Option<ShareId> {
 
 /// The text of an error with all its causes.
 fn words(error: impl std::error::Error) -> String {
-    crate::control::in_words(&error)
+    crate::error::in_words(&error)
 }
 
 #[cfg(test)]

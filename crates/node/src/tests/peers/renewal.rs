@@ -5,7 +5,7 @@ use data_dir::DataDir;
 use net::fingerprint;
 
 fn renew(office: &TestCluster) {
-    crate::control::renew_authority(office.dirs[0].path(), &mut |_| {}).unwrap();
+    crate::renew_authority(office.dirs[0].path(), &mut |_| {}).unwrap();
 }
 
 impl TestCluster {
