@@ -5,7 +5,7 @@ use crate::confirm::Confirm;
 use crate::table::table;
 use crate::{Failure, arguments, places, service};
 use clap::{Args, Subcommand};
-use node::figures::date;
+use figures::date;
 use node::{Invitation, InvitationReport, MachineReport, SalvageStore};
 use serde::Serialize;
 use std::fmt;

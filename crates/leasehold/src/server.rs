@@ -6,7 +6,7 @@ use crate::progress::step;
 use crate::table::table;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
-use node::figures::span;
+use figures::span;
 use node::{MachineName, ServerStanding};
 use std::path::PathBuf;
 

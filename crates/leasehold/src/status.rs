@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::{Failure, places};
 use clap::Args;
-use node::figures::{size, span};
+use figures::{size, span};
 use node::{HostReport, LinkReport, Role, ServerReport, ShareStanding, StatusReport};
 use serde::Serialize;
 use std::fmt::Write;

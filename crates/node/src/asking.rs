@@ -1,7 +1,7 @@
 //! Requests of people to the machine of a data directory. If none is up there, some are carried out
 //! by this process.
 
-use crate::backup::{self, BackupOrder, BackupReport};
+use crate::backup_source;
 use crate::cluster::{FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport};
 use crate::control::{ControlReply, ControlRequest};
 use crate::control_socket::connect;
@@ -14,6 +14,7 @@ use crate::servers::ServerStanding;
 use crate::settings::MachineSettings;
 use crate::status::{LiveReport, StatusReport};
 use crate::stored::{self, ParcelReport, SharesRequest};
+use backup::{BackupOrder, BackupReport};
 use data_dir::{Cluster, DataDir};
 use raft::FOUNDER;
 use serde::de::DeserializeOwned;
@@ -241,7 +242,7 @@ pub fn back_up(
         return Ok(report);
     }
     let machine = start_stopped(data, "leasehold backup")?;
-    let report = backup::run(machine.membership(), order, progress);
+    let report = backup_source::back_up(machine.membership(), order, progress);
     machine.stop()?;
     report.map_err(|error| AskError::Failed(in_words(&error)))
 }

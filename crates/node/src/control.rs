@@ -4,7 +4,7 @@
 //! A connection carries one request, a line of JSON. The answers are lines of JSON too, progress
 //! first. `control_socket` says which users may connect.
 
-use crate::backup::{self, BackupOrder};
+use crate::backup_source::back_up;
 use crate::cluster::Invitation;
 use crate::control_socket::{accept, bind, connect};
 use crate::error::in_words;
@@ -12,6 +12,7 @@ use crate::fsck;
 use crate::membership::Membership;
 use crate::status::{LiveReport, StatusReport};
 use crate::stored::{self, SharesRequest, value};
+use backup::BackupOrder;
 use data_dir::DataDir;
 use net::ask_control;
 use serde::{Deserialize, Serialize};
@@ -244,7 +245,7 @@ fn reply(
         ControlRequest::Drain(who) => value(&server?.drain(&who, progress)?),
         ControlRequest::RenewAuthority => value(&server?.renew_authority(progress)?),
         ControlRequest::Backup(order) => {
-            value(&backup::run(membership, &order, progress).map_err(|error| in_words(&error))?)
+            value(&back_up(membership, &order, progress).map_err(|error| in_words(&error))?)
         }
         ControlRequest::Shares(request) => stored::reply(server?, request, progress),
     }

@@ -4,10 +4,10 @@
 //! A file system in use changes during the check. The server's state is checked as of one moment.
 //! Any fault beyond it is checked a second time, and only faults seen both times are reported.
 
-use crate::figures::size;
 use crate::server::Server;
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
+use figures::size;
 use namespace::{ContentHead, Extent, Place, ShareId, Spread};
 use serde::{Deserialize, Serialize};
 use share_hosts::uploader;

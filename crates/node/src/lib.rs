@@ -1,7 +1,7 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
 mod asking;
-mod backup;
+mod backup_source;
 mod callers;
 mod change;
 mod client_host;
@@ -10,9 +10,7 @@ mod cluster;
 mod control;
 mod control_socket;
 mod error;
-pub mod figures;
 mod fsck;
-mod hash_chain;
 mod machine;
 mod members;
 mod membership;
@@ -41,10 +39,6 @@ mod words;
 pub use asking::{
     AskError, add_server, ask_live, ask_status, back_up, drain, expel, export_shares, fsck, invitations,
     invite, leases, machines, remove_server, renew_authority, revoke, scrub, servers, shares,
-};
-pub use backup::{
-    BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
-    Restoring, extract, list as backups, restore,
 };
 pub use change::{Change, Existing, SalvagedChange};
 pub use cluster::{

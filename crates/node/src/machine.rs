@@ -1,6 +1,6 @@
 //! A machine: its client, and its server if it has one, in one process, from start to end.
 
-use crate::backup::BackupSchedule;
+use crate::backup_source;
 use crate::client_host::ending::Ended;
 use crate::client_host::{ClientHost, Queues};
 use crate::control::{Control, answer_server};
@@ -11,6 +11,7 @@ use crate::server::Server;
 use crate::settings::MachineSettings;
 use crate::status::StatusReport;
 use crate::upstream::Upstream;
+use backup::BackupSchedule;
 use data_dir::{DataDir, ballast};
 use file_service::FileService;
 use parking_lot::Mutex;
@@ -145,7 +146,10 @@ impl Machine {
     /// Makes backups from now on, as long as the machine is up.
     pub fn back_up(&mut self, schedule: BackupSchedule) -> Result<(), MachineError> {
         let membership = self.membership.clone();
-        self.threads.push(thread("backup", move || schedule.run(&membership))?);
+        self.threads.push(thread("backup", move || {
+            let is_stopping = || membership.client_host().is_stopping();
+            schedule.run(is_stopping, |order, tell| backup_source::back_up(&membership, order, tell));
+        })?);
         Ok(())
     }
 

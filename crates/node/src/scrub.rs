@@ -7,9 +7,9 @@
 //! (`share_hosts::repair`).
 
 use crate::error::in_words;
-use crate::figures::{size, when};
 use crate::server::Server;
 use data_dir::{DataError, read_file, replace_file};
+use figures::{size, when};
 use os::STOP_LOOK;
 use os::utc_secs;
 use parking_lot::Mutex;

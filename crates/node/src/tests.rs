@@ -1,11 +1,12 @@
 //! Whole machines on damaged, old or copied data directories.
 
+pub(crate) mod backups;
 mod peers;
 mod sweep;
 
-use crate::backup::tests::{content, read, start, write};
 use crate::cluster::Invitation;
 use crate::{Listen, Machine, MachineError, MachineSettings};
+use backups::{content, read, start, write};
 use data_dir::Identity;
 use net::join;
 use raft::GroupSettings;

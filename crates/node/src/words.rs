@@ -1,6 +1,6 @@
 //! Reports of crates below in words for people.
 
-use crate::figures::{size, when};
+use figures::{size, when};
 use share_hosts::{IncidentReport, StoreReport, Sum};
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //! `leasehold top --once --json`.
 
 use super::Sample;
-use node::figures::span;
+use figures::span;
 use node::{LinkReport, ServerReport};
 use serde::Serialize;
 

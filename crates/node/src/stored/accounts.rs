@@ -1,6 +1,6 @@
 //! The administration of accounts of keys.
 
-use crate::figures::size;
+use figures::size;
 use serde::{Deserialize, Serialize};
 use shares::{Account, AccountKey, Seconds, ShareServer, Usage};
 use std::fmt;

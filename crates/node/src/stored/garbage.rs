@@ -2,9 +2,9 @@
 
 use super::leases::LeaseNames;
 use super::words;
-use crate::figures::{date, when};
 use crate::server::Server;
 use crate::words::Words;
+use figures::{date, when};
 use os::STOP_LOOK;
 use serde::{Deserialize, Serialize};
 use share_hosts::{PassReport, ShareHost, StoreReport, Sum};

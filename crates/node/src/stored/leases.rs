@@ -1,9 +1,9 @@
 //! The holders of shares: accounts with what they hold, and shares with their holders, by names
 //! that people know.
 
-use crate::figures::{size, when};
 use crate::server::Server;
 use crate::words::Words;
+use figures::{size, when};
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
 use share_hosts::{GROUP, Sum, uploader};

@@ -1,16 +1,16 @@
 //! Parcels: files of shares with their leases, for another store, or for this one later (leasedb,
 //! "Next").
 //!
-//! A parcel is a chain ([`crate::hash_chain`], `LHPARCEL`) of [`Frame`]s. An imported share is stored as
+//! A parcel is a chain ([`backup::hash_chain`], `LHPARCEL`) of [`Frame`]s. An imported share is stored as
 //! if it were new. It gets a starter lease, unless a key has leased it. It keeps the leases that
 //! the cluster's files and keys had on it. Leases of sessions stay behind: an upload that nothing
 //! refers to is for its session alone.
 
 use super::words;
-use crate::figures::size;
-use crate::hash_chain::{self, ChainError};
 use crate::server::Server;
+use backup::hash_chain::{self, ChainError};
 use bytes::Bytes;
+use figures::size;
 use namespace::ShareId;
 use os::private;
 use serde::{Deserialize, Serialize};
@@ -297,7 +297,7 @@ fn account(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup;
+    use crate::tests::backups;
     use data_dir::DataDir;
     use proptest::prelude::*;
     use std::time::Instant;
@@ -377,8 +377,8 @@ mod tests {
         let export =
             |name: &str, which: &[String]| crate::export_shares(&data, &parcel(name), which, &mut |_| {});
         let taken = |name: &str| all(&std::fs::read(parcel(name)).unwrap()).0;
-        let machine = backup::tests::start(&data);
-        ["a", "b", "c"].iter().for_each(|name| backup::tests::write(&machine, name).unwrap());
+        let machine = backups::start(&data);
+        ["a", "b", "c"].iter().for_each(|name| backups::write(&machine, name).unwrap());
         // The group holds them once their publication is settled.
         let settled = |parcelled: &Parcelled| {
             matches!(parcelled.leases.as_slice(), [ShareLeaseRow { holder: Holder::Group, .. }])
@@ -407,7 +407,7 @@ mod tests {
             |parcelled: Vec<Parcelled>| parcelled.into_iter().map(|p| (p.share, p.body)).collect::<Vec<_>>();
         export("found", &[]).unwrap();
         assert_eq!(bodies(taken("found")), bodies(up));
-        let machine = backup::tests::start(&data);
+        let machine = backups::start(&data);
         assert!(crate::fsck(&data, &mut |_| {}).unwrap().faults.is_empty());
         machine.stop().unwrap();
     }

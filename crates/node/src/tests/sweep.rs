@@ -2,7 +2,7 @@
 //! are never read. (The log is tested in its own crate, and so is the database of the share
 //! server.)
 
-use crate::backup::tests::{start, write};
+use super::backups::{start, write};
 use data_dir::read_file;
 use raft::{Row, RowStore, StoreSettings};
 use share_hosts::{ShareSettings, Shares};

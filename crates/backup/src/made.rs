@@ -16,19 +16,19 @@ const GROUP_BITS: u16 = 0o070;
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// The user and group of the files that this process makes.
-pub(super) struct Owning {
+pub(crate) struct Owning {
     uid: Uid,
     gid: Gid,
 }
 
 impl Owning {
-    pub(super) fn of_this_process() -> Owning {
+    pub(crate) fn of_this_process() -> Owning {
         Owning { uid: rustix::process::geteuid(), gid: rustix::process::getegid() }
     }
 }
 
 /// A file that was made. An open file stays the same, whatever its name stands for by now.
-pub(super) enum Made<'p> {
+pub(crate) enum Made<'p> {
     /// A file or directory.
     Open(File),
     /// A symbolic link or special file, in a place where no other user can put another.
@@ -37,7 +37,7 @@ pub(super) enum Made<'p> {
 
 impl Made<'_> {
     /// Sets the attributes from the backup. Returns the refused ones, in words.
-    pub(super) fn finish(&self, found: &Found, xattrs: &[(Label, Vec<u8>)], owning: &Owning) -> Vec<String> {
+    pub(crate) fn finish(&self, found: &Found, xattrs: &[(Label, Vec<u8>)], owning: &Owning) -> Vec<String> {
         let (attributes, mut refused) = (&found.attributes, Vec::new());
         let mut note = |what: &str, done: Result<(), Errno>| match done {
             Ok(()) => true,

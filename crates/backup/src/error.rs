@@ -1,6 +1,6 @@
 //! The errors of backups and restores.
 
-use super::format;
+use crate::format;
 use data_dir::DataError;
 use raft::GroupError;
 use raft::StoreError;
@@ -155,13 +155,13 @@ pub enum BackupError {
 
 impl BackupError {
     /// The error for damage to a file's bytes.
-    pub(super) fn damaged(file: &Path, why: impl std::fmt::Display) -> BackupError {
+    pub(crate) fn damaged(file: &Path, why: impl std::fmt::Display) -> BackupError {
         BackupError::Damaged { file: file.to_path_buf(), why: why.to_string() }
     }
 }
 
 /// The error of a system call that should `verb` `file`.
-pub(super) fn io<'a>(
+pub(crate) fn io<'a>(
     verb: &'static str,
     file: &'a Path,
 ) -> impl FnOnce(std::io::Error) -> BackupError + Copy + 'a {

@@ -1,44 +1,59 @@
 //! Making a backup.
 
-use super::archive::Archive;
-use super::error::{BackupError, io};
-use super::format::{About, Writer};
-use super::name;
-use super::{BackupOrder, BackupReport};
-use crate::figures::size;
-use crate::membership::Membership;
-use crate::server::Server;
+use crate::archive::Archive;
+use crate::error::{BackupError, io};
+use crate::format::{About, Writer};
+use crate::name;
+use crate::{BackupOrder, BackupReport};
 use bytes::Bytes;
+use directory::CertificateAuthority;
+use figures::size;
 use namespace::ShareId;
 use os::utc_secs;
-use share_hosts::whole;
+use raft::Group;
+use share_hosts::{ShareHost, whole};
 use std::fs::File;
 use std::io::BufWriter;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The rows in one frame.
 const ROWS_TOGETHER: usize = 256;
 /// The copies that are made durable together, and their bytes.
 const COPIES_TOGETHER: (usize, usize) = (16, 16 << 20);
-/// The longest time for this machine's own client to send its unlogged operations to the server.
-const FLUSH: Duration = Duration::from_secs(30);
 /// The most attempts at a backup. An attempt fails when other hosts have released shares that were
 /// to be copied. Each attempt has less left to copy.
 const ATTEMPTS: usize = 5;
 /// The time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// Makes a backup of the state of this machine's server.
-pub(crate) fn run(
-    membership: &Membership,
+/// What a backup is made of: a server's member of the group, and its shares.
+pub struct Source<'a> {
+    /// The member whose rows are kept.
+    pub group: &'a Group,
+    /// The shares here, and the way to those of other hosts.
+    pub share_host: &'a Arc<ShareHost>,
+    /// The authority that certifies machines. A restored server goes on with it.
+    pub authority: CertificateAuthority,
+    /// Has this machine's client send its changes. Returns whether the server has them in time.
+    pub flush: &'a dyn Fn() -> bool,
+    /// Whether the machine or its server stops.
+    pub is_stopping: &'a dyn Fn() -> bool,
+}
+
+/// Makes a backup.
+///
+/// # Errors
+/// If nothing could be kept. Shares that cannot be had are faults of the report.
+pub fn run(
+    source: &Source<'_>,
     order: &BackupOrder,
     progress: &mut dyn FnMut(&str),
 ) -> Result<BackupReport, BackupError> {
     let begun = Instant::now();
-    let server = membership.server().ok_or(BackupError::NoServer)?;
-    let authority = server.latest_authority().map_err(BackupError::Server)?.1;
+    let authority = &source.authority;
     let mut archive = Archive::open_to_write(&order.dir, &authority.cluster)?;
-    if !membership.client_host().flush(FLUSH) {
+    if !(source.flush)() {
         progress("what this machine has changed within the last seconds may not be in the backup");
     }
     let mut made = None;
@@ -49,7 +64,7 @@ pub(crate) fn run(
             time: lease::Time(0),
             authority: (authority.key.clone(), authority.certificate.clone()),
         };
-        match (Making { membership, server: &server, archive: &mut archive, progress }).attempt(about)? {
+        match (Making { source, archive: &mut archive, progress }).attempt(about)? {
             Some(report) => {
                 made = Some(report);
                 break;
@@ -68,8 +83,7 @@ pub(crate) fn run(
 
 /// A backup being made.
 struct Making<'a> {
-    membership: &'a Membership,
-    server: &'a Server,
+    source: &'a Source<'a>,
     archive: &'a mut Archive,
     progress: &'a mut dyn FnMut(&str),
 }
@@ -77,16 +91,16 @@ struct Making<'a> {
 impl Making<'_> {
     /// Makes one attempt. None if other hosts have deleted shares that were to be copied.
     fn attempt(&mut self, mut about: About) -> Result<Option<BackupReport>, BackupError> {
-        if !self.server.group().is_current() {
+        if !self.source.group.is_current() {
             return Err(BackupError::Behind);
         }
         // The hold comes before the snapshot of the rows: every share to which they refer stays
         // until the hold ends.
-        let hold = self.server.share_host().hold();
-        let (view, time) = self.server.group().freeze()?;
+        let hold = self.source.share_host.hold();
+        let (view, time) = self.source.group.freeze()?;
         about.time = time;
         let name = self.name(about.at)?;
-        let files = self.server.group().query(|directory, _| directory.status(time).files);
+        let files = self.source.group.query(|directory, _| directory.status(time).files);
         let mut report = BackupReport { name: name.clone(), files, ..BackupReport::default() };
         let new = self.archive.backup(&format!("{name}.new"));
         let file = BufWriter::with_capacity(1 << 20, self.archive.begin(&name)?);
@@ -132,7 +146,7 @@ impl Making<'_> {
         copies: &mut Copies,
         report: &mut BackupReport,
     ) -> Result<bool, BackupError> {
-        if self.membership.client_host().is_stopping() || self.server.is_stopping() {
+        if (self.source.is_stopping)() {
             return Err(BackupError::Stopping);
         }
         if let Some(length) = self.archive.has(&share)? {
@@ -140,10 +154,10 @@ impl Making<'_> {
             report.bytes += u64::from(length);
             return Ok(true);
         }
-        let share_host = self.server.share_host();
+        let share_host = self.source.share_host;
         let body = match whole(share_host, share) {
             Ok(body) => body,
-            Err(_) if !self.server.group().query(|_, store| directory::refers_to(store, &share)) => {
+            Err(_) if !self.source.group.query(|_, store| directory::refers_to(store, &share)) => {
                 return Ok(false);
             }
             Err(fault) => {

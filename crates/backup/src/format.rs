@@ -15,15 +15,15 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// The format of backups that this program writes.
-pub(super) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"LHBACKUP";
 const COPY_MAGIC: &[u8; 8] = b"LHCOPY\x01\x00";
 /// Bytes of a share's copy before its body.
-pub(super) const COPY_HEADER: usize = 8 + 16 + 4 + 32 + 32;
+pub(crate) const COPY_HEADER: usize = 8 + 16 + 4 + 32 + 32;
 
 /// A part of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     /// The first one.
     About(About),
     /// The next rows, in the order of their keys.
@@ -34,7 +34,7 @@ pub(super) enum Frame {
 
 /// The description of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct About {
+pub(crate) struct About {
     /// The format of rows ([`raft`]).
     pub rows: u32,
     /// The time when it was made, UTC seconds.
@@ -47,41 +47,41 @@ pub(super) struct About {
 }
 
 /// Writes a backup.
-pub(super) struct Writer<W> {
+pub(crate) struct Writer<W> {
     chain: hash_chain::Writer<W>,
     rows: u64,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins a backup with its description.
-    pub(super) fn new(out: W, about: About) -> io::Result<Writer<W>> {
+    pub(crate) fn new(out: W, about: About) -> io::Result<Writer<W>> {
         let mut chain = hash_chain::Writer::new(out, MAGIC, FORMAT)?;
         chain.frame(&Frame::About(about))?;
         Ok(Writer { chain, rows: 0 })
     }
 
     /// Writes the next rows.
-    pub(super) fn rows(&mut self, rows: Vec<Row>) -> io::Result<()> {
+    pub(crate) fn rows(&mut self, rows: Vec<Row>) -> io::Result<()> {
         self.rows += rows.len() as u64;
         self.chain.frame(&Frame::Rows(rows))
     }
 
     /// Ends the backup. Returns the output and the approximate number of bytes written.
-    pub(super) fn finish(mut self) -> io::Result<(W, u64)> {
+    pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
         self.chain.frame(&Frame::End(self.rows))?;
         self.chain.finish()
     }
 }
 
 /// Reads a backup.
-pub(super) struct Reader<R> {
+pub(crate) struct Reader<R> {
     chain: hash_chain::Reader<R>,
     rows: u64,
 }
 
 impl<R: Read> Reader<R> {
     /// Opens a backup and reads its description.
-    pub(super) fn new(from: R) -> Result<(Reader<R>, About), ChainError> {
+    pub(crate) fn new(from: R) -> Result<(Reader<R>, About), ChainError> {
         let mut chain = hash_chain::Reader::new(from, MAGIC, FORMAT)?;
         match chain.frame()? {
             Frame::About(about) => Ok((Reader { chain, rows: 0 }, about)),
@@ -90,7 +90,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the next rows; none behind the last.
-    pub(super) fn rows(&mut self) -> Result<Option<Vec<Row>>, ChainError> {
+    pub(crate) fn rows(&mut self) -> Result<Option<Vec<Row>>, ChainError> {
         match self.chain.frame()? {
             Frame::Rows(rows) => {
                 self.rows += rows.len() as u64;
@@ -103,7 +103,7 @@ impl<R: Read> Reader<R> {
 }
 
 /// The header of a share's copy.
-pub(super) fn copy_header(share: &ShareId, body: &[u8]) -> Vec<u8> {
+pub(crate) fn copy_header(share: &ShareId, body: &[u8]) -> Vec<u8> {
     let mut header = COPY_MAGIC.to_vec();
     header.extend_from_slice(&share.0);
     header.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -115,7 +115,7 @@ pub(super) fn copy_header(share: &ShareId, body: &[u8]) -> Vec<u8> {
 
 /// Parses a header of the copy of `share`: the length of its body and its hash. None if the header
 /// is not valid for this share.
-pub(super) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [u8; 32])> {
+pub(crate) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [u8; 32])> {
     let (said, check) = header.get(..COPY_HEADER)?.split_last_chunk::<32>()?;
     let rest = said.strip_prefix(COPY_MAGIC)?.strip_prefix(&share.0)?;
     let (length, hash) = rest.split_first_chunk()?;
@@ -124,7 +124,7 @@ pub(super) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [
 }
 
 /// The body of the copy of `share`, if the copy is whole and sound.
-pub(super) fn read_copy(share: &ShareId, copy: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn read_copy(share: &ShareId, copy: &[u8]) -> Option<Vec<u8>> {
     let (length, hash) = read_copy_header(share, copy)?;
     let body = copy.get(COPY_HEADER..)?;
     (body.len() == length as usize && crypto::hash(body) == hash).then(|| body.to_vec())

@@ -19,25 +19,32 @@ const FRAME_MAX: u32 = 1 << 30;
 
 /// Why such a file cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ChainError {
+pub enum ChainError {
+    /// The system's error.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// It begins as no such file.
     #[error("it is something else")]
     Foreign,
+    /// A newer version wrote it.
     #[error("it has format {0}")]
     Version(u32),
+    /// Its end is missing.
     #[error("it is cut off")]
     CutOff,
+    /// A frame is not what was written.
     #[error("a part of it does not match its hash")]
     Hash,
+    /// A frame is of another type.
     #[error("a part of it cannot be read")]
     Code,
+    /// It goes on behind the last frame.
     #[error("there is something behind its end")]
     Behind,
 }
 
 /// Writes such a file.
-pub(crate) struct Writer<W> {
+pub struct Writer<W> {
     out: W,
     before: crypto::Hash,
     bytes: u64,
@@ -45,14 +52,14 @@ pub(crate) struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// Begins a file: writes its magic and format.
-    pub(crate) fn new(mut out: W, magic: &[u8; 8], format: u32) -> io::Result<Writer<W>> {
+    pub fn new(mut out: W, magic: &[u8; 8], format: u32) -> io::Result<Writer<W>> {
         let beginning = [magic.as_slice(), &format.to_le_bytes()].concat();
         out.write_all(&beginning)?;
         Ok(Writer { out, before: crypto::hash(&beginning), bytes: 0 })
     }
 
     /// Writes the next frame.
-    pub(crate) fn frame(&mut self, value: &impl Serialize) -> io::Result<()> {
+    pub fn frame(&mut self, value: &impl Serialize) -> io::Result<()> {
         let frame = postcard::to_allocvec(value).map_err(io::Error::other)?;
         let length = u32::try_from(frame.len()).ok().filter(|length| *length < FRAME_MAX);
         let length = length.ok_or(io::ErrorKind::FileTooLarge)?.to_le_bytes();
@@ -64,21 +71,21 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the file. Returns the output, and the approximate number of bytes written.
-    pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
+    pub fn finish(mut self) -> io::Result<(W, u64)> {
         self.out.flush()?;
         Ok((self.out, self.bytes))
     }
 }
 
 /// Reads such a file.
-pub(crate) struct Reader<R> {
+pub struct Reader<R> {
     from: R,
     before: crypto::Hash,
 }
 
 impl<R: Read> Reader<R> {
     /// Reads the magic and the format, which come before the frames.
-    pub(crate) fn new(mut from: R, magic: &[u8; 8], known: u32) -> Result<Reader<R>, ChainError> {
+    pub fn new(mut from: R, magic: &[u8; 8], known: u32) -> Result<Reader<R>, ChainError> {
         let (found, format) = (bytes::<8>(&mut from)?, bytes::<4>(&mut from)?);
         if found != *magic {
             return Err(ChainError::Foreign);
@@ -92,7 +99,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the next frame.
-    pub(crate) fn frame<T: DeserializeOwned>(&mut self) -> Result<T, ChainError> {
+    pub fn frame<T: DeserializeOwned>(&mut self) -> Result<T, ChainError> {
         let length = bytes::<4>(&mut self.from)?;
         let count = u32::from_le_bytes(length);
         if count >= FRAME_MAX {
@@ -116,7 +123,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Checks that the last frame read was the last of the file.
-    pub(crate) fn end(&mut self) -> Result<(), ChainError> {
+    pub fn end(&mut self) -> Result<(), ChainError> {
         match self.from.read(&mut [0])? {
             0 => Ok(()),
             _ => Err(ChainError::Behind),

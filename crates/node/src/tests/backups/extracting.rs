@@ -1,7 +1,7 @@
 //! Extraction of single files and trees.
 
 use super::*;
-use crate::backup::{ExtractReport, Extracting, extract};
+use backup::{ExtractReport, Extracting, extract};
 use bytes::Bytes;
 use namespace::{AttributeChange, POLICY, SetTime, Timestamp, XattrMode};
 use std::ffi::OsStr;

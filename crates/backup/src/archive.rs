@@ -10,10 +10,10 @@
 //! Files that end in `.new` are unfinished. Only the owner can read the files: a backup has the
 //! keys of the cluster.
 
-use super::error::{BackupError, io};
-use super::format::{self, About, Reader};
-use super::name;
+use crate::error::{BackupError, io};
+use crate::format::{self, About, Reader};
 use crate::hash_chain::ChainError;
+use crate::name;
 use bytes::Bytes;
 use namespace::ShareId;
 use os::private;
@@ -29,7 +29,7 @@ const FORMAT: u32 = 1;
 const MARK: &str = "leasehold-backups";
 
 /// An open directory of backups.
-pub(super) struct Archive {
+pub struct Archive {
     dir: PathBuf,
     /// Directories of shares with new entries that may not be durable.
     touched: BTreeSet<u8>,
@@ -47,7 +47,7 @@ struct Mark {
 impl Archive {
     /// Opens the archive to make a backup of the cluster known by `cluster`. No other process works
     /// there meanwhile.
-    pub(super) fn open_to_write(dir: &Path, cluster: &[u8; 32]) -> Result<Archive, BackupError> {
+    pub fn open_to_write(dir: &Path, cluster: &[u8; 32]) -> Result<Archive, BackupError> {
         make_dir(dir)?;
         let cluster = data_encoding::HEXLOWER.encode(cluster);
         let known = match read_mark(dir)? {
@@ -75,14 +75,14 @@ impl Archive {
     }
 
     /// Opens the archive to read backups. No backup is made or removed meanwhile.
-    pub(super) fn open_to_read(dir: &Path) -> Result<Archive, BackupError> {
+    pub fn open_to_read(dir: &Path) -> Result<Archive, BackupError> {
         let archive = Archive::open_to_list(dir)?;
         Ok(Archive { _lock: lock(dir, FlockOperation::NonBlockingLockShared)?, ..archive })
     }
 
     /// Opens the archive to list its backups. A list and a backup under way do not wait for each
     /// other: a backup gets its name when it is whole.
-    pub(super) fn open_to_list(dir: &Path) -> Result<Archive, BackupError> {
+    pub(crate) fn open_to_list(dir: &Path) -> Result<Archive, BackupError> {
         match read_mark(dir)? {
             Some(_) => Ok(Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: None }),
             None => Err(BackupError::NoBackup { what: "backup".to_owned(), dir: dir.to_path_buf() }),
@@ -90,7 +90,7 @@ impl Archive {
     }
 
     /// The names of all backups, the oldest first.
-    pub(super) fn names(&self) -> Result<Vec<String>, BackupError> {
+    pub(crate) fn names(&self) -> Result<Vec<String>, BackupError> {
         let dir = self.dir.join("backups");
         let names = entries(&dir)?.into_iter().filter(|name| !name.ends_with(".new"));
         let mut names: Vec<String> = names.collect();
@@ -99,7 +99,7 @@ impl Archive {
     }
 
     /// Chooses the backup of that name, or the latest without a name.
-    pub(super) fn choose(&self, name: Option<&str>) -> Result<String, BackupError> {
+    pub(crate) fn choose(&self, name: Option<&str>) -> Result<String, BackupError> {
         let name = match name {
             Some(name) => Some(name.to_owned()),
             None => self.names()?.into_iter().rfind(|name| name::time(name).is_some()),
@@ -108,12 +108,12 @@ impl Archive {
     }
 
     /// The path of the backup of that name.
-    pub(super) fn backup(&self, name: &str) -> PathBuf {
+    pub(crate) fn backup(&self, name: &str) -> PathBuf {
         self.dir.join("backups").join(name)
     }
 
     /// Opens a backup. Its rows must have this program's format.
-    pub(super) fn read(&self, name: &str) -> Result<(Reader<BufReader<File>>, About), BackupError> {
+    pub(crate) fn read(&self, name: &str) -> Result<(Reader<BufReader<File>>, About), BackupError> {
         let path = self.backup(name);
         let file = File::open(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
@@ -130,13 +130,13 @@ impl Archive {
     }
 
     /// Begins the file of a new backup.
-    pub(super) fn begin(&self, name: &str) -> Result<File, BackupError> {
+    pub(crate) fn begin(&self, name: &str) -> Result<File, BackupError> {
         let path = self.backup(&format!("{name}.new"));
         create(&path)
     }
 
     /// Finishes the new backup. All of it is written, and its shares are there.
-    pub(super) fn finish(&mut self, name: &str, file: &File) -> Result<(), BackupError> {
+    pub(crate) fn finish(&mut self, name: &str, file: &File) -> Result<(), BackupError> {
         let (new, path) = (self.backup(&format!("{name}.new")), self.backup(name));
         file.sync_all().map_err(io("write", &new))?;
         for first in std::mem::take(&mut self.touched) {
@@ -148,7 +148,7 @@ impl Archive {
     }
 
     /// The length of the share's body, if its copy is here. The bytes of the copy are not checked.
-    pub(super) fn has(&self, share: &ShareId) -> Result<Option<u32>, BackupError> {
+    pub(crate) fn has(&self, share: &ShareId) -> Result<Option<u32>, BackupError> {
         let path = self.share(share);
         let mut file = match File::open(&path) {
             Ok(file) => file,
@@ -169,7 +169,7 @@ impl Archive {
     }
 
     /// Stores copies. Their bytes are durable at once, their names only after [`Archive::finish`].
-    pub(super) fn put(&mut self, copies: &[(ShareId, Bytes)]) -> Result<(), BackupError> {
+    pub(crate) fn put(&mut self, copies: &[(ShareId, Bytes)]) -> Result<(), BackupError> {
         let mut written = Vec::with_capacity(copies.len());
         for (share, body) in copies {
             let [first, ..] = share.0;
@@ -192,7 +192,7 @@ impl Archive {
     }
 
     /// The body of a share. None if its copy is missing or damaged.
-    pub(super) fn get(&self, share: &ShareId) -> Result<Option<Vec<u8>>, BackupError> {
+    pub(crate) fn get(&self, share: &ShareId) -> Result<Option<Vec<u8>>, BackupError> {
         let path = self.share(share);
         match fs::read(&path) {
             Ok(copy) => Ok(format::read_copy(share, &copy)),
@@ -205,7 +205,7 @@ impl Archive {
 
     /// Removes all backups except the latest `keep`, and then the shares to which no backup refers.
     /// Returns how many of each.
-    pub(super) fn prune(&mut self, keep: usize) -> Result<(usize, u64), BackupError> {
+    pub(crate) fn prune(&mut self, keep: usize) -> Result<(usize, u64), BackupError> {
         let names = self.names()?;
         // A backup with a name given by its users stays.
         let (ours, named): (Vec<_>, Vec<_>) = names.iter().partition(|name| name::time(name).is_some());
@@ -278,7 +278,7 @@ impl Archive {
 }
 
 /// The error for damage in this backup's file.
-pub(super) fn broken(file: &Path, error: ChainError) -> BackupError {
+pub(crate) fn broken(file: &Path, error: ChainError) -> BackupError {
     match error {
         ChainError::Io(source) => io("read", file)(source),
         ChainError::Version(found) if found > format::FORMAT => {
@@ -352,6 +352,6 @@ fn remove(path: &Path) -> Result<(), BackupError> {
     fs::remove_file(path).map_err(io("remove", path))
 }
 
-pub(super) fn sync_dir(dir: &Path) -> Result<(), BackupError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), BackupError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
 }

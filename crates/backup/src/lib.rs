@@ -4,29 +4,32 @@
 //! A backup consists of the rows of the directory after exactly one log entry, in a file of its
 //! own, and of the shares to which these refer. Shares never change and their names are never
 //! reused, so all backups in a directory have them in common. A backup copies only the shares that
-//! are not there yet. No byte is believed without its hash ([`mod@format`]). A backup gets its name
+//! are not there yet. No byte is believed without its hash (`backup::format`). A backup gets its name
 //! only when everything to which it refers is durable. Single files can be extracted, too.
+//!
+//! The crate takes what it backs up from a [`Source`]. It cannot reach the machine, nor connections
+//! but those to other hosts of shares.
 
 mod archive;
 mod error;
 mod extracting;
 mod format;
+pub mod hash_chain;
 mod made;
 mod making;
 mod name;
 mod restoring;
 mod schedule;
-#[cfg(test)]
-pub(crate) mod tests;
 mod tree;
 
+pub use archive::Archive;
 pub use error::BackupError;
 pub use extracting::{ExtractReport, Extracting, extract};
-pub(crate) use making::run;
+pub use making::{Source, run};
 pub use restoring::{RestoreReport, Restoring, list, restore};
 pub use schedule::BackupSchedule;
 
-use crate::figures::size;
+use figures::size;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;

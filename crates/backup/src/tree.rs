@@ -4,12 +4,12 @@
 //! file there, and no link that it made is followed. The memory grows only with the names of files
 //! with several links. A few shares are kept, since the shares of one file follow each other.
 
-use super::archive::Archive;
-use super::error::{BackupError, io};
-use super::extracting::{ExtractReport, ExtractState, PROGRESS_EVERY};
-use super::made::{Made, Owning};
-use crate::figures::size;
+use crate::archive::Archive;
+use crate::error::{BackupError, io};
+use crate::extracting::{ExtractReport, ExtractState, PROGRESS_EVERY};
+use crate::made::{Made, Owning};
 use directory::Found;
+use figures::size;
 use ident::FileId;
 use lru::LruCache;
 use namespace::{Extent, FileKind, Place, ShareId};
@@ -44,14 +44,14 @@ impl From<BackupError> for Failed {
 }
 
 /// A file or directory that was made and lacks its attributes.
-pub(super) struct Unfinished {
+pub(crate) struct Unfinished {
     found: Found,
     xattrs: Vec<(lease::Label, Vec<u8>)>,
     open: Option<File>,
 }
 
 /// A tree being extracted.
-pub(super) struct Tree<'a> {
+pub(crate) struct Tree<'a> {
     archive: &'a Archive,
     state: &'a ExtractState,
     incomplete: bool,
@@ -67,7 +67,7 @@ pub(super) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         archive: &'a Archive,
         state: &'a ExtractState,
         incomplete: bool,
@@ -89,7 +89,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The result of the extraction.
-    pub(super) fn report(mut self) -> ExtractReport {
+    pub(crate) fn report(mut self) -> ExtractReport {
         let line = |(what, (count, first)): (String, (u64, String))| match count {
             1 => format!("{first}: {what}"),
             _ => format!("{first} and {} others: {what}", count - 1),
@@ -100,7 +100,7 @@ impl<'a> Tree<'a> {
 
     /// Makes `file` and its whole tree at `at`; `shown` is its path in the backup. The result has
     /// its content and needs its attributes. None if the file was left out.
-    pub(super) fn make(
+    pub(crate) fn make(
         &mut self,
         file: &FileId,
         at: &Path,
@@ -145,7 +145,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Sets the attributes of a finished file.
-    pub(super) fn finish(&mut self, unfinished: Unfinished, at: &Path, shown: &Path) {
+    pub(crate) fn finish(&mut self, unfinished: Unfinished, at: &Path, shown: &Path) {
         let Unfinished { found, xattrs, open } = unfinished;
         let made = open.map_or(Made::Named(at), Made::Open);
         for refused in made.finish(&found, &xattrs, &self.owning) {

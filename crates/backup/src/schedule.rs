@@ -1,11 +1,9 @@
 //! Scheduled backups while a machine is up.
 
-use super::archive::Archive;
-use super::{BackupError, BackupOrder, making, name};
-use crate::membership::Membership;
+use crate::archive::Archive;
+use crate::{BackupError, BackupOrder, BackupReport, name};
 use os::STOP_LOOK;
 use os::utc_secs;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The pause before a failed backup is tried again, unless the next one is due earlier.
@@ -21,11 +19,15 @@ pub struct BackupSchedule {
 }
 
 impl BackupSchedule {
-    /// Makes backups until the machine stops. The first one starts at once, unless there is a
-    /// recent one.
-    pub(crate) fn run(&self, membership: &Arc<Membership>) {
+    /// Has backups made until the machine `is_stopping`. The first one starts at once, unless there
+    /// is a recent one.
+    pub fn run(
+        &self,
+        is_stopping: impl Fn() -> bool,
+        make: impl Fn(&BackupOrder, &mut dyn FnMut(&str)) -> Result<BackupReport, BackupError>,
+    ) {
         let mut next = Instant::now();
-        while !membership.client_host().is_stopping() {
+        while !is_stopping() {
             std::thread::sleep(STOP_LOOK);
             if Instant::now() < next {
                 continue;
@@ -35,8 +37,7 @@ impl BackupSchedule {
             if wait > Duration::ZERO {
                 continue;
             }
-            let made =
-                making::run(membership, &self.order, &mut |progress| tracing::debug!(progress, "backup"));
+            let made = make(&self.order, &mut |progress| tracing::debug!(progress, "backup"));
             next = Instant::now() + self.every;
             match made {
                 Ok(report) if report.faults.is_empty() => tracing::info!("backup {report}"),

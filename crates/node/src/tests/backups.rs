@@ -2,11 +2,12 @@
 
 mod extracting;
 
-use super::{BackupError, BackupOrder, BackupReport, Restoring, list, restore, run};
+use crate::backup_source::back_up as run;
 use crate::cluster::Invitation;
 use crate::fsck;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineError, MachineSettings};
+use backup::{Archive, BackupError, BackupOrder, BackupReport, Restoring, list, restore};
 use client::{Call, Reply};
 use data_dir::DataError;
 use file_service::Response;
@@ -361,13 +362,13 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
     fs::write(foreign.path().join("thesis.tex"), "...").unwrap();
     let refused = run(other.machine.membership(), &order(foreign.path()), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, BackupError::Foreign { .. }), "{refused}");
-    let held = super::archive::Archive::open_to_read(&site.backups()).unwrap();
+    let held = Archive::open_to_read(&site.backups()).unwrap();
     let refused = run(site.machine.membership(), &order(&site.backups()), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, BackupError::Busy { .. }), "{refused}");
     drop(held);
     // A list and a backup under way do not wait for each other.
     let (_, authority) = site.machine.server().unwrap().latest_authority().unwrap();
-    let made = super::archive::Archive::open_to_write(&site.backups(), &authority.cluster).unwrap();
+    let made = Archive::open_to_write(&site.backups(), &authority.cluster).unwrap();
     assert_eq!(list(&site.backups()).unwrap().len(), 1);
     drop(made);
     // The cluster's own authority remains after the restore.

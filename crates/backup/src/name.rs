@@ -8,7 +8,7 @@ const TO_1970: u64 = 719_468;
 const ERA: u64 = 146_097;
 
 /// The name of a backup that is made at `at`, UTC seconds.
-pub(super) fn of(at: u64) -> String {
+pub(crate) fn of(at: u64) -> String {
     let (days, second) = (at / DAY + TO_1970, at % DAY);
     let (era, day) = (days / ERA, days % ERA);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -22,7 +22,7 @@ pub(super) fn of(at: u64) -> String {
 }
 
 /// The time when the backup of that name was made. None if the name has another form.
-pub(super) fn time(name: &str) -> Option<u64> {
+pub(crate) fn time(name: &str) -> Option<u64> {
     let digits = |from: usize, to: usize| -> Option<u64> {
         let digits = name.get(from..to)?;
         digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
@@ -38,7 +38,7 @@ pub(super) fn time(name: &str) -> Option<u64> {
 }
 
 /// The name of a backup that is made at `at`, but after `last`, whatever the clock said then.
-pub(super) fn after(last: Option<&str>, at: u64) -> String {
+pub(crate) fn after(last: Option<&str>, at: u64) -> String {
     let last = last.and_then(time);
     of(last.map_or(at, |last| at.max(last + 1)))
 }

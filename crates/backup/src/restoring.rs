@@ -1,10 +1,10 @@
 //! Restoring: a new data directory is made from a backup.
 
-use super::archive::{Archive, broken, sync_dir};
-use super::error::{BackupError, io};
-use super::format::About;
-use crate::figures::size;
+use crate::archive::{Archive, broken, sync_dir};
+use crate::error::{BackupError, io};
+use crate::format::About;
 use data_dir::{DataDir, Identity, replace_file};
+use figures::size;
 use namespace::ShareId;
 use os::utc_secs;
 use raft::Restored;

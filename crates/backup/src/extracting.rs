@@ -6,11 +6,11 @@
 //! a temporary name, in a directory that no other user can enter. It gets its final name when it is
 //! whole.
 
-use super::archive::{Archive, broken};
-use super::error::{BackupError, io};
-use super::tree::Tree;
-use crate::figures::size;
+use crate::archive::{Archive, broken};
+use crate::error::{BackupError, io};
+use crate::tree::Tree;
 use directory::{Corrupt, Directory};
+use figures::size;
 use ident::FileId;
 use os::private;
 use raft::GroupError;
@@ -33,7 +33,7 @@ const ROWS: StoreSettings = StoreSettings { cache_bytes: 64 << 20, overlay_bytes
 /// fit into a file name.
 const NAME_BYTES: usize = 200;
 /// The time between two reports of progress.
-pub(super) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
 /// An order to extract from a backup.
 #[derive(Clone, Debug)]
@@ -109,11 +109,11 @@ pub fn extract(order: &Extracting, progress: &mut dyn FnMut(&str)) -> Result<Ext
 }
 
 /// The state of the file system in a backup.
-pub(super) struct ExtractState {
-    pub(super) directory: Directory,
-    pub(super) store: RowStore,
+pub(crate) struct ExtractState {
+    pub(crate) directory: Directory,
+    pub(crate) store: RowStore,
     /// The backup's name, and its file.
-    pub(super) name: String,
+    pub(crate) name: String,
     file: PathBuf,
 }
 
@@ -143,7 +143,7 @@ impl ExtractState {
     }
 
     /// Converts the result of a read of the state. A failed read means a damaged backup.
-    pub(super) fn sound<T>(&self, read: Result<T, Corrupt>) -> Result<T, BackupError> {
+    pub(crate) fn sound<T>(&self, read: Result<T, Corrupt>) -> Result<T, BackupError> {
         read.map_err(|corrupt| BackupError::damaged(&self.file, corrupt))
     }
 
