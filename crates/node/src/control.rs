@@ -2,20 +2,18 @@
 //! side of it.
 //!
 //! A connection carries one request, a line of JSON. The answers are lines of JSON too, progress
-//! first. `control_socket` says which users may connect.
+//! first. `admin::socket` says which users may connect.
 
 use crate::backup_source::back_up;
-use crate::cluster::Invitation;
-use crate::control_socket::{accept, bind, connect};
 use crate::error::in_words;
 use crate::fsck;
 use crate::membership::Membership;
-use crate::status::{LiveReport, StatusReport};
-use crate::stored::{self, SharesRequest, value};
-use backup::BackupOrder;
+use crate::status;
+use crate::stored::{self, value};
+use admin::socket::{accept, bind, connect};
+use admin::{ControlReply, ControlRequest};
 use data_dir::DataDir;
 use net::ask_control;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -35,38 +33,6 @@ const NOT_FLUSHED: &str =
 const ONLY_HERE: &str = "only on this machine itself can that be asked for";
 /// The answer of a machine without a server to a request that only a server can answer.
 const NO_SERVER: &str = "this machine has no server; ask on one that has: leasehold status says where it is";
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ControlRequest {
-    Status,
-    /// The live view; `true` has directories counted.
-    Live(bool),
-    Fsck,
-    Scrub,
-    Invite(Invitation),
-    Invitations,
-    Revoke(String),
-    Machines,
-    Expel(String),
-    Leases(String),
-    Servers,
-    AddServer(String),
-    RemoveServer(String),
-    Drain(String),
-    RenewAuthority,
-    Backup(BackupOrder),
-    Shares(SharesRequest),
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ControlReply {
-    Progress(String),
-    /// A remark for people, with any answer.
-    Note(String),
-    /// The answer, in the type of the request: each request has a type of its own.
-    Answer(Value),
-    Failed(String),
-}
 
 /// The listening side. Dropping it removes its socket.
 #[derive(Debug)]
@@ -150,42 +116,6 @@ fn answer_stream(membership: &Membership, mut stream: UnixStream) {
     }
 }
 
-impl ControlRequest {
-    /// Whether the answer is about all files. Changes by programs on this machine count too, so
-    /// they are sent to the server first.
-    fn counts_all(&self) -> bool {
-        match self {
-            ControlRequest::Fsck | ControlRequest::Leases(_) | ControlRequest::Invite(_) => true,
-            ControlRequest::Shares(request) => !matches!(request, SharesRequest::Discover),
-            _ => false,
-        }
-    }
-
-    /// Whether the request is about this machine, or about its disk. Only a user on this machine
-    /// may make it. The other requests are about the whole cluster.
-    fn is_local(&self) -> bool {
-        match self {
-            ControlRequest::Status
-            | ControlRequest::Live(_)
-            | ControlRequest::Fsck
-            | ControlRequest::Scrub
-            | ControlRequest::Backup(_)
-            | ControlRequest::Shares(_) => true,
-            ControlRequest::Invite(_)
-            | ControlRequest::Invitations
-            | ControlRequest::Revoke(_)
-            | ControlRequest::Machines
-            | ControlRequest::Expel(_)
-            | ControlRequest::Leases(_)
-            | ControlRequest::Servers
-            | ControlRequest::AddServer(_)
-            | ControlRequest::RemoveServer(_)
-            | ControlRequest::Drain(_)
-            | ControlRequest::RenewAuthority => false,
-        }
-    }
-}
-
 /// The address of the leader, if this server must pass `request` on. Only the leader can answer
 /// requests about the whole cluster.
 fn leader_to_ask(membership: &Membership, request: &ControlRequest) -> Option<String> {
@@ -222,8 +152,8 @@ fn reply(
     let server = membership.server();
     let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
     match request {
-        ControlRequest::Status => value(&StatusReport::of(membership)),
-        ControlRequest::Live(watches) => value(&LiveReport::of(membership, watches)),
+        ControlRequest::Status => value(&status::status(membership)),
+        ControlRequest::Live(watches) => value(&status::live(membership, watches)),
         ControlRequest::Fsck => value(&fsck::run(server?, progress)),
         ControlRequest::Scrub => {
             let server = server?;

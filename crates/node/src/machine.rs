@@ -9,8 +9,9 @@ use crate::membership::Membership;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::settings::MachineSettings;
-use crate::status::StatusReport;
+use crate::status;
 use crate::upstream::Upstream;
+use admin::StatusReport;
 use backup::BackupSchedule;
 use data_dir::{DataDir, ballast};
 use file_service::FileService;
@@ -155,7 +156,7 @@ impl Machine {
 
     /// Reports the machine's state and activity.
     pub fn status(&self) -> StatusReport {
-        StatusReport::of(&self.membership)
+        status::status(&self.membership)
     }
 
     pub(crate) fn membership(&self) -> &Membership {

@@ -4,9 +4,9 @@
 //! once. Once a machine has shown its own certificate, earlier ones are refused.
 
 use crate::server::Server;
+use admin::AuthorityReport;
 use directory::{CertificateAuthority, Input, Known};
 use net::{Authority, AuthorityKeys, CertificateError, ShownCertificate, fingerprint};
-use serde::{Deserialize, Serialize};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use wire::{Certificates, MachineId, Welcome};
@@ -19,13 +19,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A machine has shown a certificate that was made with a stolen authority's key.
 const FORGED: &str = "this certificate is for another key than the machine's own: whoever made it had the authority's key (leasehold authority renew)";
 const OUTDATED: &str = "this certificate is of an authority that was renewed, and the machine has been given a later one: the data directory is an older copy, so have the machine join anew with another";
-
-/// The authority that certifies machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuthorityReport {
-    /// Its number. Each renewal takes the next.
-    pub authority: u64,
-}
 
 impl Server {
     /// Returns the authority that certifies machines now.

@@ -8,14 +8,14 @@
 
 use crate::error::in_words;
 use crate::server::Server;
+use admin::ScrubReport;
 use data_dir::{DataError, read_file, replace_file};
-use figures::{size, when};
+use figures::size;
 use os::STOP_LOOK;
 use os::utc_secs;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shares::{DatabaseError, Process, ShareServer};
-use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -30,23 +30,6 @@ const AFTER_START: Duration = Duration::from_secs(600);
 /// Rows that are read together.
 const STEP: usize = 256;
 const FILE: &str = "scrub.json";
-
-/// How the passes through everything stand.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScrubReport {
-    /// When the last whole pass through small files, rows and log ended, UTC seconds.
-    pub ended: Option<u64>,
-    /// Bytes that the pass under way has read.
-    pub bytes: Option<u64>,
-    /// When the last whole pass through the shares ended, UTC seconds.
-    pub shares_ended: Option<u64>,
-    /// Shares that the pass under way has looked at.
-    pub shares_examined: Option<u64>,
-    /// Shares that the last pass, under way or over, has found damaged or missing.
-    pub found: u64,
-    /// Shares that are known to be damaged or missing now.
-    pub damaged: u64,
-}
 
 /// The record of the passes on disk.
 #[derive(Default, Serialize, Deserialize)]
@@ -217,24 +200,5 @@ impl ScrubPass<'_> {
             std::thread::sleep(least.saturating_sub(begun.elapsed()));
         }
         !self.server.is_stopping()
-    }
-}
-
-impl fmt::Display for ScrubReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ScrubReport { ended, bytes, shares_ended, shares_examined, found, damaged } = self;
-        let ago = |ended: &Option<u64>| match ended {
-            Some(at) => format!("read {}", when(*at, utc_secs())),
-            None => "not all read yet".to_owned(),
-        };
-        write!(f, "rows and log {}", ago(ended))?;
-        if let Some(bytes) = bytes {
-            write!(f, " ({} of the next pass)", size(*bytes))?;
-        }
-        write!(f, ", shares {}", ago(shares_ended))?;
-        if let Some(examined) = shares_examined {
-            write!(f, " ({examined} of the next pass)")?;
-        }
-        write!(f, ": {found} found damaged, {damaged} damaged now")
     }
 }

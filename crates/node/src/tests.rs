@@ -4,8 +4,8 @@ pub(crate) mod backups;
 mod peers;
 mod sweep;
 
-use crate::cluster::Invitation;
 use crate::{Listen, Machine, MachineError, MachineSettings};
+use admin::Invitation;
 use backups::{content, read, start, write};
 use data_dir::Identity;
 use net::join;
@@ -292,7 +292,7 @@ fn three() -> (Vec<TempDir>, Vec<Machine>) {
     let mut machines = vec![Machine::start(dirs[0].path(), "a test", listening(ANY_PORT)).unwrap()];
     for name in ["second", "third"] {
         let (dir, machine) = another(dirs[0].path(), &machines[0], name, ANY_PORT);
-        crate::add_server(dirs[0].path(), name, &mut |_| ()).unwrap();
+        admin::add_server(dirs[0].path(), name, &mut |_| ()).unwrap();
         dirs.push(dir);
         machines.push(machine);
     }
@@ -315,7 +315,7 @@ fn another(first_dir: &Path, first: &Machine, name: &str, listens: SocketAddr) -
         good_for_s: 60,
         addresses: vec![first.listens().unwrap().to_string()],
     };
-    let token = crate::invite(first_dir, invitation).unwrap().token.parse().unwrap();
+    let token = admin::invite(first_dir, invitation).unwrap().token.parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &token, name).unwrap();
     let machine = Machine::start(dir.path(), "a test", listening(listens)).unwrap();
@@ -329,10 +329,10 @@ fn a_machine_whose_port_was_in_use_serves_when_the_port_is_free() {
     let first = Machine::start(dir.path(), "a test", listening(ANY_PORT)).unwrap();
     let taken = std::net::TcpListener::bind(ANY_PORT).unwrap();
     let (second_dir, second) = another(dir.path(), &first, "second", taken.local_addr().unwrap());
-    assert!(crate::add_server(dir.path(), "second", &mut |_| ()).is_err());
+    assert!(admin::add_server(dir.path(), "second", &mut |_| ()).is_err());
     assert!(second.server().is_none());
     drop(taken);
-    crate::add_server(dir.path(), "second", &mut |_| ()).unwrap();
+    admin::add_server(dir.path(), "second", &mut |_| ()).unwrap();
     assert!(second.server().is_some());
     for machine in [second, first] {
         match machine.stop() {

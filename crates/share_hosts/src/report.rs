@@ -66,8 +66,8 @@ pub struct StoreReport {
 /// A pass of a background process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PassReport {
-    /// The process: expirer, reaper, discovery or scrub.
-    pub process: String,
+    /// The process.
+    pub process: PassProcess,
     /// The number of the pass; for the reaper, the day since 1970.
     pub cycle: u64,
     /// When the pass began.
@@ -80,6 +80,20 @@ pub struct PassReport {
     pub examined: u64,
     /// How many of these it acted upon.
     pub acted: u64,
+}
+
+/// A background process of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PassProcess {
+    /// Ends leases that are over.
+    Expirer,
+    /// Deletes what nothing has leased.
+    Reaper,
+    /// Finds shares that the database does not know.
+    Discovery,
+    /// Reads all shares against their digests.
+    Scrub,
 }
 
 /// An event that ought not to have happened.
@@ -142,12 +156,11 @@ impl From<Pass> for PassReport {
     fn from(pass: Pass) -> PassReport {
         let Pass { process, cycle, began_at, ended_at, progress, examined, acted } = pass;
         let process = match process {
-            Process::Expirer => "expirer",
-            Process::Reaper => "reaper",
-            Process::Discovery => "discovery",
-            Process::Scrub => "scrub",
+            Process::Expirer => PassProcess::Expirer,
+            Process::Reaper => PassProcess::Reaper,
+            Process::Discovery => PassProcess::Discovery,
+            Process::Scrub => PassProcess::Scrub,
         };
-        let process = process.to_owned();
         PassReport { process, cycle, began: began_at, ended: ended_at, progress, examined, acted }
     }
 }

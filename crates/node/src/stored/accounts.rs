@@ -1,48 +1,7 @@
 //! The administration of accounts of keys.
 
-use figures::size;
-use serde::{Deserialize, Serialize};
+use admin::{Allowance, EndedLeases};
 use shares::{Account, AccountKey, Seconds, ShareServer, Usage};
-use std::fmt;
-
-/// The limit of a key's account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Allowance {
-    /// The account's name.
-    pub account: String,
-    /// Bytes that it may lease at most; if absent, the free space is the limit.
-    pub quota: Option<u64>,
-}
-
-/// The result of ending leases of a key's account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedLeases {
-    /// The account's name.
-    pub account: String,
-    /// How many leases have ended.
-    pub leases: usize,
-    /// Whether the account itself has ended with them.
-    pub removed: bool,
-}
-
-impl fmt::Display for Allowance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.quota {
-            Some(bytes) => write!(f, "{} may lease {} here", self.account, size(bytes)),
-            None => write!(f, "{} may lease as much as there is room for here", self.account),
-        }
-    }
-}
-
-impl fmt::Display for EndedLeases {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EndedLeases { account, leases, removed } = self;
-        if *removed {
-            return write!(f, "{account} has no account here any more, and {leases} leases have ended");
-        }
-        write!(f, "{leases} leases of {account} have ended; what nobody else has leased goes a day later")
-    }
-}
 
 /// Makes an account for a key, or changes its quota.
 pub(super) fn add(

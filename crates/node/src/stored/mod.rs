@@ -7,71 +7,13 @@ mod leases;
 mod parcel;
 mod report;
 
-pub use accounts::{Allowance, EndedLeases};
-pub use garbage::{DeletionReport, GarbageReport};
-pub use leases::{LeasesReport, UsageReport};
-pub use parcel::ParcelReport;
-pub use report::StoresReport;
-
 use crate::server::Server;
+use admin::{ParcelReport, SharesRequest};
 use namespace::ShareId;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use share_hosts::{Shares, Sum, wall_clock};
-use std::path::{Path, PathBuf};
-
-/// A request to the machine that has the store. Each variant links to the type of its answer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum SharesRequest {
-    /// The state of the stores of all hosts: [`StoresReport`].
-    Status,
-    /// The shares that each account has leased here: [`UsageReport`].
-    Usage,
-    /// The leases on a share, or on the shares of a path: [`LeasesReport`].
-    Leases(String),
-    /// The shares that nothing needs any more, and what keeps them: [`GarbageReport`]. Unless it is
-    /// a `dry_run`, what may go is deleted first.
-    Collect {
-        /// Whether to change nothing.
-        dry_run: bool,
-    },
-    /// The state of deletion: [`DeletionReport`].
-    Deletion,
-    /// Writes shares with their leases into a file: [`ParcelReport`].
-    Export {
-        /// The file, which must not exist yet.
-        file: PathBuf,
-        /// Shares and paths; everything if empty.
-        which: Vec<String>,
-    },
-    /// Takes in an exported file: [`ParcelReport`].
-    Import {
-        /// The file.
-        file: PathBuf,
-    },
-    /// Makes a key's account, or changes its quota: [`Allowance`].
-    AddAccount {
-        /// The account's name.
-        name: String,
-        /// The account's key, 64 hexadecimal digits.
-        key: String,
-        /// Bytes that it may lease at most.
-        quota: Option<u64>,
-    },
-    /// Ends a key's account, by its name or key: [`EndedLeases`].
-    RemoveAccount(String),
-    /// Ends the leases of a key's account, by its name or key, that are older than so many seconds:
-    /// [`EndedLeases`].
-    SweepAccount {
-        /// The account's name or key.
-        account: String,
-        /// The least age of the leases since their last renewal, in seconds.
-        unrenewed: u64,
-    },
-    /// Takes in shares that lie in the store without a row in the database, and marks rows whose
-    /// file is gone. The answer is the [`Sum`] of stored shares after that.
-    Discover,
-}
+use std::path::Path;
 
 /// Carries out a request. Every user who may enter the data directory may ask.
 pub(crate) fn reply(

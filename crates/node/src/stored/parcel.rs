@@ -8,6 +8,7 @@
 
 use super::words;
 use crate::server::Server;
+use admin::ParcelReport;
 use backup::hash_chain::{self, ChainError};
 use bytes::Bytes;
 use figures::size;
@@ -19,7 +20,6 @@ use share_hosts::Shares;
 use share_hosts::fetched;
 use shares::{AccountId, AccountKey, DatabaseError, NewShare, ShareLease, State, Usage};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::ops::ControlFlow;
@@ -69,29 +69,6 @@ enum Holder {
     Group,
     /// A key, and the name of its account.
     Key([u8; 32], String),
-}
-
-/// The result of an export or import.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ParcelReport {
-    /// The file.
-    pub file: String,
-    /// Shares.
-    pub shares: u64,
-    /// Bytes of their bodies.
-    pub bytes: u64,
-    /// Leases, without the starter leases.
-    pub leases: u64,
-    /// What is missing from the shares or wrong with them, in words.
-    pub faults: Vec<String>,
-}
-
-impl fmt::Display for ParcelReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.faults.iter().try_for_each(|fault| writeln!(f, "{fault}"))?;
-        let Self { file, shares, bytes, leases, .. } = self;
-        writeln!(f, "{file}: {shares} shares, {}, {leases} leases", size(*bytes))
-    }
 }
 
 /// Writes these shares (`None`: all that are here) into `file`. The file gets its name once all of

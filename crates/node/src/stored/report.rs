@@ -1,29 +1,8 @@
 //! The state of the stores of all hosts that answer.
 
 use crate::server::Server;
-use crate::words::Words;
-use serde::{Deserialize, Serialize};
-use share_hosts::StoreReport;
-use std::fmt;
+use admin::{HostStore, StoresReport};
 use wire::MachineId;
-
-/// The state of the stores of all hosts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct StoresReport {
-    /// One entry for each host.
-    pub hosts: Vec<HostStore>,
-}
-
-/// A host's store.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct HostStore {
-    /// The machine's number.
-    pub machine: u64,
-    /// Its name.
-    pub name: String,
-    /// The state of the store; `None` if the host does not answer.
-    pub store: Option<StoreReport>,
-}
 
 /// The state of the stores of all hosts.
 pub(super) fn all(server: &Server) -> StoresReport {
@@ -36,16 +15,4 @@ pub(super) fn all(server: &Server) -> StoresReport {
         store,
     });
     StoresReport { hosts: stores.collect() }
-}
-
-impl fmt::Display for StoresReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for HostStore { machine, name, store } in &self.hosts {
-            match store {
-                Some(store) => write!(f, "{name} (machine {machine})\n{}", Words(store))?,
-                None => writeln!(f, "{name} (machine {machine}) DOES NOT ANSWER")?,
-            }
-        }
-        Ok(())
-    }
 }

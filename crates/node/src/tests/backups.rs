@@ -3,10 +3,10 @@
 mod extracting;
 
 use crate::backup_source::back_up as run;
-use crate::cluster::Invitation;
 use crate::fsck;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineError, MachineSettings};
+use admin::Invitation;
 use backup::{Archive, BackupError, BackupOrder, BackupReport, Restoring, list, restore};
 use client::{Call, Reply};
 use data_dir::DataError;
@@ -100,7 +100,7 @@ fn remove(machine: &Machine, name: &str) {
 
 fn is_clean(machine: &Machine) {
     let report = fsck::run(&machine.server().unwrap(), &mut |_| {});
-    assert!(report.faults.is_empty(), "{report}");
+    assert!(report.faults.is_empty(), "{report:?}");
 }
 
 /// A machine, and a place for its backups.
@@ -123,7 +123,7 @@ impl Site {
     fn back_up(&self, keep: Option<usize>) -> BackupReport {
         let order = BackupOrder { dir: self.backups(), keep };
         let report = run(self.machine.membership(), &order, &mut |_| {}).unwrap();
-        assert!(report.faults.is_empty(), "{report}");
+        assert!(report.faults.is_empty(), "{report:?}");
         report
     }
 
@@ -257,7 +257,7 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
 
 fn is_clean_but_for_what_is_held(machine: &Machine) {
     let report = fsck::run(&machine.server().unwrap(), &mut |_| {});
-    assert!(report.faults.iter().all(|fault| fault.contains("nothing refers to it")), "{report}");
+    assert!(report.faults.iter().all(|fault| fault.contains("nothing refers to it")), "{report:?}");
 }
 
 /// Runs with the S3 server of the environment, in the bucket `leasehold-test`.
@@ -397,7 +397,7 @@ fn machines_go_on_with_a_restored_server() {
             good_for_s: 60,
             addresses: vec![at.to_string()],
         };
-        let token = crate::invite(data.path(), invitation).unwrap().token.parse().unwrap();
+        let token = admin::invite(data.path(), invitation).unwrap().token.parse().unwrap();
         let dir = tempfile::tempdir().unwrap();
         join(dir.path(), &token, "second").unwrap();
         dir

@@ -1,9 +1,9 @@
 //! Faulty and hostile peers: the server refuses each by name, and its state does not change.
 
-use crate::cluster::Invitation;
 use crate::receipts::Receipts;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineSettings};
+use admin::Invitation;
 use client::{Call, Reply};
 use file_service::Response;
 use ident::FileId;
@@ -62,7 +62,7 @@ impl TestCluster {
             good_for_s: 60,
             addresses: vec![self.address.clone()],
         };
-        crate::invite(self.dirs[0].path(), invitation).unwrap().token.parse().unwrap()
+        admin::invite(self.dirs[0].path(), invitation).unwrap().token.parse().unwrap()
     }
 
     fn join(&mut self, name: &str) -> Caller {
@@ -335,7 +335,7 @@ fn frames_that_are_none_end_the_session() {
 fn what_sessions_say_and_are_told_is_counted() {
     let mut office = TestCluster::new();
     let figures = |office: &TestCluster| {
-        let report = crate::ask_status(office.dirs[0].path()).unwrap().unwrap();
+        let report = admin::ask_status(office.dirs[0].path()).unwrap().unwrap();
         report.server.map(|server| (server.traffic, server.log_flushes)).unwrap()
     };
     let (before, flushes) = figures(&office);
@@ -368,7 +368,7 @@ fn an_expelled_machine_is_out_at_once() {
     let (config, address) = (office.join("fired"), office.address.clone());
     run(async {
         let (mut frames, _) = session(&address, &config).await;
-        crate::expel(office.dirs[0].path(), "fired").unwrap();
+        admin::expel(office.dirs[0].path(), "fired").unwrap();
         let mut last = None;
         while let Some(message) = told(&mut frames).await {
             last = Some(message);

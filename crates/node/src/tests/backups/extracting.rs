@@ -114,7 +114,7 @@ fn a_tree_is_restored_with_all_that_belongs_to_it() {
     let at = tempfile::tempdir().unwrap();
     let to = at.path().join("out");
     let report = site.extract("proj/", &to).unwrap();
-    assert_eq!((report.files, &report.lost, &report.skipped), (6, &vec![], &vec![]), "{report}");
+    assert_eq!((report.files, &report.lost, &report.skipped), (6, &vec![], &vec![]), "{report:?}");
     assert_eq!(fs::read_dir(at.path()).unwrap().count(), 1, "what was made on the way is still there");
     let stat = |name: &str| fs::symlink_metadata(to.join(name)).unwrap();
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o755);
@@ -183,7 +183,7 @@ fn only_the_shares_of_a_file_are_needed_and_what_is_damaged_is_refused() {
     assert_eq!(incomplete("b", "damaged").unwrap().lost.len(), 1);
     assert!(!to("damaged").exists());
     let report = incomplete("/", "all").unwrap();
-    assert_eq!((report.files, report.lost.len()), (1, 2), "{report}");
+    assert_eq!((report.files, report.lost.len()), (1, 2), "{report:?}");
     assert!(fs::read(to("all/a")).unwrap() == content("a"));
     assert_eq!(fs::read_dir(to("all")).unwrap().count(), 1);
 

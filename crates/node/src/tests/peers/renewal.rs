@@ -5,7 +5,7 @@ use data_dir::DataDir;
 use net::fingerprint;
 
 fn renew(office: &TestCluster) {
-    crate::renew_authority(office.dirs[0].path(), &mut |_| {}).unwrap();
+    admin::renew_authority(office.dirs[0].path(), &mut |_| {}).unwrap();
 }
 
 impl TestCluster {

@@ -1,30 +1,18 @@
-//! Requests of people to the machine of a data directory. If none is up there, some are carried out
-//! by this process.
+//! Requests of people to the machine of a data directory.
 
-use crate::backup_source;
-use crate::cluster::{FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport};
-use crate::control::{ControlReply, ControlRequest};
-use crate::control_socket::connect;
-use crate::error::{MachineError, in_words};
-use crate::fsck::{self, FsckReport};
-use crate::machine::Machine;
-use crate::renewal::AuthorityReport;
-use crate::scrub::ScrubReport;
-use crate::servers::ServerStanding;
-use crate::settings::MachineSettings;
+use crate::checks::ScrubReport;
+use crate::cluster::{
+    AuthorityReport, FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport,
+    ServerStanding,
+};
+use crate::protocol::{ControlReply, ControlRequest};
+use crate::socket::connect;
 use crate::status::{LiveReport, StatusReport};
-use crate::stored::{self, ParcelReport, SharesRequest};
-use backup::{BackupOrder, BackupReport};
-use data_dir::{Cluster, DataDir};
-use raft::FOUNDER;
+use crate::stored::SharesRequest;
+use data_dir::DataDir;
 use serde::de::DeserializeOwned;
-use share_hosts::{ShareSettings, Shares, wall_clock};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// The purpose of a machine that is up only to be checked.
-const STOPPED: &str = "leasehold fsck";
 
 /// Why a machine could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -61,11 +49,11 @@ pub enum AskError {
     },
     /// No machine is up there, and the data directory cannot be opened either.
     #[error(transparent)]
-    Machine(#[from] MachineError),
+    Machine(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Sends a request and reads its answer; `None` if no machine is up on `data`.
-fn ask<T: DeserializeOwned>(
+pub fn ask<T: DeserializeOwned>(
     data: &Path,
     request: &ControlRequest,
     progress: &mut dyn FnMut(&str),
@@ -133,43 +121,6 @@ pub fn shares<T: DeserializeOwned>(
     ask_running(data, &ControlRequest::Shares(request), progress)
 }
 
-/// Writes shares and paths of the server on `data`, with their leases, into `file`. `which` names
-/// them; an empty list means all shares. The running machine does this. If the machine is down,
-/// this process reads its store.
-pub fn export_shares(
-    data: &Path,
-    file: &Path,
-    which: &[String],
-    progress: &mut dyn FnMut(&str),
-) -> Result<ParcelReport, AskError> {
-    let request = SharesRequest::Export { file: file.to_path_buf(), which: which.to_vec() };
-    match ask(data, &ControlRequest::Shares(request), progress)? {
-        Some(report) => Ok(report),
-        None => export_stopped(data, file, which, progress),
-    }
-}
-
-/// Exports shares from the store in `data`, of a machine that is down. This works in any state of
-/// its server and of the others.
-fn export_stopped(
-    data: &Path,
-    file: &Path,
-    which: &[String],
-    progress: &mut dyn FnMut(&str),
-) -> Result<ParcelReport, AskError> {
-    let failed = |error: &dyn std::error::Error| AskError::Failed(in_words(error));
-    let _held = DataDir::hold(data, "leasehold shares export").map_err(MachineError::from)?;
-    let dir = data.join("shares");
-    if !dir.exists() {
-        return Err(AskError::Failed(format!("there are no shares in {}", data.display())));
-    }
-    let store = Shares::open(&dir, ShareSettings::default(), wall_clock(), Arc::new(|_| ()))
-        .map_err(MachineError::from)?;
-    // This finds the shares if the database was lost.
-    store.server().finish_discovery().map_err(|error| failed(&error))?;
-    stored::export_alone(&store, file, which, progress).map_err(AskError::Failed)
-}
-
 /// Gets a token for a machine to join with, from the machine on `data`.
 pub fn invite(data: &Path, invitation: Invitation) -> Result<Invited, AskError> {
     ask_running(data, &ControlRequest::Invite(invitation), &mut |_| {})
@@ -229,45 +180,4 @@ pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<M
 /// Replaces the authority that certifies machines by one with a new key.
 pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, AskError> {
     ask_running(data, &ControlRequest::RenewAuthority, progress)
-}
-
-/// Makes a backup of the state of the server on `data`. The running machine makes it. If the
-/// machine is down, this process runs it without a mount for that time.
-pub fn back_up(
-    data: &Path,
-    order: &BackupOrder,
-    progress: &mut dyn FnMut(&str),
-) -> Result<BackupReport, AskError> {
-    if let Some(report) = ask(data, &ControlRequest::Backup(order.clone()), progress)? {
-        return Ok(report);
-    }
-    let machine = start_stopped(data, "leasehold backup")?;
-    let report = backup_source::back_up(machine.membership(), order, progress);
-    machine.stop()?;
-    report.map_err(|error| AskError::Failed(in_words(&error)))
-}
-
-/// Checks everything on `data`. The running machine checks. If the machine is down, this process
-/// runs it without a mount for that time.
-pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
-    if let Some(report) = ask(data, &ControlRequest::Fsck, progress)? {
-        return Ok(report);
-    }
-    let machine = start_stopped(data, STOPPED)?;
-    let report = machine.server().map(|server| fsck::run(&server, progress));
-    machine.stop()?;
-    report.ok_or_else(|| AskError::NoServer { data: data.to_path_buf() })
-}
-
-/// Starts the machine on `data`, which is down, for some `purpose` and without a mount.
-fn start_stopped(data: &Path, purpose: &str) -> Result<Machine, AskError> {
-    if !data.join("format").exists() {
-        return Err(AskError::NotUp { data: data.to_path_buf() });
-    }
-    // The founder may be a server that needs no other server up.
-    let cluster = Cluster::of(data).map_err(MachineError::from)?;
-    if cluster.is_some_and(|cluster| cluster.member != Some(FOUNDER)) {
-        return Err(AskError::NoServer { data: data.to_path_buf() });
-    }
-    Ok(Machine::start(data, purpose, MachineSettings { raises: false, ..MachineSettings::default() })?)
 }

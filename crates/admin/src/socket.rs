@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 const BACKLOG: i32 = 64;
 
 /// Listens at `socket`, where no other process listens.
-pub(crate) fn bind(socket: &Path) -> Result<UnixListener> {
+pub fn bind(socket: &Path) -> Result<UnixListener> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         // This process holds the data directory's lock: the process that left a socket is dead.
@@ -33,13 +33,13 @@ pub(crate) fn bind(socket: &Path) -> Result<UnixListener> {
 }
 
 /// Connects to the process that listens at `socket`.
-pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
+pub fn connect(socket: &Path) -> Result<UnixStream> {
     let (_dir, short) = at(socket)?;
     UnixStream::connect(short)
 }
 
 /// Accepts the next caller. A caller that is neither root nor this process's user is an error.
-pub(crate) fn accept(listener: &UnixListener) -> Result<UnixStream> {
+pub fn accept(listener: &UnixListener) -> Result<UnixStream> {
     let (stream, _) = listener.accept()?;
     let caller = socket_peercred(&stream)?;
     if may_ask(caller.uid, geteuid()) {
