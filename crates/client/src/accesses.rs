@@ -76,7 +76,7 @@ impl Accesses {
 impl Client {
     /// Reports the accesses that are old enough.
     pub(crate) fn tell_accesses(&mut self, now: Now, out: &mut Vec<Output>) {
-        if !self.session.is_connected() {
+        if !self.is_connected() {
             return;
         }
         while let Some(file) = self.accesses.next_due(now.time) {
@@ -181,7 +181,7 @@ mod tests {
     fn later(client: &mut Client, ms: u64) -> Vec<Output> {
         let mut out = Vec::new();
         client.handle(at(ms), Input::Tick, &mut out);
-        client.flush_log(&mut out);
+        client.flush_logs(&mut out);
         out
     }
 

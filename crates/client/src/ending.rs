@@ -10,7 +10,7 @@
 //! entries by their numbers, so the start may be cut short and begin again.
 
 use crate::client::Client;
-use crate::log::OperationLog;
+use crate::server::{OperationLog, ServerId};
 use crate::waiting::WaitingFor;
 use crate::{Call, Lost};
 use namespace::{ContentChange, Error, Operation, ShareId};
@@ -28,7 +28,7 @@ impl Client {
             if let Some(waiting) = self.waiting.get_mut(&ticket)
                 && matches!(
                     waiting.on,
-                    WaitingFor::Session | WaitingFor::Allowance | WaitingFor::Freed { .. }
+                    WaitingFor::Session | WaitingFor::Allowance(_) | WaitingFor::Freed { .. }
                 )
             {
                 waiting.on = WaitingFor::Answered;
@@ -44,13 +44,13 @@ impl Client {
 
     /// Whether messages reach the server, as far as the client knows.
     pub fn is_connected(&self) -> bool {
-        self.session.is_connected()
+        self.servers.get(ServerId::ONLY).is_connected()
     }
 
     /// Log entries that the server has, and bytes of uploads under way. The host watches these for
     /// progress.
     pub fn progress(&self) -> (u64, usize) {
-        (self.log.applied(), self.publishing.dirty_bytes())
+        (self.acknowledged(), self.publishing.dirty_bytes())
     }
 
     /// Every change made here that the server may not have, for people to read.
@@ -66,7 +66,7 @@ impl Client {
     /// The log entries that the server may not have, and the number of the first. The client must
     /// not be called after this.
     pub fn log_left(&mut self) -> (u64, Vec<LogEntry>) {
-        self.log.left()
+        self.servers.get_mut(ServerId::ONLY).log.left()
     }
 }
 
@@ -125,7 +125,7 @@ impl Continuation {
     }
 
     fn is_done(&self) -> bool {
-        self.log.applied() == self.log.last()
+        self.log.is_all_applied()
     }
 
     /// The shares that the rest of the log refers to. Other shares that the machine kept are at the

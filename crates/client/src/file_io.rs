@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::known::KnownContent;
+use crate::server::ServerId;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Allocate, Invalidation, Now, Output, Reply};
 use bytes::Bytes;
@@ -98,7 +99,7 @@ impl Client {
     /// moves later ([`crate::accesses`]). Reads that the kernel serves from its pages never arrive
     /// here, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
-        if self.rights.read_only {
+        if self.rights().read_only {
             return;
         }
         let Some(known) = self.files.get(file) else { return };
@@ -126,8 +127,8 @@ impl Client {
     /// Whether this machine's squashed user may read or run `file` of `owner`. Otherwise the server
     /// would refuse the access time.
     fn may_have_read(&self, file: &FileId, owner: u32) -> bool {
-        let Some(uid) = self.rights.squash.filter(|uid| *uid != 0) else { return true };
-        let cred = self.rights.cred(&Cred { uid, ..Cred::default() });
+        let Some(uid) = self.rights().squash.filter(|uid| *uid != 0) else { return true };
+        let cred = self.rights().cred(&Cred { uid, ..Cred::default() });
         let may = |mask: &u8| {
             let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
             matches!(namespace::decide(&operation, &self.files), Verdict::Done { .. })
@@ -183,7 +184,7 @@ impl Client {
         self.charge_write(now, waiting, file, &range, wire::cost_of_write(size, length))?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
-        self.promised.take(file, &range);
+        self.servers.of_mut(file).promised.take(file, &range);
         if offset != opinion {
             // The kernel has put the appended data where it took the end to be.
             out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
@@ -210,7 +211,7 @@ impl Client {
         let before = self.content(file, Kind::Write)?.size();
         self.change_content(now, file, |content| content.truncate(size, now.wall))?;
         if size < before {
-            self.break_promise(file, size..u64::MAX);
+            self.servers.of_mut(file).break_promise(file, size..u64::MAX);
         }
         Ok(())
     }
@@ -226,10 +227,12 @@ impl Client {
     fn promise(&mut self, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
         let content = self.content(file, Kind::Write)?;
         let (size, holes) = (content.size(), content.holes_in(range));
-        let lacks = self.promised.lacks(file, holes);
+        let server = self.servers.id_of(file);
+        let lacks = self.servers.get(server).promised.lacks(file, holes);
         let bytes: u64 = lacks.iter().map(|part| part.end - part.start).sum();
-        self.charge(waiting, wire::cost_of_write(size, bytes), 0)?;
-        lacks.into_iter().for_each(|part| self.promised.add(file, part));
+        self.charge(server, waiting, wire::cost_of_write(size, bytes), 0)?;
+        let promised = &mut self.servers.get_mut(server).promised;
+        lacks.into_iter().for_each(|part| promised.add(file, part));
         Ok(())
     }
 
@@ -255,7 +258,7 @@ impl Client {
             }
             Allocate::Punch => {
                 self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
-                self.break_promise(file, offset..end);
+                self.servers.of_mut(file).break_promise(file, offset..end);
             }
             Allocate::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;
@@ -311,9 +314,11 @@ impl Client {
         if !barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier)) {
             return Err(Stop::Need(Need::Published(barriers)));
         }
-        let through = *waiting.through.get_or_insert(self.log.last());
-        if self.log.applied() < through {
-            return Err(Stop::Need(Need::Applied(through)));
+        let server = file.map_or(ServerId::ONLY, |file| self.servers.id_of(file));
+        let log = &self.servers.get(server).log;
+        let through = *waiting.through.get_or_insert(log.last());
+        if log.applied() < through {
+            return Err(Stop::Need(Need::Applied(server, through)));
         }
         // Everything that can be durable is. A loss since the last sync is reported once.
         if self.take_unsaved(file) { Err(Stop::Error(Error::CutOff)) } else { Ok(Reply::Nothing) }
@@ -323,7 +328,7 @@ impl Client {
         let released = Released { file: file.clone(), field: Field::Content, keep: None };
         self.files.release(std::slice::from_ref(&released));
         self.publishing.orphan(file);
-        self.push_release(vec![released], Vec::new());
+        self.push_release(self.servers.id_of(file), vec![released], Vec::new());
     }
 
     /// Learns extents, or inline content, from the server.
@@ -343,11 +348,12 @@ impl Client {
             }
             return;
         }
+        let squashes = self.rights().squash.is_some();
         let Some(known) = self.files.get_mut(file) else { return };
         let keyless = known.content.head().is_some_and(|head| head.key.is_none());
         // The target of a symbolic link is not sealed.
         let sealed = inline.is_some() && known.attributes.is_none_or(|its| its.kind == FileKind::Regular);
-        if keyless && self.rights.squash.is_some() && (sealed || !extents.is_empty()) {
+        if keyless && squashes && (sealed || !extents.is_empty()) {
             // This machine's user was not allowed to read the file when its lease was granted, and
             // may be now.
             return self.let_go_of_content(file);

@@ -142,7 +142,7 @@ impl Client {
         let stat = self.stat(now, &file)?;
         // The creator of a file may use its handle as requested, whatever the permissions of the
         // new file.
-        self.open(now, self.rights.cred(&Cred::default()), file, open, 0)?;
+        self.open(now, self.rights().cred(&Cred::default()), file, open, 0)?;
         Ok(Reply::Node(entry, stat))
     }
 
@@ -224,7 +224,7 @@ impl Client {
         if (has_name, pending) == (Some(true), Some(false)) {
             return Ok(false);
         }
-        if self.rights.read_only {
+        if self.rights().read_only {
             return Ok(true);
         }
         let deletes = (has_name, pending) == (Some(true), Some(true));

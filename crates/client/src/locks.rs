@@ -119,8 +119,9 @@ impl Client {
     pub(crate) fn write_down_locks(&mut self, now: Now, file: &FileId) {
         let Some(locks) = self.files.get_mut(file).and_then(|known| known.locks.as_mut()) else { return };
         let Some(written) = locks.written.take() else { return };
+        let server = self.servers.of_mut(file);
         for change in locks.now.changes_since(&written) {
-            self.push_update(now.time, Operation::Lock { file: file.clone(), change });
+            server.push_update(now.time, Operation::Lock { file: file.clone(), change });
         }
     }
 

@@ -304,7 +304,7 @@ impl KnownFile {
         let children = self.children.get_or_insert_default();
         children.last = children.last.max(last);
         if let Some(block) = reservation {
-            children.add_integers(block);
+            children.integers.add(block);
         }
         // This client knows a complete directory better than the server does. Only labels that were
         // released and come back are taken. All others were left out.

@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::known::KnownContent;
+use crate::server::{Publication, ServerId};
 use crate::waiting::{Need, Stop};
 use crate::{Now, Output, Ticket, Upload};
 use content::{FOLD_BYTES, Flush, LAZY_BYTES_MAX, Publish, URGENT_BYTES_MAX, UploadPlan};
@@ -10,13 +11,10 @@ use ident::FileId;
 use lease::{Field, Kind, Time};
 use namespace::{ContentChange, Error, Knowledge, Operation, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Dirty bytes of one file at which its upload begins while the writer goes on.
 const EARLY_BYTES: u64 = 8 << 20;
-/// Published but unacknowledged bytes in shares at which the log is flushed. The host keeps all of
-/// these bytes too. No other place has them for this client if its session ends.
-const UNSETTLED_BYTES: u64 = 32 << 20;
 /// Dirty ranges of one file at which its upload begins. Each is an extent, or a hole, in one entry
 /// of the log.
 const EARLY_RUNS: usize = 4096;
@@ -35,27 +33,10 @@ pub(crate) struct Publishing {
     unpublished: FxHashMap<FileId, Vec<ShareId>>,
     /// Stored shares that no publication will name.
     pub unneeded: Vec<ShareId>,
-    /// Publications that are not acknowledged yet, and the last one of each file (by sequence
-    /// number).
-    published: VecDeque<Published>,
-    last: FxHashMap<FileId, u64>,
     /// When the content that is under way became dirty, by file.
     flown: FxHashMap<FileId, Time>,
-    /// Bytes in the shares of these publications. The host keeps the bytes, too, until the server
-    /// has the publication.
-    unsettled_bytes: u64,
     /// Shares whose bytes the host need not keep any more.
     pub settled: Vec<ShareId>,
-}
-
-/// A publication that is not acknowledged yet.
-#[derive(Debug)]
-struct Published {
-    sequence: u64,
-    file: FileId,
-    shares: FxHashSet<ShareId>,
-    /// The bytes in `shares`.
-    bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,14 +103,7 @@ impl Publishing {
         stored.sort();
         self.unneeded.extend(stored);
         (self.files, self.since, self.held_bytes) = Default::default();
-        let published = std::mem::take(&mut self.published).into_iter();
-        self.settled.extend(published.flat_map(|published| published.shares));
-        (self.last, self.flown, self.unsettled_bytes) = Default::default();
-    }
-
-    /// Whether unacknowledged publications have so many bytes that the log is to be flushed.
-    pub fn is_much_unsettled(&self) -> bool {
-        self.unsettled_bytes >= UNSETTLED_BYTES
+        self.flown = FxHashMap::default();
     }
 
     /// Whether nothing is dirty and nothing under way.
@@ -140,7 +114,8 @@ impl Publishing {
 
 impl Client {
     pub(crate) fn has_room(&self) -> bool {
-        let unsettled = usize::try_from(self.publishing.unsettled_bytes).unwrap_or(usize::MAX);
+        let unsettled: u64 = self.servers.iter().map(|(_, server)| server.publications.bytes()).sum();
+        let unsettled = usize::try_from(unsettled).unwrap_or(usize::MAX);
         self.publishing.dirty_bytes().saturating_add(unsettled) < self.settings.dirty_bytes_max
     }
 
@@ -203,10 +178,9 @@ impl Client {
             self.no_longer_unpublished(file, |share| shares.contains(share));
         }
         let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
-        let sequence = self.push_update(since, operation);
-        self.publishing.unsettled_bytes += bytes;
-        self.publishing.published.push_back(Published { sequence, file: file.clone(), shares, bytes });
-        self.publishing.last.insert(file.clone(), sequence);
+        let server = self.servers.of_mut(file);
+        let sequence = server.push_update(since, operation);
+        server.publications.push(sequence, Publication { file: file.clone(), shares, bytes });
     }
 
     fn no_longer_unpublished(&mut self, file: &FileId, done: impl Fn(&ShareId) -> bool) {
@@ -383,21 +357,18 @@ impl Client {
         if self.files.holds(file, &Field::Content, Kind::Write) {
             self.fold_from(file, URGENT_BYTES_MAX + 1, out);
         }
-        if !self.publishing.last.contains_key(file) {
+        if !self.servers.of(file).publications.has(file) {
             self.close_content(file);
         }
     }
 
-    /// Settles publications that the server has: all log entries up to `through`.
-    pub(crate) fn settle_content(&mut self, through: u64) {
-        while self.publishing.published.front().is_some_and(|published| published.sequence <= through) {
-            let Some(published) = self.publishing.published.pop_front() else { break };
-            let Published { sequence, file, shares, bytes } = published;
-            self.publishing.unsettled_bytes -= bytes;
+    /// Settles publications that the server has: all entries of its log up to `through`.
+    pub(crate) fn settle_content(&mut self, server: ServerId, through: u64) {
+        while let Some(publication) = self.servers.get_mut(server).publications.acknowledge(through) {
+            let Publication { file, shares, .. } = publication;
             self.publishing.settled.extend(shares);
             // While a later publication is under way, the server's extents differ from those here.
-            if self.publishing.last.get(&file) == Some(&sequence) {
-                self.publishing.last.remove(&file);
+            if !self.servers.get(server).publications.has(&file) {
                 self.close_content(&file);
             }
         }
@@ -540,9 +511,9 @@ mod tests {
         client.handle(at(5_000), Input::Tick, &mut out);
         let settled = |out: &[Output]| out.iter().any(|output| matches!(output, Output::Settled(_)));
         assert!(logged(&out).iter().any(is_publication) && !settled(&out), "{out:?}");
-        let applied = ToClient::Applied { through: client.log.last(), rejected: Vec::new() };
+        let applied = ToClient::Applied { through: client.server().log.last(), rejected: Vec::new() };
         client.handle(at(5_001), Input::Message(applied), &mut out);
         assert!(settled(&out), "{out:?}");
-        assert_eq!(client.publishing.unsettled_bytes, 0);
+        assert_eq!(client.server().publications.bytes(), 0);
     }
 }

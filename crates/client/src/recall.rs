@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::known::KnownContent;
+use crate::server::ServerId;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
@@ -62,12 +63,6 @@ impl Yields {
             || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
     }
 
-    /// Forgets the reports. Over a new connection the server asks again for those that it still
-    /// wants.
-    pub(crate) fn forget_reports(&mut self) {
-        self.reporting.clear();
-    }
-
     /// Takes recalls. A recall replaces an earlier one of the same lease that kept something else.
     /// Over a new connection the server repeats unanswered recalls, and a repetition changes
     /// nothing.
@@ -126,11 +121,17 @@ pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
 }
 
 impl Client {
-    pub(crate) fn on_recall(&mut self, now: Now, leases: Vec<Released>, out: &mut Vec<Output>) {
+    pub(crate) fn on_recall(
+        &mut self,
+        now: Now,
+        server: ServerId,
+        leases: Vec<Released>,
+        out: &mut Vec<Output>,
+    ) {
         leases.iter().filter(|it| it.field == Field::Content).for_each(|it| self.note_passing(now, &it.file));
         let (answered, due): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| self.is_answered(it));
         if !answered.is_empty() {
-            self.send_log_first(out);
+            self.servers.get_mut(server).send_log_first(out);
         }
         self.yields.recall(due);
         self.yield_recalled(now, out);
@@ -201,15 +202,14 @@ impl Client {
 
     fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
         let is_due = |y: &Yielding| y.is_recalled || self.holds_more(&y.released);
-        let somebody_waits = ready.iter().any(|y| y.is_recalled);
+        let recalled = ready.iter().filter(|y| y.is_recalled);
+        let waiting: BTreeSet<ServerId> = recalled.map(|y| self.servers.id_of(&y.released.file)).collect();
         let ready: Vec<Released> = ready.into_iter().filter(is_due).map(|y| y.released).collect();
         if !ready.is_empty() {
             self.linger_if_looked_up(now, &ready);
             self.release(now, ready);
         }
-        if somebody_waits {
-            self.send_log_first(out);
-        }
+        waiting.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
     }
 
     /// Whether a release in the log, or on its way to the server, answers a recall of a lease that
@@ -219,9 +219,10 @@ impl Client {
     /// its acknowledgment. So the server expects no other answer, and counts a second one as a
     /// release of a lease that is not held.
     fn is_answered(&self, recalled: &Released) -> bool {
+        let server = self.servers.of(&recalled.file);
         !self.holds_more(recalled)
-            && self.is_letting_go(&recalled.file)
-            && self.log.any_release(|released| answers(&released, recalled))
+            && server.is_letting_go(&recalled.file)
+            && server.log.any_release(|released| answers(&released, recalled))
     }
 
     /// Whether the client holds more than it may keep.
@@ -245,10 +246,11 @@ impl Client {
                 continue;
             }
             let Flushing { number, file, through } = flushing;
-            flushed.push(if through && self.begin_through(&file) {
-                LogEntry::FlushedThrough { number, file }
-            } else {
-                LogEntry::Flushed { number }
+            let server = self.servers.id_of(&file);
+            let begins = through && self.begin_through(&file);
+            flushed.push(match begins {
+                true => (server, LogEntry::FlushedThrough { number, file }),
+                false => (server, LogEntry::Flushed { number }),
             });
         }
         self.answer_flushes(flushed, out);
@@ -269,7 +271,7 @@ impl Client {
         if *field == Field::Locks {
             self.write_down_locks(now, &file);
         }
-        self.answer_flushes(vec![LogEntry::Flushed { number }], out);
+        self.answer_flushes(vec![(self.servers.id_of(&file), LogEntry::Flushed { number })], out);
     }
 
     /// Prepares a report of content, which may have to be published first.
@@ -286,13 +288,21 @@ impl Client {
         }
     }
 
-    fn answer_flushes(&mut self, answers: Vec<LogEntry>, out: &mut Vec<Output>) {
-        if !answers.is_empty() {
-            for answer in answers {
-                self.log.push(answer, 16);
-            }
-            self.send_log_first(out);
+    fn answer_flushes(&mut self, answers: Vec<(ServerId, LogEntry)>, out: &mut Vec<Output>) {
+        let mut answered = BTreeSet::new();
+        for (server, answer) in answers {
+            self.servers.get_mut(server).log.push(answer, 16);
+            answered.insert(server);
         }
+        answered.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
+    }
+
+    /// Forgets the server's requests for reports. Over a new connection it asks again for those
+    /// that it still wants.
+    pub(crate) fn forget_reports(&mut self, server: ServerId) {
+        let is_its = |report: &Flushing| self.servers.id_of(&report.file) == server;
+        self.flushing.retain(|report| !is_its(report));
+        self.yields.reporting.retain(|_, report| !is_its(report));
     }
 
     /// The item that front doors revoke when the lease goes.
@@ -369,7 +379,7 @@ mod tests {
         let known = client.files.get(&dir).unwrap();
         assert_eq!(known.held.named().count(), 0);
         assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
-        assert!(client.is_letting_go(&dir), "the server is told");
+        assert!(client.server().is_letting_go(&dir), "the server is told");
         assert!(
             !out.iter().any(|output| matches!(output, Output::Send(_))),
             "with whatever comes next: {out:?}"
@@ -385,9 +395,9 @@ mod tests {
         let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
         client.handle(at(4), Input::Yielded { number: recalled }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0, "with all go those of their own");
-        let last = client.log.last();
+        let last = client.server().log.last();
         client.handle(at(5), Input::Yielded { number }, &mut out);
-        assert_eq!(client.log.last(), last, "the server would take that for a misdeed");
+        assert_eq!(client.server().log.last(), last, "the server would take that for a misdeed");
         // The server waits for an answer to a recall, although it is the same release again.
         let (mut client, number) = crowded(&dir);
         let one = Released { file: dir.clone(), field: Field::Child(Label::new(b"a").unwrap()), keep: None };

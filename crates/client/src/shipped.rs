@@ -1,7 +1,8 @@
 //! Shipped operations, which the server does for this client, and the replies to their calls.
 
 use crate::client::Client;
-use crate::requests::names;
+use crate::in_doubt::names;
+use crate::server::ServerId;
 use crate::waiting::{Stop, Waiting, WaitingFor};
 use crate::{Call, Invalidation, Now, Output, Reply};
 use ident::FileId;
@@ -25,13 +26,15 @@ impl Client {
     /// ([`Client::is_in_doubt`]), but the kernel would answer from its cache. So the client sends
     /// the request once front doors have revoked these files.
     pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> WaitingFor {
-        if self.requests.ships_full() {
+        let server = self.servers.id_for(&operation);
+        if self.servers.get(server).requests.ships_full() {
             return WaitingFor::Quiet;
         }
         let what = self.shared_below(&operation);
         let wants = self.doubts(&operation);
         let number = self.number();
-        self.hold(number, ToServer::Ask { number, operation, wants, mode: AskMode::Ship });
+        let session = self.servers.get_mut(server);
+        session.hold(number, ToServer::Ask { number, operation, wants, mode: AskMode::Ship });
         if what.is_empty() {
             self.say_shipped(number, out);
         } else {
@@ -59,21 +62,22 @@ impl Client {
     /// Gives up the request `number`. Returns false for an operation that the server may be doing:
     /// it cannot be undone.
     pub(crate) fn abandon(&mut self, number: u64) -> bool {
-        if !self.requests.is_shipped(number) {
+        let Some(server) = self.servers.asked_mut(number).filter(|it| it.requests.is_shipped(number)) else {
             return true;
-        }
-        let is_held = self.requests.is_held(number);
+        };
+        let is_held = server.requests.is_held(number);
         if is_held {
-            self.requests.answered(number);
+            server.requests.answered(number);
             self.yields.shipping.retain(|_, held| *held != number);
         }
         is_held
     }
 
     fn say_shipped(&mut self, number: u64, out: &mut Vec<Output>) {
+        let Some(server) = self.servers.asked_mut(number) else { return };
         // The server decides on its own state, which must have everything that was decided here.
-        self.send_log_first(out);
-        self.say_held(number, out);
+        server.send_log_first(out);
+        server.say_held(number, out);
     }
 
     /// The cached items that `operation` changes and on which other clients may hold leases, too.
@@ -125,13 +129,19 @@ impl Client {
     }
 
     /// Takes the result of the shipped operation `number`.
-    pub(crate) fn on_shipped(&mut self, number: u64, result: Result<(Answer, Vec<Effect>), Error>) {
-        let looked_at = match self.requests.operation(number) {
+    pub(crate) fn on_shipped(
+        &mut self,
+        server: ServerId,
+        number: u64,
+        result: Result<(Answer, Vec<Effect>), Error>,
+    ) {
+        let requests = &mut self.servers.get_mut(server).requests;
+        let looked_at = match requests.operation(number) {
             Some(Operation::Stat { file }) if result == Err(Error::Stale) => Some(file.clone()),
             _ => None,
         };
         // Over a new connection the server repeats results. More may have happened since.
-        if !self.requests.answered(number) {
+        if !requests.answered(number) {
             return;
         }
         let result = result.map(|(answer, effects)| {

@@ -5,6 +5,7 @@
 //! ever holds one back.
 
 use crate::client::Client;
+use crate::server::ServerId;
 use crate::shipped::ShippedAnswer;
 use crate::{Call, Now, Output, Ticket};
 use ident::FileId;
@@ -43,19 +44,19 @@ pub(crate) enum Need {
     Quiet,
     /// Integers of a directory come.
     Integers(FileId),
-    /// Inode numbers come.
-    Inodes,
-    /// The allowance grows by these bytes and files. `replaces` if they are for content that
-    /// replaces other content.
-    Allowance { bytes: u64, files: u64, replaces: bool },
+    /// Inode numbers come from this server.
+    Inodes(ServerId),
+    /// The allowance at a server grows by these bytes and files. `replaces` if they are for content
+    /// that replaces other content.
+    Allowance { server: ServerId, bytes: u64, files: u64, replaces: bool },
     /// The server reports how much space there is.
     Space,
     /// The space of replaced content is free, so that the allowance can grow.
     Freed,
     /// Extents or inline content come, from an offset on.
     Extents { file: FileId, from: u64 },
-    /// Log entries up to this one are durable.
-    Applied(u64),
+    /// Entries of this server's log up to this one are durable.
+    Applied(ServerId, u64),
     /// Content is published up to the barriers of its flush.
     Published(BTreeMap<FileId, u64>),
     /// There is less dirty content.
@@ -64,8 +65,8 @@ pub(crate) enum Need {
     Unlocked { file: FileId, change: LockChange },
     /// The content of a file is released, which another client waits for.
     Yielded(FileId),
-    /// The server confirms this log entry of a write-through change.
-    Heard(u64),
+    /// This server confirms this log entry of a write-through change.
+    Heard(ServerId, u64),
 }
 
 /// The event that a waiting call waits for: a [`Need`] whose request is under way.
@@ -76,16 +77,16 @@ pub(crate) enum WaitingFor {
     Answered,
     Quiet,
     Integers(FileId),
-    Inodes,
-    Allowance,
+    Inodes(ServerId),
+    Allowance(ServerId),
     Space,
     Freed { until: Time },
-    Applied(u64),
+    Applied(ServerId, u64),
     Published(BTreeMap<FileId, u64>),
     Room,
     Unlocked { file: FileId, change: LockChange },
     Yielded(FileId),
-    Heard(u64),
+    Heard(ServerId, u64),
 }
 
 /// A waiting call, for the machine's log. The client does not know which machine keeps it waiting,
@@ -190,9 +191,9 @@ impl Client {
     ) {
         waiting.on = match need {
             Need::Session => WaitingFor::Session,
-            Need::Heard(sequence) => WaitingFor::Heard(sequence),
-            Need::Leases { wants, .. } if let Some(sequence) = self.unheard_of(&wants) => {
-                WaitingFor::Heard(sequence)
+            Need::Heard(server, sequence) => WaitingFor::Heard(server, sequence),
+            Need::Leases { wants, .. } if let Some((server, sequence)) = self.unheard_of(&wants) => {
+                WaitingFor::Heard(server, sequence)
             }
             Need::Leases { operation, wants } => {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
@@ -226,21 +227,22 @@ impl Client {
                 self.reserve(&dir, out);
                 WaitingFor::Integers(dir)
             }
-            Need::Inodes => {
-                self.reserve_inodes(out);
-                WaitingFor::Inodes
+            Need::Inodes(server) => {
+                self.servers.get_mut(server).reserve_inodes(out);
+                WaitingFor::Inodes(server)
             }
-            Need::Allowance { bytes, files, replaces } => {
+            Need::Allowance { server, bytes, files, replaces } => {
                 // A call that joins a request under way makes its own request after it.
-                let has = (self.allowance.bytes, self.allowance.files);
-                waiting.asked_allowance = self.allowance.asking.is_none().then_some(has);
-                let lacks = if replaces { bytes.saturating_sub(self.allowance.bytes) } else { 0 };
-                self.ask_allowance(bytes, files, lacks, out);
-                WaitingFor::Allowance
+                let has = self.servers.get(server).allowance;
+                waiting.asked_allowance = has.asking.is_none().then_some((has.bytes, has.files));
+                let lacks = if replaces { bytes.saturating_sub(has.bytes) } else { 0 };
+                self.ask_allowance(server, (bytes, files, lacks), out);
+                WaitingFor::Allowance(server)
             }
             Need::Space => {
-                waiting.asked_allowance = Some((self.allowance.bytes, self.allowance.files));
-                self.ask_allowance(0, 0, 0, out);
+                let has = self.servers.get(ServerId::ONLY).allowance;
+                waiting.asked_allowance = Some((has.bytes, has.files));
+                self.ask_allowance(ServerId::ONLY, (0, 0, 0), out);
                 WaitingFor::Space
             }
             Need::Freed => {
@@ -250,13 +252,13 @@ impl Client {
                 WaitingFor::Freed { until: now.time.after_ms(FREED_MS) }
             }
             Need::Extents { file, from } => {
-                let number = self.number();
-                self.request(number, ToServer::Extents { number, file, from }, out);
+                let (number, server) = (self.number(), self.servers.of_mut(&file));
+                server.request(number, ToServer::Extents { number, file, from }, out);
                 WaitingFor::Number(number)
             }
-            Need::Applied(through) => {
-                self.flush_log(out);
-                WaitingFor::Applied(through)
+            Need::Applied(server, through) => {
+                self.servers.get_mut(server).flush_log(out);
+                WaitingFor::Applied(server, through)
             }
             Need::Published(barriers) => WaitingFor::Published(barriers),
             Need::Room => WaitingFor::Room,
@@ -324,17 +326,18 @@ impl Client {
         if mode == AskMode::Ship {
             return self.ship(operation, out);
         }
-        let number = self.number();
+        let (number, server) = (self.number(), self.servers.id_for(&operation));
+        let session = self.servers.get_mut(server);
         // The server looks for missing leases in its own state, which must have everything that was
         // decided here.
-        self.send_log_first(out);
-        self.request(number, ToServer::Ask { number, operation, wants, mode }, out);
+        session.send_log_first(out);
+        session.request(number, ToServer::Ask { number, operation, wants, mode }, out);
         WaitingFor::Number(number)
     }
 
     /// Marks the request `number` as answered.
-    pub(crate) fn granted(&mut self, number: u64) {
-        self.requests.answered(number);
+    pub(crate) fn granted(&mut self, server: ServerId, number: u64) {
+        self.servers.get_mut(server).requests.answered(number);
         for waiting in self.waiting.values_mut() {
             if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
                 waiting.on = WaitingFor::Answered;
@@ -402,12 +405,12 @@ impl Client {
             let what = match &waiting.on {
                 WaitingFor::Unlocked { .. } => return None,
                 WaitingFor::Session => "the connection to the server",
-                _ if !self.session.is_connected() => "the connection to the server",
+                _ if !self.is_connected() => "the connection to the server",
                 WaitingFor::Yielded(_) => "content to be let go, which another machine waits for",
-                WaitingFor::Applied(_)
+                WaitingFor::Applied(..)
                 | WaitingFor::Published(_)
                 | WaitingFor::Room
-                | WaitingFor::Heard(_) => "what was done here to be stored",
+                | WaitingFor::Heard(..) => "what was done here to be stored",
                 WaitingFor::Freed { .. } => "space, on a full disk",
                 _ => "the server, or another machine that has to let go first",
             };
@@ -439,23 +442,26 @@ impl Client {
             WaitingFor::Session => self.require_session(now).is_ok(),
             WaitingFor::Number(_) => false,
             WaitingFor::Answered => true,
-            WaitingFor::Quiet => !self.requests.any_shipped(),
+            WaitingFor::Quiet => !self.servers.any_shipped(),
             WaitingFor::Integers(dir) => self
                 .files
                 .get(dir)
                 .and_then(|known| known.children.as_ref())
-                .is_none_or(|children| children.next_integer().is_some()),
-            WaitingFor::Inodes => self.inodes.0 < self.inodes.1,
-            WaitingFor::Allowance => self.allowance.asking.is_none(),
+                .is_none_or(|children| children.integers.first().is_some()),
+            WaitingFor::Inodes(server) => self.servers.get(*server).inodes.first().is_some(),
+            WaitingFor::Allowance(server) => self.servers.get(*server).allowance.asking.is_none(),
             // The server's last report is better than an answer that may never come.
-            WaitingFor::Space => self.allowance.asking.is_none() || !self.session.is_connected(),
+            WaitingFor::Space => {
+                let server = self.servers.get(ServerId::ONLY);
+                server.allowance.asking.is_none() || !server.is_connected()
+            }
             WaitingFor::Freed { until } => now.time >= *until,
-            WaitingFor::Applied(through) => self.log.applied() >= *through,
+            WaitingFor::Applied(server, through) => self.servers.get(*server).log.applied() >= *through,
             WaitingFor::Published(barriers) => {
                 barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))
             }
             WaitingFor::Room => self.has_room(),
-            WaitingFor::Heard(sequence) => self.is_heard(*sequence),
+            WaitingFor::Heard(server, sequence) => self.servers.get(*server).unheard.is_past(*sequence),
             WaitingFor::Yielded(file) => !self.yields.holds_up_writes(file),
             WaitingFor::Unlocked { file, change } => self.is_unlocked(file, change),
         }
