@@ -5,7 +5,7 @@
 //! new time. The server receives it a little later, if it still counts then.
 
 use crate::client::Client;
-use crate::waiting::{Stop, Waiting};
+use crate::waiting::{Caller, Stop, Waiting};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Kind, Time};
@@ -80,8 +80,7 @@ impl Client {
             return;
         }
         while let Some(file) = self.accesses.next_due(now.time) {
-            let mut waiting = Waiting::new(now, Cred::default(), Call::Accessed { file });
-            waiting.is_own = true;
+            let waiting = Waiting::own(now, Caller::Client, Call::Accessed { file });
             self.accesses.asking += 1;
             let ticket = self.ticket();
             self.go_on(now, ticket, waiting, out);

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::file_io::Write;
 use crate::known::KnownContent;
 use crate::server::ServerId;
-use crate::waiting::{Need, Stop, Waiting};
+use crate::waiting::{Caller, Need, Stop, Waiting, WaitingFor};
 use crate::{Call, Listed, Now, Output, Reply, Upto};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
@@ -32,8 +32,8 @@ impl Client {
         if !self.takes_last_write(&waiting.call) {
             self.require_session(now)?;
         }
-        if let Some(file) = waiting.reopens.clone() {
-            return self.reopen(now, &file);
+        if let Caller::Reopening(file) = &waiting.caller {
+            return self.reopen(now, file);
         }
         let rights = self.rights();
         if rights.squash.is_some() {
@@ -42,8 +42,8 @@ impl Client {
         if rights.read_only && waiting.call.writes() {
             return Err(Stop::Error(Error::ReadOnly));
         }
-        if waiting.shipped.is_none() && self.is_in_doubt(&waiting.call) {
-            return Err(Stop::Need(Need::Quiet));
+        if !waiting.is_shipped() && self.is_in_doubt(&waiting.call) {
+            return Err(Stop::until(WaitingFor::Quiet));
         }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
@@ -115,7 +115,7 @@ impl Client {
     /// Makes updates wait while a server does one for this client, and while a log has no room.
     pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
         if self.servers.any_shipped() {
-            return Err(Stop::Need(Need::Quiet));
+            return Err(Stop::until(WaitingFor::Quiet));
         }
         match self.servers.iter().find(|(_, session)| session.log.is_full()) {
             Some((server, session)) => Err(Stop::Need(Need::Applied(server, session.log.applied() + 1))),

@@ -3,14 +3,13 @@
 use crate::client::Client;
 use crate::known::KnownContent;
 use crate::server::ServerId;
-use crate::waiting::{Need, Stop, Waiting};
+use crate::waiting::{Need, Progress, Stop, Waiting, WaitingFor};
 use crate::{Allocate, Invalidation, Now, Output, Reply};
 use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
 use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp, Verdict};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
@@ -151,7 +150,7 @@ impl Client {
         write: Write,
         out: &mut Vec<Output>,
     ) -> Tried {
-        if let Some(written) = waiting.written {
+        if let Progress::Written(written) = waiting.progress {
             return Ok(Reply::Written(written));
         }
         match self.goes_through(file, &write) {
@@ -170,7 +169,7 @@ impl Client {
     ) -> Tried {
         if !self.has_room() {
             self.publish_all(now, out);
-            return Err(Stop::Need(Need::Room));
+            return Err(Stop::until(WaitingFor::Room));
         }
         self.may_change(file)?;
         let size = self.content(file, Kind::Write)?.size();
@@ -270,7 +269,7 @@ impl Client {
     /// Makes writers wait while a recall waits for their file's content to be published.
     fn may_change(&self, file: &FileId) -> Result<(), Stop> {
         if self.yields.holds_up_writes(file) {
-            return Err(Stop::Need(Need::Yielded(file.clone())));
+            return Err(Stop::until(WaitingFor::Yielded(file.clone())));
         }
         Ok(())
     }
@@ -299,25 +298,23 @@ impl Client {
         file: Option<&FileId>,
         out: &mut Vec<Output>,
     ) -> Tried {
-        if waiting.flushed.is_none() {
-            let barriers: BTreeMap<FileId, u64> = match file {
-                Some(file) => self
-                    .publish(now, file, SYNCED_BYTES_MAX, out)
-                    .into_iter()
-                    .map(|b| (file.clone(), b))
-                    .collect(),
-                None => self.publish_all(now, out),
-            };
-            waiting.flushed = Some(barriers);
-        }
-        let barriers = waiting.flushed.clone().unwrap_or_default();
+        let (barriers, through) = match (&waiting.progress, file) {
+            (Progress::Syncing { barriers, through }, _) => (barriers.clone(), *through),
+            (_, Some(file)) => {
+                let barrier = self.publish(now, file, SYNCED_BYTES_MAX, out);
+                (barrier.into_iter().map(|barrier| (file.clone(), barrier)).collect(), None)
+            }
+            (_, None) => (self.publish_all(now, out), None),
+        };
         if !barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier)) {
-            return Err(Stop::Need(Need::Published(barriers)));
+            waiting.progress = Progress::Syncing { barriers: barriers.clone(), through };
+            return Err(Stop::until(WaitingFor::Published(barriers)));
         }
         let server = file.map_or(ServerId::ONLY, |file| self.servers.id_of(file));
         let log = &self.servers.get(server).log;
-        let through = *waiting.through.get_or_insert(log.last());
+        let through = through.unwrap_or(log.last());
         if log.applied() < through {
+            waiting.progress = Progress::Syncing { barriers, through: Some(through) };
             return Err(Stop::Need(Need::Applied(server, through)));
         }
         // Everything that can be durable is. A loss since the last sync is reported once.

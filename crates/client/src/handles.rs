@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::file_io::want_content;
 use crate::known::KnownFile;
-use crate::waiting::{Need, Stop, Waiting};
+use crate::waiting::{Caller, Need, Stop, Waiting};
 use crate::write_through::Writes;
 use crate::{Now, Output, Reply};
 use ident::FileId;
@@ -173,7 +173,8 @@ impl Client {
         if self.close_lost(file, open) {
             return Ok(Reply::Nothing);
         }
-        if !waiting.is_own && self.files.get(file).is_some_and(|known| known.ends(open).has(&Field::Handles))
+        if waiting.caller == Caller::FrontDoor
+            && self.files.get(file).is_some_and(|known| known.ends(open).has(&Field::Handles))
         {
             self.linger_if_left(now, file);
         }

@@ -8,7 +8,7 @@
 
 use crate::client::Client;
 use crate::server::ServerId;
-use crate::waiting::Waiting;
+use crate::waiting::{Caller, Waiting};
 use crate::{Call, Now, Output};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
@@ -210,8 +210,7 @@ impl Client {
     }
 
     fn ends_lingering(&mut self, now: Now, file: FileId, out: &mut Vec<Output>) {
-        let mut waiting = Waiting::new(now, Cred::default(), Call::Close { file, open: HANDLE });
-        waiting.is_own = true;
+        let waiting = Waiting::own(now, Caller::Client, Call::Close { file, open: HANDLE });
         let ticket = self.ticket();
         self.go_on(now, ticket, waiting, out);
     }

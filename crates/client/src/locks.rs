@@ -10,7 +10,7 @@
 //! when a lock is released here.
 
 use crate::client::Client;
-use crate::waiting::{Need, Stop};
+use crate::waiting::{Need, Stop, WaitingFor};
 use crate::{Now, Reply};
 use ident::FileId;
 use lease::{Field, Kind};
@@ -65,7 +65,7 @@ impl Client {
         } else if self.closes_a_circle(&file, &change) {
             return Err(Stop::Error(Error::Deadlock));
         }
-        Err(Stop::Need(Need::Unlocked { file, change }))
+        Err(Stop::until(WaitingFor::Unlocked { file, change }))
     }
 
     fn change_lock(&mut self, file: &FileId, change: LockChange) -> Result<(), Stop> {

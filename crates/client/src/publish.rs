@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::known::KnownContent;
 use crate::server::{Publication, ServerId};
-use crate::waiting::{Need, Stop};
+use crate::waiting::{Progress, Stop, Waiting, WaitingFor};
 use crate::{Now, Output, Ticket, Upload};
 use content::{FOLD_BYTES, Flush, LAZY_BYTES_MAX, Publish, URGENT_BYTES_MAX, UploadPlan};
 use ident::FileId;
@@ -249,8 +249,7 @@ impl Client {
 
     /// Fails the calls that wait for `file` to be durable. The data stays dirty and is tried again.
     fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
-        let failed =
-            |w: &crate::waiting::Waiting| w.flushed.as_ref().is_some_and(|files| files.contains_key(file));
+        let failed = |w: &Waiting| matches!(&w.progress, Progress::Syncing { barriers, .. } if barriers.contains_key(file));
         let tickets: Vec<Ticket> =
             self.waiting.iter().filter(|(_, waiting)| failed(waiting)).map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
@@ -289,7 +288,7 @@ impl Client {
     ) -> Result<(), Stop> {
         match self.publish(now, file, URGENT_BYTES_MAX, out) {
             Some(barrier) if !self.has_published(file, barrier) => {
-                Err(Stop::Need(Need::Published(BTreeMap::from([(file.clone(), barrier)]))))
+                Err(Stop::until(WaitingFor::Published(BTreeMap::from([(file.clone(), barrier)]))))
             }
             Some(_) | None => Ok(()),
         }

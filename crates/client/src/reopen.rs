@@ -6,7 +6,7 @@
 
 use crate::client::Client;
 use crate::handles::Handles;
-use crate::waiting::{Stop, Waiting};
+use crate::waiting::{Caller, Stop, Waiting};
 use crate::{Call, Now, Output, Reply, Ticket};
 use ident::FileId;
 use lease::Open;
@@ -59,8 +59,7 @@ impl Client {
                 reopening.state = ReopenState::Asked;
             }
             let call = Call::Open { file: file.clone(), open: Open::CLOSED, mask: 0 };
-            let mut waiting = Waiting::new(now, Cred::default(), call);
-            waiting.reopens = Some(file);
+            let waiting = Waiting::own(now, Caller::Reopening(file), call);
             let ticket = self.ticket();
             self.go_on(now, ticket, waiting, out);
         }

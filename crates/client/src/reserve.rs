@@ -83,7 +83,7 @@ impl Client {
         match waiting.asked_allowance {
             // A session gets a part of the remaining space at a time. A call asks again as long as
             // each part brings it closer.
-            Some(had) if allowance.asking.is_none() && !allowance.comes_closer(had, bytes, files) => {
+            Some(had) if allowance.asking.is_none() && !allowance.comes_closer(&had, bytes, files) => {
                 Err(Stop::Error(namespace::Error::NoSpace))
             }
             _ => Err(Stop::Need(Need::Allowance { server, bytes, files, replaces })),

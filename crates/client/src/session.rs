@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::evict::EvictionClock;
 use crate::known::Files;
 use crate::server::ServerId;
-use crate::waiting::{Need, Stop};
+use crate::waiting::{Caller, Stop, Waiting, WaitingFor};
 use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket};
 use lease::Time;
 use namespace::Error;
@@ -50,7 +50,7 @@ impl Client {
     /// Stops a call unless the session is valid: leases count only during the session.
     pub(crate) fn require_session(&self, now: Now) -> Result<(), Stop> {
         let is_valid = self.servers.get(ServerId::ONLY).term.is_valid(now.time);
-        if is_valid { Ok(()) } else { Err(Stop::Need(Need::Session)) }
+        if is_valid { Ok(()) } else { Err(Stop::until(WaitingFor::Session)) }
     }
 
     /// When the sessions want the next tick.
@@ -83,12 +83,10 @@ impl Client {
             return;
         }
         let lost = term.valid_until();
-        let since = |waiting: &crate::waiting::Waiting| waiting.since.max(lost).after_ms(PATIENCE_MS);
+        let since = |waiting: &Waiting| waiting.since.max(lost).after_ms(PATIENCE_MS);
         // A close never fails here: a handle that is not closed would stay open for ever. The
         // client's own calls have no caller that waits.
-        let waits = |w: &crate::waiting::Waiting| {
-            w.reopens.is_none() && !w.is_own && !matches!(w.call, Call::Close { .. })
-        };
+        let waits = |w: &Waiting| w.caller == Caller::FrontDoor && !matches!(w.call, Call::Close { .. });
         let tired: Vec<Ticket> = self
             .waiting
             .iter()
@@ -160,7 +158,7 @@ impl Client {
         out.push(Output::Invalidate(Invalidation::Everything));
         for (ticket, waiting) in std::mem::take(&mut self.waiting) {
             match waiting.call {
-                _ if waiting.reopens.is_some() || waiting.is_own => {}
+                _ if waiting.caller != Caller::FrontDoor => {}
                 Call::Close { file, open } => {
                     self.close_lost(&file, open);
                     out.push(Output::Answer { ticket, result: Ok(Reply::Nothing) });

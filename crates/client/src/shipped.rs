@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::in_doubt::names;
 use crate::server::ServerId;
-use crate::waiting::{Stop, Waiting, WaitingFor};
+use crate::waiting::{Progress, Stop, Waiting, WaitingFor};
 use crate::{Call, Invalidation, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -157,17 +157,17 @@ impl Client {
                 waiting.on = WaitingFor::Answered;
                 // The file found by a name is gone, or is where this machine may not look. If the
                 // name is bound to another file by now, it is looked up again.
-                if let (Call::Lookup { dir, label }, Some(file), None) =
-                    (&waiting.call, &looked_at, &waiting.shipped)
+                if let (Call::Lookup { dir, label }, Some(file)) = (&waiting.call, &looked_at)
+                    && !waiting.is_shipped()
                     && dir != file
                     && !matches!(self.files.child(dir, label, Kind::Read), Known::Used(entry) if entry.file == *file)
                 {
                     continue;
                 }
-                match (&mut waiting.shipped, &result) {
+                match (&mut waiting.progress, &result) {
                     // An operation that is done cannot be refused any more.
-                    (Some(Ok(done)), Err(error)) => done.refused = Some(*error),
-                    (shipped, _) => *shipped = Some(result.clone()),
+                    (Progress::Shipped(Ok(done)), Err(error)) => done.refused = Some(*error),
+                    (progress, _) => *progress = Progress::Shipped(result.clone()),
                 }
             }
         }
@@ -178,7 +178,7 @@ impl Client {
     pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
         match &waiting.call {
             Call::Create { dir, label, .. } | Call::Link { dir, label, .. }
-                if matches!(waiting.shipped, Some(Ok(_)))
+                if matches!(waiting.progress, Progress::Shipped(Ok(_)))
                     && !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read) =>
             {
                 Some(Invalidation::Entry(dir.clone(), fold(label)))
@@ -206,7 +206,7 @@ impl Client {
         };
         match (reply, attributes, &waiting.call) {
             (Err(Stop::Error(Error::Stale)), _, Call::Lookup { .. } | Call::Parent { .. }) => {
-                waiting.shipped = None;
+                waiting.progress = Progress::Nothing;
                 self.attempt(now, waiting, out)
             }
             (Err(Stop::Error(Error::Stale)), Some(attributes), Call::SetAttributes { size: None, .. }) => {
@@ -429,8 +429,11 @@ mod tests {
             let call = Call::Link { file, dir: dir.clone(), label: label.clone() };
             let mut waiting = Waiting::new(at(2), Cred::default(), call);
             let entry = Entry { file: made.clone(), kind: FileKind::Directory, ino: 4, position: 5 };
-            waiting.shipped =
-                Some(Ok(ShippedAnswer { answer: Answer::Entry(entry), attributes: None, refused: None }));
+            waiting.progress = Progress::Shipped(Ok(ShippedAnswer {
+                answer: Answer::Entry(entry),
+                attributes: None,
+                refused: None,
+            }));
             waiting.on = WaitingFor::Answered;
             let values = wire::Values {
                 times: Some(namespace::Times::default()),

@@ -5,7 +5,7 @@
 //! ever holds one back.
 
 use crate::client::Client;
-use crate::server::ServerId;
+use crate::server::{Allowance, ServerId};
 use crate::shipped::ShippedAnswer;
 use crate::{Call, Now, Output, Ticket};
 use ident::FileId;
@@ -29,19 +29,24 @@ pub(crate) enum Stop {
     Need(Need),
 }
 
-/// The event that a call needs first.
+impl Stop {
+    /// The stop of a call that only has to wait.
+    pub fn until(event: WaitingFor) -> Stop {
+        Stop::Need(Need::Event(event))
+    }
+}
+
+/// The thing that a call needs before its next try.
 #[derive(Debug)]
 pub(crate) enum Need {
-    /// The session is open (again).
-    Session,
+    /// This event, for which the client makes no request.
+    Event(WaitingFor),
     /// Leases come, for the operation as a whole.
     Leases { operation: Box<Operation>, wants: Vec<Lease> },
     /// The page of a directory after position `after` comes.
     Page { dir: FileId, after: u64 },
     /// The server does the operation.
     Ship { operation: Box<Operation> },
-    /// The effects of the operations that the server is doing for this client are known.
-    Quiet,
     /// Integers of a directory come.
     Integers(FileId),
     /// Inode numbers come from this server.
@@ -57,6 +62,31 @@ pub(crate) enum Need {
     Extents { file: FileId, from: u64 },
     /// Entries of this server's log up to this one are durable.
     Applied(ServerId, u64),
+}
+
+/// The event that a waiting call waits for.
+#[derive(Debug)]
+pub(crate) enum WaitingFor {
+    /// The session is open (again).
+    Session,
+    /// The request with this number is answered.
+    Number(u64),
+    /// Nothing: the call is to be tried again at once.
+    Answered,
+    /// The effects of the operations that the server is doing for this client are known.
+    Quiet,
+    /// Integers of a directory are at hand.
+    Integers(FileId),
+    /// Inode numbers of this server are at hand.
+    Inodes(ServerId),
+    /// The server has answered the request for a larger allowance.
+    Allowance(ServerId),
+    /// The server has reported how much space there is.
+    Space,
+    /// This time: the space of replaced content may be free then.
+    Freed { until: Time },
+    /// Entries of this server's log up to this one are durable.
+    Applied(ServerId, u64),
     /// Content is published up to the barriers of its flush.
     Published(BTreeMap<FileId, u64>),
     /// There is less dirty content.
@@ -66,26 +96,6 @@ pub(crate) enum Need {
     /// The content of a file is released, which another client waits for.
     Yielded(FileId),
     /// This server confirms this log entry of a write-through change.
-    Heard(ServerId, u64),
-}
-
-/// The event that a waiting call waits for: a [`Need`] whose request is under way.
-#[derive(Debug)]
-pub(crate) enum WaitingFor {
-    Session,
-    Number(u64),
-    Answered,
-    Quiet,
-    Integers(FileId),
-    Inodes(ServerId),
-    Allowance(ServerId),
-    Space,
-    Freed { until: Time },
-    Applied(ServerId, u64),
-    Published(BTreeMap<FileId, u64>),
-    Room,
-    Unlocked { file: FileId, change: LockChange },
-    Yielded(FileId),
     Heard(ServerId, u64),
 }
 
@@ -108,50 +118,71 @@ pub struct WaitReport {
 pub(crate) struct Waiting {
     pub cred: Cred,
     pub call: Call,
+    pub caller: Caller,
     /// When the call came.
     pub since: Time,
-    /// The client opens this file again. There is no caller.
-    pub reopens: Option<FileId>,
-    /// The call is the client's own, such as the close of a file that lingers no more.
-    pub is_own: bool,
     pub on: WaitingFor,
+    pub progress: Progress,
     lost_races: u8,
     /// The next request is for current values without a lease.
     hurries: bool,
     /// Values that the server reported without a lease, for the next try.
     pub told: Vec<FileGrant>,
-    /// The server's answer to the shipped operation.
-    pub shipped: Option<Result<ShippedAnswer, Error>>,
-    /// The allowance at the call's last request for more: bytes and files.
-    pub asked_allowance: Option<(u64, u64)>,
-    /// The progress of a sync: content is flushed up to these barriers, the log up to `through`.
-    pub flushed: Option<BTreeMap<FileId, u64>>,
-    /// Content that must be in the log before the server does the operation.
-    published: Option<BTreeMap<FileId, u64>>,
-    pub through: Option<u64>,
-    /// The number of bytes written in write-through mode.
-    pub written: Option<u32>,
+    /// The allowance at the call's last request for more.
+    pub asked_allowance: Option<Allowance>,
+}
+
+/// The party that made a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A front door, which waits for the answer.
+    FrontDoor,
+    /// The client itself, for instance to close a file that lingers no more.
+    Client,
+    /// The client itself, to open this file again.
+    Reopening(FileId),
+}
+
+/// How far a call has come that takes more than one step.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// Nothing of it is done.
+    Nothing,
+    /// A sync: content is flushed up to these barriers, and then the log up to this entry.
+    Syncing { barriers: BTreeMap<FileId, u64>, through: Option<u64> },
+    /// An operation that the server is to do once content is in the log up to these barriers.
+    Publishing(BTreeMap<FileId, u64>),
+    /// A write in write-through mode: this many bytes are written.
+    Written(u32),
+    /// The server has answered: it has done the operation, or refuses it.
+    Shipped(Result<ShippedAnswer, Error>),
 }
 
 impl Waiting {
+    /// A call of a front door.
     pub fn new(now: Now, cred: Cred, call: Call) -> Waiting {
         Waiting {
             cred,
             call,
+            caller: Caller::FrontDoor,
             since: now.time,
-            reopens: None,
-            is_own: false,
             on: WaitingFor::Answered,
+            progress: Progress::Nothing,
             lost_races: 0,
             hurries: false,
             told: Vec::new(),
-            shipped: None,
             asked_allowance: None,
-            flushed: None,
-            published: None,
-            through: None,
-            written: None,
         }
+    }
+
+    /// A call of the client itself. It names no user.
+    pub fn own(now: Now, caller: Caller, call: Call) -> Waiting {
+        Waiting { caller, ..Waiting::new(now, Cred::default(), call) }
+    }
+
+    /// Whether the server has answered the operation itself.
+    pub fn is_shipped(&self) -> bool {
+        matches!(self.progress, Progress::Shipped(_))
     }
 
     /// Whether the call's grants were recalled too often before it could use them.
@@ -175,7 +206,7 @@ impl Waiting {
                     | Operation::Lock { .. }
                     | Operation::Accessed { .. }
             );
-        is_it && self.shipped.is_none()
+        is_it && !self.is_shipped()
     }
 }
 
@@ -190,8 +221,7 @@ impl Client {
         out: &mut Vec<Output>,
     ) {
         waiting.on = match need {
-            Need::Session => WaitingFor::Session,
-            Need::Heard(server, sequence) => WaitingFor::Heard(server, sequence),
+            Need::Event(event) => event,
             Need::Leases { wants, .. } if let Some((server, sequence)) = self.unheard_of(&wants) => {
                 WaitingFor::Heard(server, sequence)
             }
@@ -222,7 +252,6 @@ impl Client {
                 self.ask(Operation::List { dir }, wants, AskMode::Page { after }, out)
             }
             Need::Ship { operation } => self.ask(*operation, Vec::new(), AskMode::Ship, out),
-            Need::Quiet => WaitingFor::Quiet,
             Need::Integers(dir) => {
                 self.reserve(&dir, out);
                 WaitingFor::Integers(dir)
@@ -234,14 +263,13 @@ impl Client {
             Need::Allowance { server, bytes, files, replaces } => {
                 // A call that joins a request under way makes its own request after it.
                 let has = self.servers.get(server).allowance;
-                waiting.asked_allowance = has.asking.is_none().then_some((has.bytes, has.files));
+                waiting.asked_allowance = has.asking.is_none().then_some(has);
                 let lacks = if replaces { bytes.saturating_sub(has.bytes) } else { 0 };
                 self.ask_allowance(server, (bytes, files, lacks), out);
                 WaitingFor::Allowance(server)
             }
             Need::Space => {
-                let has = self.servers.get(ServerId::ONLY).allowance;
-                waiting.asked_allowance = Some((has.bytes, has.files));
+                waiting.asked_allowance = Some(self.servers.get(ServerId::ONLY).allowance);
                 self.ask_allowance(ServerId::ONLY, (0, 0, 0), out);
                 WaitingFor::Space
             }
@@ -260,10 +288,6 @@ impl Client {
                 self.servers.get_mut(server).flush_log(out);
                 WaitingFor::Applied(server, through)
             }
-            Need::Published(barriers) => WaitingFor::Published(barriers),
-            Need::Room => WaitingFor::Room,
-            Need::Yielded(file) => WaitingFor::Yielded(file),
-            Need::Unlocked { file, change } => WaitingFor::Unlocked { file, change },
         };
         self.waiting.insert(ticket, waiting);
     }
@@ -282,14 +306,14 @@ impl Client {
                 self.settle(now, out);
             }
             (Call::Lookup { .. }, _) => {}
-            (_, WaitingFor::Number(number)) if waiting.shipped.is_none() => {
+            (_, WaitingFor::Number(number)) if !waiting.is_shipped() => {
                 let number = *number;
                 if self.abandon(number) {
                     self.cancel(ticket, out);
                     self.settle(now, out);
                 }
             }
-            _ if waiting.shipped.is_none() => _ = self.cancel(ticket, out),
+            _ if !waiting.is_shipped() => _ = self.cancel(ticket, out),
             _ => {}
         }
     }
@@ -308,10 +332,11 @@ impl Client {
         if !by_name || !matches!(operation, Operation::Rename { .. }) {
             return None;
         }
-        let barriers = match &waiting.published {
-            Some(barriers) => barriers.clone(),
-            None => waiting.published.insert(self.publish_all(now, out)).clone(),
+        let barriers = match &waiting.progress {
+            Progress::Publishing(barriers) => barriers.clone(),
+            _ => self.publish_all(now, out),
         };
+        waiting.progress = Progress::Publishing(barriers.clone());
         let is_out = |(file, barrier): (&FileId, &u64)| self.has_published(file, *barrier);
         (!barriers.iter().all(is_out)).then_some(barriers)
     }
@@ -371,25 +396,28 @@ impl Client {
 
     /// Tries a call again, and answers it or lets it wait.
     pub(crate) fn go_on(&mut self, now: Now, ticket: Ticket, mut waiting: Waiting, out: &mut Vec<Output>) {
-        let result = match waiting.shipped.clone() {
-            Some(Err(error)) => Err(Stop::Error(error)),
+        let result = match &waiting.progress {
+            Progress::Shipped(Err(error)) => Err(Stop::Error(*error)),
             // The operation itself is done, but the rest of the reply may have to come first.
-            Some(Ok(shipped)) => self.reply_to_shipped(now, &mut waiting, shipped, out),
-            None => self.attempt_told(now, &mut waiting, out),
+            Progress::Shipped(Ok(shipped)) => {
+                let shipped = shipped.clone();
+                self.reply_to_shipped(now, &mut waiting, shipped, out)
+            }
+            _ => self.attempt_told(now, &mut waiting, out),
         };
         let result = match result {
             Ok(reply) => Ok(reply),
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Need(need)) => return self.wait(now, ticket, waiting, need, out),
         };
-        match waiting.reopens {
-            Some(file) => self.reopened(now, &file, &result, out),
-            None if waiting.is_own => {
+        match &waiting.caller {
+            Caller::Reopening(file) => self.reopened(now, file, &result, out),
+            Caller::Client => {
                 if let Call::Accessed { file } = &waiting.call {
                     self.access_told(file);
                 }
             }
-            None => {
+            Caller::FrontDoor => {
                 let bound = self.bound_without_lease(&waiting);
                 out.push(Output::Answer { ticket, result });
                 out.extend(bound.map(Output::Invalidate));

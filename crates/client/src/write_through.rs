@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::file_io::Write;
 use crate::known::KnownContent;
 use crate::server::{ServerId, ServerSession};
-use crate::waiting::{Need, Stop, Waiting};
+use crate::waiting::{Progress, Stop, Waiting, WaitingFor};
 use crate::{Now, Output, Reply};
 use content::LAZY_BYTES_MAX;
 use ident::FileId;
@@ -105,13 +105,13 @@ impl Client {
         // (`may_write_through`).
         self.publish(now, file, LAZY_BYTES_MAX, out);
         self.set_writes(file, Writes::Unheard);
-        waiting.written = Some(bytes);
+        waiting.progress = Progress::Written(bytes);
         let id = self.servers.id_of(file);
         let server = self.servers.get_mut(id);
         let sequence = server.log.push(LogEntry::Wrote { file: file.clone() }, 16);
         server.unheard.push(sequence, file.clone());
         server.send_log_first(out);
-        Err(Stop::Need(Need::Heard(id, sequence)))
+        Err(Stop::until(WaitingFor::Heard(id, sequence)))
     }
 
     /// Takes the server's confirmation of write-through changes up to this entry.

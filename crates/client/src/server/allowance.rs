@@ -41,12 +41,12 @@ impl Allowance {
         self.files += files;
     }
 
-    /// Whether the allowance has grown since it was `had` (bytes and files), so that a call that
-    /// wants so many may get them with further requests.
-    pub fn comes_closer(&self, had: (u64, u64), bytes: u64, files: u64) -> bool {
+    /// Whether the allowance has grown since it was `had`, so that a call that wants so many bytes
+    /// and files may get them with further requests.
+    pub fn comes_closer(&self, had: &Allowance, bytes: u64, files: u64) -> bool {
         let brings =
             |have: u64, had: u64, wants: u64, worth: u64| have >= wants || have.saturating_sub(had) >= worth;
-        brings(self.bytes, had.0, bytes, ALLOWANCE_BYTES_MIN) && brings(self.files, had.1, files, 1)
+        brings(self.bytes, had.bytes, bytes, ALLOWANCE_BYTES_MIN) && brings(self.files, had.files, files, 1)
     }
 }
 
