@@ -9,9 +9,9 @@
 //! The next start sends both in the same session, if that still stands. The server knows the
 //! entries by their numbers, so the start may be cut short and begin again.
 
+use crate::calls::WaitingFor;
 use crate::client::Client;
 use crate::server::{OperationLog, ServerId};
-use crate::waiting::WaitingFor;
 use crate::{Call, Lost};
 use namespace::{ContentChange, Error, Operation, ShareId};
 use std::collections::BTreeSet;
@@ -22,15 +22,9 @@ impl Client {
     /// the session's term has run out. They are kept in any case.
     pub fn begin_ending(&mut self) {
         self.ending = true;
-        let tried_again: Vec<_> =
-            self.waiting.iter().filter(|(_, w)| self.takes_last_write(&w.call)).map(|(t, _)| *t).collect();
-        for ticket in tried_again {
-            if let Some(waiting) = self.waiting.get_mut(&ticket)
-                && matches!(
-                    waiting.on,
-                    WaitingFor::Session | WaitingFor::Allowance(_) | WaitingFor::Freed { .. }
-                )
-            {
+        let has_session = self.has_session();
+        for waiting in self.calls.iter_mut().filter(|waiting| has_session && is_write(&waiting.call)) {
+            if let WaitingFor::Session | WaitingFor::Allowance(_) | WaitingFor::Freed { .. } = waiting.on {
                 waiting.on = WaitingFor::Answered;
             }
         }
@@ -39,7 +33,7 @@ impl Client {
     /// Whether this call is one of the last writes. These are done whether leases count or not,
     /// since no other machine sees them.
     pub(crate) fn takes_last_write(&self, call: &Call) -> bool {
-        self.ending && self.has_session() && matches!(call, Call::Write { .. })
+        self.ending && self.has_session() && is_write(call)
     }
 
     /// Whether messages reach the server, as far as the client knows.
@@ -68,6 +62,10 @@ impl Client {
     pub fn log_left(&mut self) -> (u64, Vec<LogEntry>) {
         self.servers.get_mut(ServerId::ONLY).log.left()
     }
+}
+
+fn is_write(call: &Call) -> bool {
+    matches!(call, Call::Write { .. })
 }
 
 /// The rest of an ended machine's session, on its way to the server in that same session. Pure, as

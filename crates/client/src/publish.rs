@@ -1,11 +1,11 @@
 //! The way of content to the servers: uploads of shares, publications in the log, folding of small
 //! synced writes, and the account of dirty bytes.
 
+use crate::calls::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::knowledge::KnownContent;
 use crate::server::{Publication, ServerId};
-use crate::waiting::{Progress, Stop, Waiting, WaitingFor};
-use crate::{Now, Output, Ticket, Upload};
+use crate::{Now, Output, Upload};
 use content::{FOLD_BYTES, Flush, LAZY_BYTES_MAX, Publish, URGENT_BYTES_MAX, UploadPlan};
 use ident::FileId;
 use lease::{Field, Kind, Time};
@@ -250,12 +250,7 @@ impl Client {
     /// Fails the calls that wait for `file` to be durable. The data stays dirty and is tried again.
     fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
         let failed = |w: &Waiting| matches!(&w.progress, Progress::Syncing { barriers, .. } if barriers.contains_key(file));
-        let tickets: Vec<Ticket> =
-            self.waiting.iter().filter(|(_, waiting)| failed(waiting)).map(|(ticket, _)| *ticket).collect();
-        for ticket in tickets {
-            self.waiting.remove(&ticket);
-            out.push(Output::Answer { ticket, result: Err(error) });
-        }
+        self.calls.fail(error, failed, out);
     }
 
     /// Stops a fold of `file`, whose content this client may still read and no longer change. Its

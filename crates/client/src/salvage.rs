@@ -3,7 +3,7 @@
 
 use crate::Output;
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::knowledge::KnownContent;
 use crate::server::ServerId;
 use ident::FileId;
 use lease::{Field, Label, Released};

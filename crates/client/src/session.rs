@@ -2,12 +2,12 @@
 //! new connection, and how the client starts again after a cut-off (docs/internals/server.md,
 //! "Sessions").
 
+use crate::calls::{Caller, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::evict::EvictionClock;
-use crate::known::Files;
+use crate::knowledge::{EvictionClock, Files};
+use crate::leases::Revocations;
 use crate::server::ServerId;
-use crate::waiting::{Caller, Stop, Waiting, WaitingFor};
-use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket};
+use crate::{Call, Invalidation, Now, Output, Reply, Salvage};
 use lease::Time;
 use namespace::Error;
 use wire::ToServer;
@@ -56,7 +56,7 @@ impl Client {
     /// When the sessions want the next tick.
     pub(crate) fn session_deadline(&self) -> Option<Time> {
         let terms = || self.servers.iter().map(|(_, server)| &server.term);
-        let watches = !self.waiting.is_empty() || terms().any(|term| term.is_open());
+        let watches = !self.calls.is_empty() || terms().any(|term| term.is_open());
         let read = self.clock_read.filter(|_| watches).map(|read| read.after_ms(READ_EVERY_MS));
         terms().filter_map(|term| term.deadline()).chain(read).min()
     }
@@ -87,16 +87,7 @@ impl Client {
         // A close never fails here: a handle that is not closed would stay open for ever. The
         // client's own calls have no caller that waits.
         let waits = |w: &Waiting| w.caller == Caller::FrontDoor && !matches!(w.call, Call::Close { .. });
-        let tired: Vec<Ticket> = self
-            .waiting
-            .iter()
-            .filter(|(_, w)| waits(w) && now.time >= since(w))
-            .map(|(ticket, _)| *ticket)
-            .collect();
-        for ticket in tired {
-            self.waiting.remove(&ticket);
-            out.push(Output::Answer { ticket, result: Err(Error::CutOff) });
-        }
+        self.calls.fail(Error::CutOff, |waiting| waits(waiting) && now.time >= since(waiting), out);
     }
 
     /// Takes the beginning of a session. An earlier session is over.
@@ -156,7 +147,7 @@ impl Client {
         self.forget_session(server);
         out.push(Output::Salvage(Salvage { cut_off: true, items }));
         out.push(Output::Invalidate(Invalidation::Everything));
-        for (ticket, waiting) in std::mem::take(&mut self.waiting) {
+        for (ticket, waiting) in self.calls.take() {
             match waiting.call {
                 _ if waiting.caller != Caller::FrontDoor => {}
                 Call::Close { file, open } => {
@@ -173,8 +164,7 @@ impl Client {
         self.files = Files::default();
         self.publishing.abandon();
         self.publishing.settled.extend(self.servers.get_mut(server).forget());
-        self.yields.clear();
-        self.flushing.clear();
+        self.revocations = Revocations::default();
         self.hand = EvictionClock::default();
     }
 

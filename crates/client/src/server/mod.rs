@@ -16,7 +16,7 @@ pub(crate) use log::OperationLog;
 pub(crate) use publications::Publication;
 
 use crate::Output;
-use crate::number_blocks::NumberBlocks;
+use crate::knowledge::NumberBlocks;
 use ack_queue::{AckQueue, UnackedFiles};
 use ident::{FileId, FileMap};
 use lease::{Released, Time};

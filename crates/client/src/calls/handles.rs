@@ -1,11 +1,10 @@
 //! Handles: opening, the deletion disposition and closing. With them go this client's own values of
 //! a file's black boxes (BlackBox §4.3, §4.4).
 
+use super::file_io::want_content;
+use super::{Caller, Need, Stop, Waiting, Writes};
 use crate::client::Client;
-use crate::file_io::want_content;
-use crate::known::KnownFile;
-use crate::waiting::{Caller, Need, Stop, Waiting};
-use crate::write_through::Writes;
+use crate::knowledge::KnownFile;
 use crate::{Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};

@@ -1,8 +1,7 @@
 //! Knowledge that grows and changes: by effects of decided operations, by grants and by releases.
 
-use crate::known::{Children, Files, KnownContent, KnownFile};
-use crate::locks::KnownLocks;
-use crate::write_through::Writes;
+use super::{Children, Files, KnownContent, KnownFile};
+use crate::calls::{KnownLocks, Writes};
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};

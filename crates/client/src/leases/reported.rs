@@ -2,9 +2,9 @@
 //! report is good for the one call that asked, and no cache keeps it (docs/internals/leases.md,
 //! "Reports").
 
+use crate::calls::{Need, Stop, Waiting};
 use crate::client::Client;
 use crate::server::ServerId;
-use crate::waiting::{Need, Stop, Waiting, WaitingFor};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Recent, Released, Time};
@@ -107,12 +107,7 @@ impl Client {
         for grant in values.iter().filter(|grant| grant.values.content.is_some_and(|head| is_small(&head))) {
             self.passing.note(now.time, &grant.file, 0);
         }
-        for waiting in self.waiting.values_mut() {
-            if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
-                waiting.on = WaitingFor::Answered;
-                waiting.told = values.clone();
-            }
-        }
+        self.calls.answered(number, |waiting| waiting.told = values.clone());
     }
 
     /// Tries a call as if the reported values were leased, for this once. The try comes right after

@@ -1,7 +1,7 @@
 //! Recalls: revoking, publishing and releasing the leases that other clients need.
 
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::knowledge::KnownContent;
 use crate::server::ServerId;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
@@ -36,7 +36,7 @@ pub(crate) struct Flushing {
 
 /// Leases on their way back to the server.
 #[derive(Debug, Default)]
-pub(crate) struct Yields {
+pub(crate) struct Revocations {
     /// Leases that wait for content to be published.
     publishing: Vec<Yielding>,
     /// Leases that wait for front doors to revoke them, by the number of the revocation.
@@ -45,9 +45,11 @@ pub(crate) struct Yields {
     reporting: BTreeMap<u64, Flushing>,
     /// Requests that wait for a revocation: their numbers.
     pub shipping: BTreeMap<u64, u64>,
+    /// Reports that wait for content to be published.
+    flushing: Vec<Flushing>,
 }
 
-impl Yields {
+impl Revocations {
     fn all(&self) -> impl Iterator<Item = &Yielding> {
         self.publishing.iter().chain(self.dropping.values().flatten())
     }
@@ -90,7 +92,7 @@ impl Yields {
     /// server takes these for the answers to its recalls, and expects no other. Returns whether any
     /// of them was recalled.
     pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
-        let recalled = |yields: &Yields| yields.all().filter(|y| y.is_recalled).count();
+        let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled).count();
         let before = recalled(self);
         if self.all().next().is_some() {
             self.retain(|due| !released.iter().any(|released| answers(released, due)));
@@ -101,11 +103,6 @@ impl Yields {
     fn retain(&mut self, keep: impl Fn(&Released) -> bool) {
         self.publishing.retain(|y| keep(&y.released));
         self.dropping.values_mut().for_each(|dropping| dropping.retain(|y| keep(&y.released)));
-    }
-
-    /// Forgets everything at the end of a session.
-    pub(crate) fn clear(&mut self) {
-        *self = Yields::default();
     }
 }
 
@@ -133,7 +130,7 @@ impl Client {
         if !answered.is_empty() {
             self.servers.get_mut(server).send_log_first(out);
         }
-        self.yields.recall(due);
+        self.revocations.recall(due);
         self.yield_recalled(now, out);
     }
 
@@ -149,7 +146,7 @@ impl Client {
             let keep = known.held.kind(&Field::Children);
             let name =
                 |label: &Label| Released { file: dir.clone(), field: Field::Child(label.clone()), keep };
-            self.yields.offer(known.held.named().map(name).collect());
+            self.revocations.offer(known.held.named().map(name).collect());
         }
     }
 
@@ -158,10 +155,10 @@ impl Client {
     /// update that used the lease.
     pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
         let (mut ready, mut dropping, mut what) = (Vec::new(), Vec::new(), Vec::new());
-        for mut yielding in std::mem::take(&mut self.yields.publishing) {
+        for mut yielding in std::mem::take(&mut self.revocations.publishing) {
             let Released { file, field, .. } = &yielding.released;
             if *field == Field::Content && self.publish_before(now, file, out).is_err() {
-                self.yields.publishing.push(yielding);
+                self.revocations.publishing.push(yielding);
             } else if let Some(invalidation) = self.below(&yielding.released) {
                 what.push(invalidation);
                 yielding.rounds = yielding.rounds.saturating_add(1);
@@ -173,7 +170,7 @@ impl Client {
         if !dropping.is_empty() {
             let number = self.number();
             out.push(Output::Yield { number, what });
-            self.yields.dropping.insert(number, dropping);
+            self.revocations.dropping.insert(number, dropping);
         }
         self.let_go(now, ready, out);
         self.finish_flushes(now, out);
@@ -183,15 +180,15 @@ impl Client {
     /// its pages go as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
         self.evict_picked(now, number);
-        if let Some(report) = self.yields.reporting.remove(&number) {
-            self.flushing.push(report);
+        if let Some(report) = self.revocations.reporting.remove(&number) {
+            self.revocations.flushing.push(report);
         }
         self.ship_yielded(number, out);
         let mut ready = Vec::new();
-        for yielding in self.yields.dropping.remove(&number).unwrap_or_default() {
+        for yielding in self.revocations.dropping.remove(&number).unwrap_or_default() {
             let Released { file, field, .. } = &yielding.released;
             if *field == Field::Content && self.is_content_dirty(file) {
-                self.yields.publishing.push(yielding);
+                self.revocations.publishing.push(yielding);
             } else {
                 ready.push(yielding);
             }
@@ -240,9 +237,9 @@ impl Client {
 
     fn finish_flushes(&mut self, now: Now, out: &mut Vec<Output>) {
         let mut flushed = Vec::new();
-        for flushing in std::mem::take(&mut self.flushing) {
+        for flushing in std::mem::take(&mut self.revocations.flushing) {
             if self.publish_before(now, &flushing.file, out).is_err() {
-                self.flushing.push(flushing);
+                self.revocations.flushing.push(flushing);
                 continue;
             }
             let Flushing { number, file, through } = flushing;
@@ -281,9 +278,9 @@ impl Client {
             // dropped.
             let number = self.number();
             out.push(Output::Yield { number, what: vec![Invalidation::Pages(report.file.clone())] });
-            self.yields.reporting.insert(number, report);
+            self.revocations.reporting.insert(number, report);
         } else {
-            self.flushing.push(report);
+            self.revocations.flushing.push(report);
             self.finish_flushes(now, out);
         }
     }
@@ -301,8 +298,8 @@ impl Client {
     /// that it still wants.
     pub(crate) fn forget_reports(&mut self, server: ServerId) {
         let is_its = |report: &Flushing| self.servers.id_of(&report.file) == server;
-        self.flushing.retain(|report| !is_its(report));
-        self.yields.reporting.retain(|_, report| !is_its(report));
+        self.revocations.flushing.retain(|report| !is_its(report));
+        self.revocations.reporting.retain(|_, report| !is_its(report));
     }
 
     /// The item that front doors revoke when the lease goes.

@@ -4,8 +4,8 @@
 //! So the client logs nothing while the file may leave this machine at once. This machine shows the
 //! new time. The server receives it a little later, if it still counts then.
 
+use crate::calls::{Caller, Stop, Waiting};
 use crate::client::Client;
-use crate::waiting::{Caller, Stop, Waiting};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Kind, Time};
@@ -82,7 +82,7 @@ impl Client {
         while let Some(file) = self.accesses.next_due(now.time) {
             let waiting = Waiting::own(now, Caller::Client, Call::Accessed { file });
             self.accesses.asking += 1;
-            let ticket = self.ticket();
+            let ticket = self.calls.ticket();
             self.go_on(now, ticket, waiting, out);
         }
     }

@@ -1,10 +1,10 @@
 //! One try at a call: every operation on names and attributes, decided on what the client knows.
 
+use super::file_io::Write;
+use super::{Caller, Need, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::file_io::Write;
-use crate::known::KnownContent;
+use crate::knowledge::KnownContent;
 use crate::server::ServerId;
-use crate::waiting::{Caller, Need, Stop, Waiting, WaitingFor};
 use crate::{Call, Listed, Now, Output, Reply, Upto};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};

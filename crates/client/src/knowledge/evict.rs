@@ -1,7 +1,7 @@
 //! Eviction: forgetting the least used files.
 
+use super::{KnownContent, KnownFile};
 use crate::client::Client;
-use crate::known::{KnownContent, KnownFile};
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::Released;

@@ -1,11 +1,9 @@
 //! The client's knowledge, file by file, with the leases that it rests on.
 
+use super::NumberBlocks;
 use crate::Upto;
-use crate::handles::Handles;
-use crate::lingering::LookedUp;
-use crate::locks::KnownLocks;
-use crate::number_blocks::NumberBlocks;
-use crate::write_through::Writes;
+use crate::calls::{Handles, KnownLocks, Writes};
+use crate::leases::LookedUp;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, Open};

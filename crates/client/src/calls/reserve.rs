@@ -1,9 +1,9 @@
 //! Reserves that the servers give this client for use without a request: integers of directories,
 //! inode numbers, space.
 
+use super::{Need, Stop, Waiting};
 use crate::client::Client;
 use crate::server::ServerId;
-use crate::waiting::{Need, Stop, Waiting};
 use crate::{Now, Output, Reply};
 use ident::FileId;
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! One try at a call on content.
 
+use super::{Need, Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::knowledge::KnownContent;
 use crate::server::ServerId;
-use crate::waiting::{Need, Progress, Stop, Waiting, WaitingFor};
 use crate::{Allocate, Invalidation, Now, Output, Reply};
 use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
@@ -268,7 +268,7 @@ impl Client {
 
     /// Makes writers wait while a recall waits for their file's content to be published.
     fn may_change(&self, file: &FileId) -> Result<(), Stop> {
-        if self.yields.holds_up_writes(file) {
+        if self.revocations.holds_up_writes(file) {
             return Err(Stop::until(WaitingFor::Yielded(file.clone())));
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! Shipped operations, which the server does for this client, and the replies to their calls.
 
+use super::in_doubt::names;
+use super::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::in_doubt::names;
 use crate::server::ServerId;
-use crate::waiting::{Progress, Stop, Waiting, WaitingFor};
 use crate::{Call, Invalidation, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -39,7 +39,7 @@ impl Client {
             self.say_shipped(number, out);
         } else {
             let gone = self.number();
-            self.yields.shipping.insert(gone, number);
+            self.revocations.shipping.insert(gone, number);
             out.push(Output::Yield { number: gone, what });
         }
         WaitingFor::Number(number)
@@ -54,7 +54,7 @@ impl Client {
 
     /// Ships the operation that waited for the revocation `gone`, if there is one.
     pub(crate) fn ship_yielded(&mut self, gone: u64, out: &mut Vec<Output>) {
-        if let Some(number) = self.yields.shipping.remove(&gone) {
+        if let Some(number) = self.revocations.shipping.remove(&gone) {
             self.say_shipped(number, out);
         }
     }
@@ -68,7 +68,7 @@ impl Client {
         let is_held = server.requests.is_held(number);
         if is_held {
             server.requests.answered(number);
-            self.yields.shipping.retain(|_, held| *held != number);
+            self.revocations.shipping.retain(|_, held| *held != number);
         }
         is_held
     }
@@ -152,25 +152,22 @@ impl Client {
             });
             ShippedAnswer { answer, attributes, refused: None }
         });
-        for waiting in self.waiting.values_mut() {
-            if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
-                waiting.on = WaitingFor::Answered;
-                // The file found by a name is gone, or is where this machine may not look. If the
-                // name is bound to another file by now, it is looked up again.
-                if let (Call::Lookup { dir, label }, Some(file)) = (&waiting.call, &looked_at)
-                    && !waiting.is_shipped()
-                    && dir != file
-                    && !matches!(self.files.child(dir, label, Kind::Read), Known::Used(entry) if entry.file == *file)
-                {
-                    continue;
-                }
-                match (&mut waiting.progress, &result) {
-                    // An operation that is done cannot be refused any more.
-                    (Progress::Shipped(Ok(done)), Err(error)) => done.refused = Some(*error),
-                    (progress, _) => *progress = Progress::Shipped(result.clone()),
-                }
+        self.calls.answered(number, |waiting| {
+            // The file found by a name is gone, or is where this machine may not look. If the name
+            // is bound to another file by now, it is looked up again.
+            if let (Call::Lookup { dir, label }, Some(file)) = (&waiting.call, &looked_at)
+                && !waiting.is_shipped()
+                && dir != file
+                && !matches!(self.files.child(dir, label, Kind::Read), Known::Used(entry) if entry.file == *file)
+            {
+                return;
             }
-        }
+            match (&mut waiting.progress, &result) {
+                // An operation that is done cannot be refused any more.
+                (Progress::Shipped(Ok(done)), Err(error)) => done.refused = Some(*error),
+                (progress, _) => *progress = Progress::Shipped(result.clone()),
+            }
+        });
     }
 
     /// The name that the server has bound for this call, unless a lease says that it still is.

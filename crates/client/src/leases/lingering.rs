@@ -6,9 +6,9 @@
 //! The front door's report that the file is forgotten ends that. If another machine takes the name,
 //! the file lingers for as long as the kernel may need to come back.
 
+use crate::calls::{Caller, Waiting};
 use crate::client::Client;
 use crate::server::ServerId;
-use crate::waiting::{Caller, Waiting};
 use crate::{Call, Now, Output};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
@@ -101,7 +101,7 @@ impl Client {
     /// Whether a waiting call is on `file`, by whatever name it was found. The call is to be
     /// answered from that file, however long it takes.
     fn is_waited_for(&self, file: &FileId) -> bool {
-        self.waiting.values().any(|waiting| match &waiting.call {
+        self.calls.iter().any(|(_, waiting)| match &waiting.call {
             Call::Stat { file: of }
             | Call::Glance { file: of }
             | Call::Access { file: of, .. }
@@ -211,7 +211,7 @@ impl Client {
 
     fn ends_lingering(&mut self, now: Now, file: FileId, out: &mut Vec<Output>) {
         let waiting = Waiting::own(now, Caller::Client, Call::Close { file, open: HANDLE });
-        let ticket = self.ticket();
+        let ticket = self.calls.ticket();
         self.go_on(now, ticket, waiting, out);
     }
 

@@ -9,8 +9,8 @@
 //! tried again when that lease is recalled, since another client is then changing the locks, or
 //! when a lock is released here.
 
+use super::{Need, Stop, WaitingFor};
 use crate::client::Client;
-use crate::waiting::{Need, Stop, WaitingFor};
 use crate::{Now, Reply};
 use ident::FileId;
 use lease::{Field, Kind};
@@ -72,7 +72,7 @@ impl Client {
         let operation = Operation::Lock { file: file.clone(), change };
         match decide(&operation, &self.files) {
             Verdict::Done { effects, .. } => {
-                self.unlocked |= !effects.is_empty() && change.kind != Some(LockKind::Write);
+                self.calls.unlocked |= !effects.is_empty() && change.kind != Some(LockKind::Write);
                 effects.iter().for_each(|effect| self.files.apply(effect, true));
                 Ok(())
             }
@@ -108,7 +108,7 @@ impl Client {
                 return true;
             }
             if seen.insert(owner) {
-                let its = self.lock_waits().filter(|(_, change)| change.owner == owner);
+                let its = self.calls.lock_waits().filter(|(_, change)| change.owner == owner);
                 found.extend(its.flat_map(|(file, change)| here(file, change)));
             }
         }

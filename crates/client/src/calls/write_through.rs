@@ -9,11 +9,11 @@
 //! handle that reads. The kernel shows its pages to every reader, even during a write, and a
 //! program changes mapped pages without any message.
 
+use super::file_io::Write;
+use super::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::file_io::Write;
-use crate::known::KnownContent;
+use crate::knowledge::KnownContent;
 use crate::server::{ServerId, ServerSession};
-use crate::waiting::{Progress, Stop, Waiting, WaitingFor};
 use crate::{Now, Output, Reply};
 use content::LAZY_BYTES_MAX;
 use ident::FileId;
