@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::leases::Flushing;
-use crate::server::ServerId;
+use crate::server::{Allowance, Opening, ServerId};
 use crate::{Now, Output};
 use namespace::Error;
 use wire::ToClient;
@@ -29,7 +29,10 @@ impl Client {
             ToClient::Opened { inodes, allowance, space, term_ms, version, rights } => {
                 (session.rights, session.version) = (rights, version);
                 session.learn_space(now.time, space);
-                self.on_opened(now, server, (inodes, allowance), term_ms, out);
+                let (bytes, files) = allowance;
+                let allowance = Allowance { bytes, files, asking: None };
+                let opening = Opening { term_ms, inodes: inodes.0..inodes.1, allowance };
+                self.on_opened(now, server, opening, out);
             }
             ToClient::Resumed { through, rejected, space, term_ms, version } => {
                 // Updates in the log already carry the version that decided them.
@@ -72,12 +75,12 @@ impl Client {
                 session.requests.reserved(&dir);
                 if let Some(children) = self.files.get_mut(&dir).and_then(|known| known.children.as_mut()) {
                     children.integers.is_reserving = false;
-                    children.integers.add((first, end));
+                    children.integers.add(first..end);
                 }
             }
             ToClient::ReservedInodes { first, end } => {
                 session.inodes.is_reserving = false;
-                session.inodes.add((first, end));
+                session.inodes.add(first..end);
             }
             ToClient::Allowance { bytes, files, space } => {
                 session.learn_space(now.time, space);

@@ -22,8 +22,8 @@ const EARLY_RUNS: usize = 4096;
 /// Dirty content, and uploads on their way to the share servers.
 #[derive(Debug, Default)]
 pub(crate) struct Publishing {
-    /// By upload number: the file and content, if they are still known here, and the share.
-    uploads: BTreeMap<u64, (Option<(FileId, u64)>, ShareId)>,
+    /// By upload number.
+    uploads: BTreeMap<u64, UploadUnderWay>,
     next_upload: u64,
     /// Files with bytes in memory, and since when these are dirty.
     files: FxHashMap<FileId, HeldContent>,
@@ -37,6 +37,13 @@ pub(crate) struct Publishing {
     flown: FxHashMap<FileId, Time>,
     /// Shares whose bytes the host need not keep any more.
     pub settled: Vec<ShareId>,
+}
+
+#[derive(Debug)]
+struct UploadUnderWay {
+    share: ShareId,
+    /// The file, and the number of the upload in its content, if that content is still known here.
+    content: Option<(FileId, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,15 +96,15 @@ impl Publishing {
 
     /// Forgets the content of `file`. Uploads under way belong to no known content from then on.
     pub fn orphan(&mut self, file: &FileId) {
-        for (content, _) in self.uploads.values_mut() {
-            content.take_if(|(of, _)| of == file);
+        for upload in self.uploads.values_mut() {
+            upload.content.take_if(|(of, _)| of == file);
         }
     }
 
     /// Forgets all content. Published shares stay as they are: the server may have the publication,
     /// and the salvage reads them.
     pub fn abandon(&mut self) {
-        self.uploads.values_mut().for_each(|(content, _)| *content = None);
+        self.uploads.values_mut().for_each(|upload| upload.content = None);
         let stored = std::mem::take(&mut self.unpublished).into_values().flatten();
         let mut stored: Vec<ShareId> = stored.collect();
         stored.sort();
@@ -197,7 +204,7 @@ impl Client {
             self.publishing.next_upload += 1;
             let upload = self.publishing.next_upload;
             let content = Some((file.clone(), plan.id));
-            self.publishing.uploads.insert(upload, (content, plan.share));
+            self.publishing.uploads.insert(upload, UploadUnderWay { share: plan.share, content });
             let pieces = plan.pieces.into_iter().map(|piece| (piece.nonce, piece.plain)).collect();
             out.push(Output::Store(Upload { upload, share: plan.share, key: plan.key, pieces }));
         }
@@ -210,8 +217,8 @@ impl Client {
         result: Result<Vec<[u8; 32]>, Error>,
         out: &mut Vec<Output>,
     ) {
-        let Some((of, share)) = self.publishing.uploads.remove(&upload) else { return };
-        let known = of.and_then(|(file, id)| {
+        let Some(UploadUnderWay { share, content }) = self.publishing.uploads.remove(&upload) else { return };
+        let known = content.and_then(|(file, id)| {
             let known = self.files.get_mut(&file).map(|known| &mut known.content);
             Some((file, id, known?))
         });

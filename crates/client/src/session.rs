@@ -6,7 +6,7 @@ use crate::calls::{Caller, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::knowledge::{EvictionClock, Files};
 use crate::leases::Revocations;
-use crate::server::ServerId;
+use crate::server::{Opening, ServerId};
 use crate::{Call, Invalidation, Now, Output, Reply, Salvage};
 use lease::Time;
 use namespace::Error;
@@ -91,17 +91,10 @@ impl Client {
     }
 
     /// Takes the beginning of a session. An earlier session is over.
-    pub(crate) fn on_opened(
-        &mut self,
-        now: Now,
-        server: ServerId,
-        (inodes, allowance): ((u64, u64), (u64, u64)),
-        term_ms: u64,
-        out: &mut Vec<Output>,
-    ) {
+    pub(crate) fn on_opened(&mut self, now: Now, server: ServerId, opening: Opening, out: &mut Vec<Output>) {
         let Some(greeted) = self.servers.get_mut(server).term.take_greeting() else { return };
         self.cut_off(now, server, out);
-        self.servers.get_mut(server).begin(greeted, term_ms, inodes, allowance);
+        self.servers.get_mut(server).begin(greeted, opening);
         self.reopen_some(now, out);
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Progress, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::server::ServerId;
+use crate::server::{AllowanceRequest, ServerId};
 use crate::{Now, Output, Ticket};
 use ident::FileId;
 use lease::Lease;
@@ -112,12 +112,12 @@ impl Client {
                 let has = self.servers.get(server).allowance;
                 waiting.asked_allowance = has.asking.is_none().then_some(has);
                 let lacks = if replaces { bytes.saturating_sub(has.bytes) } else { 0 };
-                self.ask_allowance(server, (bytes, files, lacks), out);
+                self.ask_allowance(server, AllowanceRequest { bytes, files, lacks }, out);
                 WaitingFor::Allowance(server)
             }
             Need::Space => {
                 waiting.asked_allowance = Some(self.servers.get(ServerId::ONLY).allowance);
-                self.ask_allowance(ServerId::ONLY, (0, 0, 0), out);
+                self.ask_allowance(ServerId::ONLY, AllowanceRequest::default(), out);
                 WaitingFor::Space
             }
             Need::Freed => {

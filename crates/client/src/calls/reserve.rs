@@ -3,7 +3,7 @@
 
 use super::{Need, Stop, Waiting};
 use crate::client::Client;
-use crate::server::ServerId;
+use crate::server::{AllowanceRequest, ServerId};
 use crate::{Now, Output, Reply};
 use ident::FileId;
 use std::ops::Range;
@@ -122,15 +122,15 @@ impl Client {
         }
     }
 
-    /// Requests more allowance. `lacks` is the number of bytes missing to replace content.
+    /// Requests more allowance.
     pub(crate) fn ask_allowance(
         &mut self,
         server: ServerId,
-        (bytes, files, lacks): (u64, u64, u64),
+        request: AllowanceRequest,
         out: &mut Vec<Output>,
     ) {
         let dirty_bytes = self.publishing.dirty_bytes() as u64;
-        self.servers.get_mut(server).ask_allowance((bytes, files, lacks), dirty_bytes, out);
+        self.servers.get_mut(server).ask_allowance(request, dirty_bytes, out);
     }
 
     /// How much space there is. The client asks the server if the last report is old and there is a
@@ -215,7 +215,7 @@ mod tests {
         let mut out = Vec::new();
         call(&mut client, allocate(&file, 8 * MIB), &mut out);
         out.clear();
-        client.ask_allowance(ServerId::ONLY, (0, 0, 0), &mut out);
+        client.ask_allowance(ServerId::ONLY, AllowanceRequest::default(), &mut out);
         let held = out.iter().find_map(|output| match output {
             Output::Send(ToServer::Allow { held, .. }) => Some(held.0),
             _ => None,

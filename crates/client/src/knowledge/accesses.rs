@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Kind, Time};
-use namespace::{Attributes, Cred, Knowledge, Known, Operation, Timestamp};
+use namespace::{Attributes, Knowledge, Known, Operation, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -113,7 +113,7 @@ mod tests {
     use crate::tests::{empty, opened};
     use crate::{Input, Outcome, Settings};
     use lease::Field;
-    use namespace::FileKind;
+    use namespace::{Cred, FileKind};
     use wire::{FileGrant, LogEntry, ToClient, ToServer};
 
     fn at(ms: u64) -> Now {

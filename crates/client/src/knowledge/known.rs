@@ -102,7 +102,7 @@ impl Children {
     /// The children of a directory just made here: none, and that is complete knowledge. The
     /// directory starts with the first block of integers.
     pub fn born() -> Children {
-        let integers = NumberBlocks::new((1, wire::BIRTH_RESERVATION + 1));
+        let integers = NumberBlocks::new(1..wire::BIRTH_RESERVATION + 1);
         Children { through: u64::MAX, integers, ..Children::default() }
     }
 

@@ -302,8 +302,8 @@ impl KnownFile {
     ) {
         let children = self.children.get_or_insert_default();
         children.last = children.last.max(last);
-        if let Some(block) = reservation {
-            children.integers.add(block);
+        if let Some((first, end)) = reservation {
+            children.integers.add(first..end);
         }
         // This client knows a complete directory better than the server does. Only labels that were
         // released and come back are taken. All others were left out.

@@ -1,36 +1,38 @@
 //! Numbers that the server sets aside in blocks: inode numbers, and integers of directories.
 
-/// A block of numbers in use, and the next one. Blocks are half-open ranges.
-#[derive(Clone, Copy, Debug, Default)]
+use std::ops::Range;
+
+/// A block of numbers in use, and the next one.
+#[derive(Debug, Default)]
 pub(crate) struct NumberBlocks {
-    current: (u64, u64),
-    next: (u64, u64),
+    current: Range<u64>,
+    next: Range<u64>,
     /// A further block is on its way.
     pub is_reserving: bool,
 }
 
 impl NumberBlocks {
     /// Begins with this block.
-    pub fn new(current: (u64, u64)) -> NumberBlocks {
+    pub fn new(current: Range<u64>) -> NumberBlocks {
         NumberBlocks { current, ..NumberBlocks::default() }
     }
 
     /// The next number, if one is at hand. [`NumberBlocks::take`] uses it up.
     pub fn first(&self) -> Option<u64> {
-        (self.left() > 0).then_some(self.current.0)
+        (self.left() > 0).then_some(self.current.start)
     }
 
     /// Uses up the next number.
     pub fn take(&mut self) {
-        self.current.0 += 1;
+        self.current.start += 1;
         if self.left() == 0 && self.has_next() {
             self.current = std::mem::take(&mut self.next);
         }
     }
 
     /// Adds a block from the server. A block that came before is a repetition.
-    pub fn add(&mut self, block: (u64, u64)) {
-        if block.0 < self.end() {
+    pub fn add(&mut self, block: Range<u64>) {
+        if block.start < self.end() {
             return;
         }
         if self.left() == 0 {
@@ -42,22 +44,22 @@ impl NumberBlocks {
 
     /// The end of the last block that came.
     pub fn end(&self) -> u64 {
-        self.current.1.max(self.next.1)
+        self.current.end.max(self.next.end)
     }
 
     /// The numbers left in the block in use.
     pub fn left(&self) -> u64 {
-        self.current.1.saturating_sub(self.current.0)
+        self.current.end.saturating_sub(self.current.start)
     }
 
     /// Whether a next block is at hand.
     pub fn has_next(&self) -> bool {
-        self.next.0 < self.next.1
+        !self.next.is_empty()
     }
 
     /// The ranges of numbers at hand.
     pub fn at_hand(&self) -> [(u64, u64); 2] {
-        [self.current, self.next]
+        [(self.current.start, self.current.end), (self.next.start, self.next.end)]
     }
 }
 
@@ -71,25 +73,25 @@ mod tests {
 
     #[test]
     fn each_number_is_used_once_however_often_its_block_comes() {
-        let mut blocks = NumberBlocks::new((1, 4));
-        blocks.add((1, 4));
-        blocks.add((7, 9));
-        blocks.add((7, 9));
+        let mut blocks = NumberBlocks::new(1..4);
+        blocks.add(1..4);
+        blocks.add(7..9);
+        blocks.add(7..9);
         assert!(blocks.has_next() && blocks.left() == 3 && blocks.end() == 9);
         assert_eq!(all(&mut blocks), [1, 2, 3, 7, 8]);
-        blocks.add((7, 9));
+        blocks.add(7..9);
         assert_eq!((blocks.first(), blocks.end()), (None, 9));
-        blocks.add((9, 10));
+        blocks.add(9..10);
         assert_eq!(all(&mut blocks), [9]);
     }
 
     #[test]
     fn a_refusal_brings_no_number() {
         let mut blocks = NumberBlocks::default();
-        blocks.add((0, 0));
+        blocks.add(0..0);
         assert_eq!((blocks.first(), blocks.end()), (None, 0));
-        blocks.add((5, 6));
-        blocks.add((0, 0));
+        blocks.add(5..6);
+        blocks.add(0..0);
         assert_eq!(all(&mut blocks), [5]);
     }
 }

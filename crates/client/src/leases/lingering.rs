@@ -12,7 +12,7 @@ use crate::server::ServerId;
 use crate::{Call, Now, Output};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
-use namespace::{Cred, Effect, Entry, FileKind, Known, Operation, Verdict};
+use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict};
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU16;
 
@@ -250,7 +250,7 @@ mod tests {
     use crate::tests::{at, empty, opened};
     use crate::{Input, Outcome, Output, Reply, Settings};
     use lease::Label;
-    use namespace::Error;
+    use namespace::{Cred, Error};
     use wire::{FileGrant, LogEntry, ToClient, ToServer};
 
     fn label(name: &str) -> Label {

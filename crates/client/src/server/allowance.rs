@@ -19,9 +19,19 @@ const INODES_LOW: u64 = 1024;
 pub(crate) struct Allowance {
     pub bytes: u64,
     pub files: u64,
-    /// The request for more that is under way: the bytes and files it needs at least, and the bytes
-    /// it lacks to replace content.
-    pub asking: Option<(u64, u64, u64)>,
+    /// The request for more that is under way.
+    pub asking: Option<AllowanceRequest>,
+}
+
+/// A request for more allowance. A request for nothing asks how much space there is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AllowanceRequest {
+    /// The bytes that are needed at least.
+    pub bytes: u64,
+    /// The files that are needed at least.
+    pub files: u64,
+    /// The bytes that are missing to replace content.
+    pub lacks: u64,
 }
 
 impl Allowance {
@@ -61,18 +71,12 @@ impl ServerSession {
         (self.space, self.space_told) = (space, now);
     }
 
-    /// Requests more allowance. `lacks` is the number of bytes missing to replace content, and
-    /// `dirty_bytes` that of content that is not published yet.
-    pub fn ask_allowance(
-        &mut self,
-        (bytes, files, lacks): (u64, u64, u64),
-        dirty_bytes: u64,
-        out: &mut Vec<Output>,
-    ) {
+    /// Requests more allowance. `dirty_bytes` is the number of bytes that are not published yet.
+    pub fn ask_allowance(&mut self, request: AllowanceRequest, dirty_bytes: u64, out: &mut Vec<Output>) {
         if self.allowance.asking.is_some() {
             return;
         }
-        self.allowance.asking = Some((bytes, files, lacks));
+        self.allowance.asking = Some(request);
         // The server is to count deletions and publications first.
         self.send_log_first(out);
         let (log_bytes, log_files) = self.log.charged();
@@ -80,7 +84,7 @@ impl ServerSession {
             self.allowance.bytes + self.promised.bytes() + dirty_bytes + log_bytes,
             self.allowance.files + log_files,
         );
-        // A request for nothing asks how much space there is.
+        let AllowanceRequest { bytes, files, lacks } = request;
         let more = match (bytes, files) {
             (0, 0) => (0, 0),
             _ => (bytes.max(ALLOWANCE_BYTES), files.max(ALLOWANCE_FILES)),
@@ -109,7 +113,8 @@ impl ServerSession {
         // Near the end no more comes. Then each call makes its own request, instead of every input
         // in vain.
         if low && self.space.free > ALLOWANCE_BYTES {
-            self.ask_allowance((ALLOWANCE_BYTES, ALLOWANCE_FILES, 0), dirty_bytes, out);
+            let request = AllowanceRequest { bytes: ALLOWANCE_BYTES, files: ALLOWANCE_FILES, lacks: 0 };
+            self.ask_allowance(request, dirty_bytes, out);
         }
     }
 }

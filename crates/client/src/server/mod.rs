@@ -11,7 +11,7 @@ mod publications;
 mod requests;
 mod term;
 
-pub(crate) use allowance::Allowance;
+pub(crate) use allowance::{Allowance, AllowanceRequest};
 pub(crate) use log::OperationLog;
 pub(crate) use publications::Publication;
 
@@ -25,6 +25,7 @@ use promised::Promised;
 use publications::Publications;
 use requests::Requests;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use term::Term;
 use wire::{Rights, Space, ToServer, Version};
 
@@ -125,6 +126,15 @@ impl Servers {
     }
 }
 
+/// The parts of a server's answer with which a session begins.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub term_ms: u64,
+    /// The first block of inode numbers.
+    pub inodes: Range<u64>,
+    pub allowance: Allowance,
+}
+
 /// One server, as this client has to do with it: the session there, and everything that counts in
 /// that session only.
 #[derive(Debug)]
@@ -184,10 +194,10 @@ impl ServerSession {
     }
 
     /// Begins a session, whose greeting was sent at `greeted`.
-    pub fn begin(&mut self, greeted: Time, term_ms: u64, inodes: (u64, u64), allowance: (u64, u64)) {
-        self.term.begin(greeted, term_ms);
-        self.inodes = NumberBlocks::new(inodes);
-        self.allowance = Allowance { bytes: allowance.0, files: allowance.1, asking: None };
+    pub fn begin(&mut self, greeted: Time, opening: Opening) {
+        self.term.begin(greeted, opening.term_ms);
+        self.inodes = NumberBlocks::new(opening.inodes);
+        self.allowance = opening.allowance;
     }
 
     /// Forgets everything that counted in the session only. Returns the shares of its publications
@@ -298,7 +308,8 @@ mod tests {
         client.servers.map.insert(dirs[1].clone(), second);
         client.servers.sessions.insert(second, ServerSession::new());
         for server in client.servers.iter_mut() {
-            server.begin(Time(0), 30_000, (2, 9), (1 << 20, 100));
+            let allowance = Allowance { bytes: 1 << 20, files: 100, asking: None };
+            server.begin(Time(0), Opening { term_ms: 30_000, inodes: 2..9, allowance });
         }
         let grants = dirs.iter().map(|dir| {
             let mut grant = wire::FileGrant { whole: true, ..empty(dir) };

@@ -162,8 +162,8 @@ impl ServerSession {
         if std::mem::take(&mut self.inodes.is_reserving) {
             self.reserve_inodes(out);
         }
-        if let Some(more) = self.allowance.asking.take() {
-            self.ask_allowance(more, dirty_bytes, out);
+        if let Some(request) = self.allowance.asking.take() {
+            self.ask_allowance(request, dirty_bytes, out);
         }
     }
 }
