@@ -95,8 +95,8 @@ impl Client {
     ///
     /// The time moves only where the client can log it at once. No call waits for an access time,
     /// and no lease is recalled for one. For files that ping-pong, and for reported values, it
-    /// moves later ([`crate::accesses`]). Reads that the kernel serves from its pages never arrive
-    /// here, as with NFS.
+    /// moves later ([`crate::knowledge::Accesses`]). Reads that the kernel serves from its pages
+    /// never arrive here, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
         if self.rights().read_only {
             return;

@@ -81,8 +81,8 @@ impl Client {
     /// there from going on.
     ///
     /// A lookup asks again for current values, for which no client has to release anything. A
-    /// change of which nothing is done ends with [`Error::Interrupted`]: it is to be tried again
-    /// from its beginning.
+    /// change of which nothing is done ends with [`namespace::Error::Interrupted`]: it is to be
+    /// tried again from its beginning.
     pub fn give_way(&mut self, now: Now, ticket: Ticket, out: &mut Vec<Output>) {
         let Some(waiting) = self.calls.get_mut(ticket) else { return };
         match (&waiting.call, &waiting.on) {
