@@ -164,7 +164,7 @@ impl Client {
         self.used(&dir);
         let operation = Operation::Lookup { dir, label, cred: waiting.cred.clone() };
         let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
-            return Err(Stop::Error(Error::Invalid));
+            unreachable!("a lookup answers with an entry")
         };
         // The call asks for the rest of its reply by the name, in one request. By then the name may
         // stand for another file.
@@ -251,7 +251,7 @@ impl Client {
             return Err(self.without_integer(operation, dir));
         }
         let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
-            return Err(Stop::Error(Error::Invalid));
+            unreachable!("a create answers with an entry")
         };
         self.take_inode(&dir);
         self.take_integer(&dir, out);
@@ -302,7 +302,7 @@ impl Client {
         self.would_do(&operation)?;
         self.stat(now, &file)?;
         let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
-            return Err(Stop::Error(Error::Invalid));
+            unreachable!("a link answers with an entry")
         };
         self.take_integer(&dir, out);
         self.node(now, entry)

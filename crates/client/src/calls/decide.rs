@@ -6,7 +6,7 @@ use crate::server::ServerId;
 use crate::{Now, Reply};
 use ident::FileId;
 use lease::Time;
-use namespace::{Answer, Effects, Error, Operation, Verdict, decide};
+use namespace::{Answer, Effects, Operation, Verdict, decide};
 
 impl Client {
     /// Decides on what the client knows. A successful update is done here and logged.
@@ -63,16 +63,12 @@ impl Client {
     }
 
     pub(crate) fn stat(&mut self, now: Now, file: &FileId) -> Result<namespace::Stat, Stop> {
-        match self.decide(now, Operation::Stat { file: file.clone() })? {
-            Answer::Stat(stat) => {
-                let occupied = stat.occupied.saturating_add(self.servers.of(file).promised.of(file));
-                let atime = self.accesses.shown(file, &stat.attributes);
-                let attributes = namespace::Attributes { atime, ..stat.attributes };
-                Ok(namespace::Stat { attributes, occupied, ..stat })
-            }
-            Answer::Nothing | Answer::Entry(_) | Answer::Bytes(_) | Answer::Names(_) | Answer::Lock(_) => {
-                Err(Stop::Error(Error::Invalid))
-            }
-        }
+        let Answer::Stat(stat) = self.decide(now, Operation::Stat { file: file.clone() })? else {
+            unreachable!("a stat answers with a stat")
+        };
+        let occupied = stat.occupied.saturating_add(self.servers.of(file).promised.of(file));
+        let atime = self.accesses.shown(file, &stat.attributes);
+        let attributes = namespace::Attributes { atime, ..stat.attributes };
+        Ok(namespace::Stat { attributes, occupied, ..stat })
     }
 }
