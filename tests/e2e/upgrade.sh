@@ -32,7 +32,9 @@ beats_again() {
     since=$(date +%s.%N)
     for tries in $(seq $((hang * 10))); do
         python3 - "$since" "$scratch/beats-4" <<'PY' && return 0
-import sys
+import os, sys
+if not os.path.exists(sys.argv[2]):
+    sys.exit(1)
 lines = [line.split() for line in open(sys.argv[2]).read().splitlines()[-1:]]
 sys.exit(not (lines and float(lines[0][0]) > float(sys.argv[1])))
 PY
@@ -96,8 +98,14 @@ for i in $(for i in 1 2 3; do [ "$i" = "$last" ] || echo "$i"; done); do
 done
 new_program --hold-version "$last_version"
 anew "$last"
-# A leader that is held knows of no newer version, so it waits for nothing.
-until [ "$(leader)" != "$last" ]; do anew "$last"; done
+# A leader that is held knows of no newer version, so it waits for nothing. A leader that is back
+# before the others miss it leads again, so it stays away until another leads.
+while [ "$(leader)" = "$last" ]; do
+    stop "$last"
+    another_leads() { [ "$(leader "$last")" != "$last" ]; }
+    wait_until "another leader than machine $last" another_leads
+    start "$last" && settled && beats_again
+done
 held() { [[ "$(status "$(leader)" 'use["waits_for"]')" == *"knows none after version $last_version, or is held to it"* ]]; }
 wait_until "said: that machine $last is held" held
 [ "$(version)" = "$last_version " ] || fail "raised though machine $last is held: $(version)"

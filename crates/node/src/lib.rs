@@ -1,4 +1,6 @@
-//! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
+//! The machine of a data directory, which ties the state machines to threads, clocks, disks and
+//! connections: its membership, its server and endpoints, its client's host, its answers to people.
+//! The command line starts it. The crate cannot reach front doors and the simulator.
 
 mod backup_source;
 mod callers;

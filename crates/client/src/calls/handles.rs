@@ -1,11 +1,10 @@
 //! Handles: opening, the deletion disposition and closing. With them go this client's own values of
 //! a file's black boxes (BlackBox §4.3, §4.4).
 
+use super::file_io::want_content;
+use super::{Caller, Need, Stop, Waiting, Writes};
 use crate::client::Client;
-use crate::file_io::want_content;
-use crate::known::KnownFile;
-use crate::waiting::{Need, Stop, Waiting};
-use crate::write_through::Writes;
+use crate::knowledge::KnownFile;
 use crate::{Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};
@@ -142,7 +141,7 @@ impl Client {
         let stat = self.stat(now, &file)?;
         // The creator of a file may use its handle as requested, whatever the permissions of the
         // new file.
-        self.open(now, self.rights.cred(&Cred::default()), file, open, 0)?;
+        self.open(now, self.rights().cred(&Cred::default()), file, open, 0)?;
         Ok(Reply::Node(entry, stat))
     }
 
@@ -173,7 +172,8 @@ impl Client {
         if self.close_lost(file, open) {
             return Ok(Reply::Nothing);
         }
-        if !waiting.is_own && self.files.get(file).is_some_and(|known| known.ends(open).has(&Field::Handles))
+        if waiting.caller == Caller::FrontDoor
+            && self.files.get(file).is_some_and(|known| known.ends(open).has(&Field::Handles))
         {
             self.linger_if_left(now, file);
         }
@@ -224,7 +224,7 @@ impl Client {
         if (has_name, pending) == (Some(true), Some(false)) {
             return Ok(false);
         }
-        if self.rights.read_only {
+        if self.rights().read_only {
             return Ok(true);
         }
         let deletes = (has_name, pending) == (Some(true), Some(true));

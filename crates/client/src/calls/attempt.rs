@@ -1,9 +1,10 @@
 //! One try at a call: every operation on names and attributes, decided on what the client knows.
 
+use super::file_io::Write;
+use super::{Caller, Need, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::file_io::Write;
-use crate::known::KnownContent;
-use crate::waiting::{Need, Stop, Waiting};
+use crate::knowledge::KnownContent;
+use crate::server::ServerId;
 use crate::{Call, Listed, Now, Output, Reply, Upto};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
@@ -31,17 +32,18 @@ impl Client {
         if !self.takes_last_write(&waiting.call) {
             self.require_session(now)?;
         }
-        if let Some(file) = waiting.reopens.clone() {
-            return self.reopen(now, &file);
+        if let Caller::Reopening(file) = &waiting.caller {
+            return self.reopen(now, file);
         }
-        if self.rights.squash.is_some() {
-            waiting.cred = self.rights.cred(&waiting.cred);
+        let rights = self.rights();
+        if rights.squash.is_some() {
+            waiting.cred = rights.cred(&waiting.cred);
         }
-        if self.rights.read_only && waiting.call.writes() {
+        if rights.read_only && waiting.call.writes() {
             return Err(Stop::Error(Error::ReadOnly));
         }
-        if waiting.shipped.is_none() && self.is_in_doubt(&waiting.call) {
-            return Err(Stop::Need(Need::Quiet));
+        if !waiting.is_shipped() && self.is_in_doubt(&waiting.call) {
+            return Err(Stop::until(WaitingFor::Quiet));
         }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
@@ -89,7 +91,7 @@ impl Client {
             Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
             // The kernel does not pass `syncfs` on to a FUSE file system. `sync MOUNTPOINT` arrives
             // here.
-            Call::Sync { file } if file == self.rights.root => self.sync(now, waiting, None, out),
+            Call::Sync { file } if file == *self.root() => self.sync(now, waiting, None, out),
             Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
             Call::List { dir, after, upto, limit, stat } => self.list(now, &dir, (after, upto), limit, stat),
@@ -110,15 +112,15 @@ impl Client {
         }
     }
 
-    /// Makes updates wait while the server does one for this client, and while the log has no room.
+    /// Makes updates wait while a server does one for this client, and while a log has no room.
     pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
-        if self.requests.any_shipped() {
-            return Err(Stop::Need(Need::Quiet));
+        if self.servers.any_shipped() {
+            return Err(Stop::until(WaitingFor::Quiet));
         }
-        if self.log.is_full() {
-            return Err(Stop::Need(Need::Applied(self.log.applied() + 1)));
+        match self.servers.iter().find(|(_, session)| session.log.is_full()) {
+            Some((server, session)) => Err(Stop::Need(Need::Applied(server, session.log.applied() + 1))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     pub(crate) fn answer(&mut self, now: Now, operation: Operation) -> Tried {
@@ -149,11 +151,11 @@ impl Client {
 
     /// Decides an update that uses up space. A refused update costs nothing.
     fn decide_charged(&mut self, now: Now, waiting: &Waiting, operation: Operation) -> Result<Answer, Stop> {
-        let (bytes, files) = cost(&operation);
-        self.charge(waiting, bytes, files)?;
+        let (server, (bytes, files)) = (self.servers.id_for(&operation), cost(&operation));
+        self.charge(server, waiting, bytes, files)?;
         let decided = self.decide(now, operation);
         if decided.is_err() {
-            self.give_back(bytes, files);
+            self.servers.get_mut(server).allowance.add(bytes, files);
         }
         decided
     }
@@ -162,7 +164,7 @@ impl Client {
         self.used(&dir);
         let operation = Operation::Lookup { dir, label, cred: waiting.cred.clone() };
         let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
-            return Err(Stop::Error(Error::Invalid));
+            unreachable!("a lookup answers with an entry")
         };
         // The call asks for the rest of its reply by the name, in one request. By then the name may
         // stand for another file.
@@ -184,7 +186,7 @@ impl Client {
     fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
         let parent = match self.files.links(dir, Kind::Read) {
             // This machine sees nothing above its root.
-            _ if *dir == self.rights.root => dir.clone(),
+            _ if dir == self.root() => dir.clone(),
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
@@ -235,7 +237,7 @@ impl Client {
     ) -> Tried {
         self.require_quiet()?;
         self.used(&dir);
-        let ino = self.inode()?;
+        let ino = self.inode(&dir)?;
         let integer = self.integer(&dir);
         // Without integers at hand the request for leases goes first, and its grant brings some
         // along. The server decides with any number.
@@ -249,9 +251,9 @@ impl Client {
             return Err(self.without_integer(operation, dir));
         }
         let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
-            return Err(Stop::Error(Error::Invalid));
+            unreachable!("a create answers with an entry")
         };
-        self.take_inode();
+        self.take_inode(&dir);
         self.take_integer(&dir, out);
         if let Some((open, known)) = open.zip(self.files.get_mut(&file)) {
             known.add_handle(open);
@@ -300,7 +302,7 @@ impl Client {
         self.would_do(&operation)?;
         self.stat(now, &file)?;
         let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
-            return Err(Stop::Error(Error::Invalid));
+            unreachable!("a link answers with an entry")
         };
         self.take_integer(&dir, out);
         self.node(now, entry)
@@ -319,15 +321,17 @@ impl Client {
         self.require_quiet()?;
         let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
         let open = lingers.is_some() || self.has_open(&dir, &label);
+        let server = self.servers.id_of(&dir);
         let reply =
             self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })?;
-        Ok(self.removed(lingers, reply))
+        Ok(self.removed(server, lingers, reply))
     }
 
-    /// The reply of an operation that is done and has taken the last name of a file that lingers.
-    fn removed(&mut self, lingers: Option<FileId>, reply: Reply) -> Reply {
+    /// The reply of an operation that is done, by the last entry of this server's log, and has
+    /// taken the last name of a file that lingers.
+    fn removed(&mut self, server: ServerId, lingers: Option<FileId>, reply: Reply) -> Reply {
         let Some(file) = lingers else { return reply };
-        self.lingers(&file);
+        self.lingers(server, &file);
         Reply::Lingers(file)
     }
 
@@ -365,8 +369,8 @@ impl Client {
         let position = integer.unwrap_or(1);
         let left = match (whiteout, from_dir == to_dir) {
             (false, _) => None,
-            (true, true) => Some((position + 1, self.inode()?)),
-            (true, false) => Some((self.integer(&from_dir).unwrap_or(1), self.inode()?)),
+            (true, true) => Some((position + 1, self.inode(&from_dir)?)),
+            (true, false) => Some((self.integer(&from_dir).unwrap_or(1), self.inode(&from_dir)?)),
         };
         let operation = Operation::Rename {
             from_dir: from_dir.clone(),
@@ -386,13 +390,14 @@ impl Client {
         if whiteout && self.integer(&from_dir).is_none() {
             return Err(self.without_integer(operation, from_dir));
         }
+        let server = self.servers.id_for(&operation);
         let reply = self.decide_charged(now, waiting, operation.clone());
         if let Err(Stop::Need(Need::Leases { wants, .. })) = &reply
             && wants.iter().any(|want| want.field == Field::Path)
         {
             self.take_integer(&to_dir, out);
             if whiteout {
-                self.take_inode();
+                self.take_inode(&from_dir);
                 self.take_integer(&from_dir, out);
             }
             return Err(Stop::Need(Need::Ship { operation: Box::new(operation) }));
@@ -400,15 +405,15 @@ impl Client {
         reply?;
         self.take_integer(&to_dir, out);
         if whiteout {
-            self.take_inode();
+            self.take_inode(&from_dir);
             self.take_integer(&from_dir, out);
         }
-        Ok(self.removed(lingers, Reply::Nothing))
+        Ok(self.removed(server, lingers, Reply::Nothing))
     }
 
     fn has_one_integer(&self, dir: &FileId) -> bool {
         let children = self.files.get(dir).and_then(|known| known.children.as_ref());
-        children.is_some_and(|children| children.integers.1.saturating_sub(children.integers.0) == 1)
+        children.is_some_and(|children| children.integers.left() == 1)
     }
 
     fn set_attributes(

@@ -2,77 +2,49 @@
 //! report is good for the one call that asked, and no cache keeps it (docs/internals/leases.md,
 //! "Reports").
 
+use crate::calls::{Need, Stop, Waiting};
 use crate::client::Client;
-use crate::waiting::{Need, Stop, Waiting, WaitingFor};
+use crate::server::ServerId;
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
-use lease::{Field, Kind, Lease, Released, Time};
+use lease::{Field, Kind, Lease, Recent, Released, Time};
 use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold};
-use rustc_hash::FxHashMap;
 use wire::FileGrant;
 
-/// The time after a recall or report of its content within which a file counts as ping-ponging, ms.
-const PASSING_MS: u64 = 10_000;
-/// The number of recalls of a file's content, each within that time of the last, from which the
-/// file ping-pongs.
+/// The number of recalls of a file's content in a row from which the file ping-pongs.
 const PASSES: u8 = 2;
 /// For this long after a write of another machine, more writes of it are to be expected, seconds.
 const FRESH_SECS: u64 = 60;
-/// The number of files remembered.
-const PASSING_MAX: usize = 4096;
 
-/// Files with content that was recalled or reported lately, or read past the kernel's pages.
+/// Files with content that was recalled or reported lately, and the version of each that was read
+/// past the kernel's pages.
 #[derive(Debug, Default)]
-pub(crate) struct PingPongFiles(FxHashMap<FileId, PingPongFile>);
-
-#[derive(Debug)]
-struct PingPongFile {
-    /// The last recall or report.
-    at: Time,
-    /// How often the content was recalled.
-    recalls: u8,
-    /// The version that was read past the kernel's pages.
-    read: Option<u64>,
-}
+pub(crate) struct PingPongFiles(Recent<FileId, Option<u64>>);
 
 impl PingPongFiles {
+    /// Notes a report of the content of `file`, or so many recalls.
     pub(crate) fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
-        let Some(passed) = self.entry(now, file) else { return };
-        if now.ms_since(passed.at) >= PASSING_MS {
-            passed.recalls = 0;
-        }
-        (passed.at, passed.recalls) = (now, passed.recalls.saturating_add(recalls));
-    }
-
-    fn entry(&mut self, now: Time, file: &FileId) -> Option<&mut PingPongFile> {
-        if self.0.len() >= PASSING_MAX && !self.0.contains_key(file) {
-            self.0.retain(|_, passed| now.ms_since(passed.at) < PASSING_MS);
-            if self.0.len() >= PASSING_MAX {
-                return None;
-            }
-        }
-        Some(self.0.entry(file.clone()).or_insert(PingPongFile { at: now, recalls: 0, read: None }))
+        self.0.note(now, file, recalls);
     }
 
     /// Notes that this content of `file` was read past the kernel's pages.
     pub fn note_read(&mut self, now: Time, file: &FileId, head: &ContentHead) {
         // The kernel keeps pages of larger content in any case.
         if is_small(head)
-            && let Some(passed) = self.entry(now, file)
+            && let Some(read) = self.0.remember(now, file)
         {
-            passed.read = Some(head.version);
+            *read = Some(head.version);
         }
     }
 
     fn has_read(&self, file: &FileId, version: u64) -> bool {
-        self.0.get(file).is_some_and(|passed| passed.read == Some(version))
+        self.0.get(file).is_some_and(|read| *read == Some(version))
     }
 
     /// Whether the content of `file` ping-pongs. Then each read is better sent to the server than
     /// served from the kernel's pages.
     pub fn has(&self, now: Time, file: &FileId) -> bool {
-        let passes = |it: &PingPongFile| it.recalls >= PASSES && now.ms_since(it.at) < PASSING_MS;
-        self.0.get(file).is_some_and(passes)
+        self.0.count(now, file) >= PASSES
     }
 }
 
@@ -130,17 +102,12 @@ impl Client {
     }
 
     /// Takes the values that answer the request `number`.
-    pub(crate) fn on_reported(&mut self, now: Now, number: u64, values: Vec<FileGrant>) {
-        self.requests.answered(number);
+    pub(crate) fn on_reported(&mut self, now: Now, server: ServerId, number: u64, values: Vec<FileGrant>) {
+        self.servers.get_mut(server).requests.answered(number);
         for grant in values.iter().filter(|grant| grant.values.content.is_some_and(|head| is_small(&head))) {
             self.passing.note(now.time, &grant.file, 0);
         }
-        for waiting in self.waiting.values_mut() {
-            if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
-                waiting.on = WaitingFor::Answered;
-                waiting.told = values.clone();
-            }
-        }
+        self.calls.answered(number, |waiting| waiting.told = values.clone());
     }
 
     /// Tries a call as if the reported values were leased, for this once. The try comes right after

@@ -6,12 +6,13 @@
 //! The front door's report that the file is forgotten ends that. If another machine takes the name,
 //! the file lingers for as long as the kernel may need to come back.
 
+use crate::calls::{Caller, Waiting};
 use crate::client::Client;
-use crate::waiting::Waiting;
+use crate::server::ServerId;
 use crate::{Call, Now, Output};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
-use namespace::{Cred, Effect, Entry, FileKind, Known, Operation, Verdict};
+use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict};
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU16;
 
@@ -29,8 +30,9 @@ pub(crate) struct Lingering(FxHashMap<FileId, Until>);
 
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// Until the front door forgets the file. `removed` is the log entry that took its last name.
-    Forgotten { removed: u64 },
+    /// Until the front door forgets the file. The entry `removed` of this server's log took its
+    /// last name.
+    Forgotten { server: ServerId, removed: u64 },
     /// Until this time.
     Time(Time),
 }
@@ -99,7 +101,7 @@ impl Client {
     /// Whether a waiting call is on `file`, by whatever name it was found. The call is to be
     /// answered from that file, however long it takes.
     fn is_waited_for(&self, file: &FileId) -> bool {
-        self.waiting.values().any(|waiting| match &waiting.call {
+        self.calls.iter().any(|(_, waiting)| match &waiting.call {
             Call::Stat { file: of }
             | Call::Glance { file: of }
             | Call::Access { file: of, .. }
@@ -148,11 +150,12 @@ impl Client {
         lingers.then(|| entry.file.clone())
     }
 
-    /// Makes `file` linger: the last entry of the log has taken its last name.
-    pub(crate) fn lingers(&mut self, file: &FileId) {
+    /// Makes `file` linger: the last entry of this server's log has taken its last name.
+    pub(crate) fn lingers(&mut self, server: ServerId, file: &FileId) {
         if let Some(known) = self.files.get_mut(file) {
             known.add_handle(HANDLE);
-            self.lingering.0.insert(file.clone(), Until::Forgotten { removed: self.log.last() });
+            let removed = self.servers.get(server).log.last();
+            self.lingering.0.insert(file.clone(), Until::Forgotten { server, removed });
         }
     }
 
@@ -161,7 +164,7 @@ impl Client {
         for file in files {
             if let Some(until) = self.lingering.0.remove(&file) {
                 let died = match until {
-                    Until::Forgotten { removed } => self.dies_as_removed(&file, removed),
+                    Until::Forgotten { server, removed } => self.dies_as_removed(&file, server, removed),
                     Until::Time(_) => false,
                 };
                 if !died {
@@ -207,16 +210,15 @@ impl Client {
     }
 
     fn ends_lingering(&mut self, now: Now, file: FileId, out: &mut Vec<Output>) {
-        let mut waiting = Waiting::new(now, Cred::default(), Call::Close { file, open: HANDLE });
-        waiting.is_own = true;
-        let ticket = self.ticket();
+        let waiting = Waiting::own(now, Caller::Client, Call::Close { file, open: HANDLE });
+        let ticket = self.calls.ticket();
         self.go_on(now, ticket, waiting, out);
     }
 
     /// Lets a forgotten file die with its last name, if its removal is still unsent. Nearly always
     /// the kernel forgets a file at once, before the log goes to the server. Then the server never
     /// learns that the file lingered.
-    fn dies_as_removed(&mut self, file: &FileId, removed: u64) -> bool {
+    fn dies_as_removed(&mut self, file: &FileId, server: ServerId, removed: u64) -> bool {
         let known = self.files.get(file);
         let only = known.and_then(|known| known.handles.as_deref()).is_some_and(|all| all.is_only(HANDLE));
         let is_death = |verdict: Verdict| match verdict {
@@ -227,9 +229,9 @@ impl Client {
         };
         let disposes = Operation::Dispose { file: file.clone(), time: Default::default() };
         if !only
-            || self.requests.any_shipped()
+            || self.servers.any_shipped()
             || !is_death(namespace::decide(&disposes, &self.files))
-            || !self.log.removes_at_once(removed, file)
+            || !self.servers.get_mut(server).log.removes_at_once(removed, file)
         {
             return false;
         }
@@ -237,7 +239,7 @@ impl Client {
             known.remove_handle(HANDLE);
         }
         self.files.apply(&Effect::Death { file: file.clone() }, true);
-        self.bury(removed, file);
+        self.bury(server, removed, file);
         true
     }
 }
@@ -248,7 +250,7 @@ mod tests {
     use crate::tests::{at, empty, opened};
     use crate::{Input, Outcome, Output, Reply, Settings};
     use lease::Label;
-    use namespace::Error;
+    use namespace::{Cred, Error};
     use wire::{FileGrant, LogEntry, ToClient, ToServer};
 
     fn label(name: &str) -> Label {
@@ -296,7 +298,7 @@ mod tests {
     fn logged(client: &mut Client, ms: u64) -> Vec<LogEntry> {
         let mut out = Vec::new();
         client.handle(at(ms), Input::Tick, &mut out);
-        client.flush_log(&mut out);
+        client.flush_logs(&mut out);
         let entries = out.into_iter().filter_map(|output| match output {
             Output::Send(ToServer::Log { entries, .. }) => Some(entries),
             _ => None,
@@ -334,7 +336,7 @@ mod tests {
             let what = crate::Allocate::Reserve { keep_size: false };
             let all = Call::Allocate { file: file.clone(), offset: 0, length: 1 << 20, what };
             assert!(call(client, 2, all).is_ok());
-            assert_eq!(client.promised.bytes(), 1 << 20);
+            assert_eq!(client.server().promised.bytes(), 1 << 20);
         };
         let ends: [fn(&mut Client, &FileId, &FileId); 4] = [
             |client, dir, file| {
@@ -365,11 +367,11 @@ mod tests {
         ];
         for (which, end) in ends.iter().enumerate() {
             let (mut client, dir, file) = client();
-            client.allowance.bytes = 1 << 30;
+            client.server_mut().allowance.bytes = 1 << 30;
             allocate(&mut client, &file);
             end(&mut client, &dir, &file);
-            assert_eq!(client.promised.bytes(), 0, "end {which}");
-            assert!(client.allowance.bytes > (1 << 30) - (1 << 20), "end {which}");
+            assert_eq!(client.server().promised.bytes(), 0, "end {which}");
+            assert!(client.server().allowance.bytes > (1 << 30) - (1 << 20), "end {which}");
         }
     }
 

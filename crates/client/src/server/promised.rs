@@ -4,7 +4,7 @@
 //! range is written or cut off, or when the file, its content's lease or the session goes. So a
 //! promised write fits when the disk is full.
 
-use crate::client::Client;
+use super::ServerSession;
 use ident::FileId;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -90,11 +90,11 @@ impl Promised {
     }
 }
 
-impl Client {
+impl ServerSession {
     /// Gives the space of `range` back to the allowance.
-    pub(crate) fn break_promise(&mut self, file: &FileId, range: Range<u64>) {
+    pub fn break_promise(&mut self, file: &FileId, range: Range<u64>) {
         let bytes = self.promised.take(file, &range);
-        self.give_back(bytes, 0);
+        self.allowance.add(bytes, 0);
     }
 }
 

@@ -1,8 +1,7 @@
 //! Knowledge that grows and changes: by effects of decided operations, by grants and by releases.
 
-use crate::known::{Children, Files, KnownContent, KnownFile};
-use crate::locks::KnownLocks;
-use crate::write_through::Writes;
+use super::{Children, Files, KnownContent, KnownFile};
+use crate::calls::{KnownLocks, Writes};
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
@@ -303,8 +302,8 @@ impl KnownFile {
     ) {
         let children = self.children.get_or_insert_default();
         children.last = children.last.max(last);
-        if let Some(block) = reservation {
-            children.add_integers(block);
+        if let Some((first, end)) = reservation {
+            children.integers.add(first..end);
         }
         // This client knows a complete directory better than the server does. Only labels that were
         // released and come back are taken. All others were left out.

@@ -1,7 +1,8 @@
 //! Recalls: revoking, publishing and releasing the leases that other clients need.
 
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::knowledge::KnownContent;
+use crate::server::ServerId;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
@@ -35,7 +36,7 @@ pub(crate) struct Flushing {
 
 /// Leases on their way back to the server.
 #[derive(Debug, Default)]
-pub(crate) struct Yields {
+pub(crate) struct Revocations {
     /// Leases that wait for content to be published.
     publishing: Vec<Yielding>,
     /// Leases that wait for front doors to revoke them, by the number of the revocation.
@@ -44,9 +45,11 @@ pub(crate) struct Yields {
     reporting: BTreeMap<u64, Flushing>,
     /// Requests that wait for a revocation: their numbers.
     pub shipping: BTreeMap<u64, u64>,
+    /// Reports that wait for content to be published.
+    flushing: Vec<Flushing>,
 }
 
-impl Yields {
+impl Revocations {
     fn all(&self) -> impl Iterator<Item = &Yielding> {
         self.publishing.iter().chain(self.dropping.values().flatten())
     }
@@ -60,12 +63,6 @@ impl Yields {
         let of_file = |y: &&Yielding| y.released.field == Field::Content && y.released.file == *file;
         self.publishing.iter().any(|y| of_file(&y))
             || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
-    }
-
-    /// Forgets the reports. Over a new connection the server asks again for those that it still
-    /// wants.
-    pub(crate) fn forget_reports(&mut self) {
-        self.reporting.clear();
     }
 
     /// Takes recalls. A recall replaces an earlier one of the same lease that kept something else.
@@ -95,7 +92,7 @@ impl Yields {
     /// server takes these for the answers to its recalls, and expects no other. Returns whether any
     /// of them was recalled.
     pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
-        let recalled = |yields: &Yields| yields.all().filter(|y| y.is_recalled).count();
+        let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled).count();
         let before = recalled(self);
         if self.all().next().is_some() {
             self.retain(|due| !released.iter().any(|released| answers(released, due)));
@@ -106,11 +103,6 @@ impl Yields {
     fn retain(&mut self, keep: impl Fn(&Released) -> bool) {
         self.publishing.retain(|y| keep(&y.released));
         self.dropping.values_mut().for_each(|dropping| dropping.retain(|y| keep(&y.released)));
-    }
-
-    /// Forgets everything at the end of a session.
-    pub(crate) fn clear(&mut self) {
-        *self = Yields::default();
     }
 }
 
@@ -126,13 +118,19 @@ pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
 }
 
 impl Client {
-    pub(crate) fn on_recall(&mut self, now: Now, leases: Vec<Released>, out: &mut Vec<Output>) {
+    pub(crate) fn on_recall(
+        &mut self,
+        now: Now,
+        server: ServerId,
+        leases: Vec<Released>,
+        out: &mut Vec<Output>,
+    ) {
         leases.iter().filter(|it| it.field == Field::Content).for_each(|it| self.note_passing(now, &it.file));
         let (answered, due): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| self.is_answered(it));
         if !answered.is_empty() {
-            self.send_log_first(out);
+            self.servers.get_mut(server).send_log_first(out);
         }
-        self.yields.recall(due);
+        self.revocations.recall(due);
         self.yield_recalled(now, out);
     }
 
@@ -148,7 +146,7 @@ impl Client {
             let keep = known.held.kind(&Field::Children);
             let name =
                 |label: &Label| Released { file: dir.clone(), field: Field::Child(label.clone()), keep };
-            self.yields.offer(known.held.named().map(name).collect());
+            self.revocations.offer(known.held.named().map(name).collect());
         }
     }
 
@@ -157,10 +155,10 @@ impl Client {
     /// update that used the lease.
     pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
         let (mut ready, mut dropping, mut what) = (Vec::new(), Vec::new(), Vec::new());
-        for mut yielding in std::mem::take(&mut self.yields.publishing) {
+        for mut yielding in std::mem::take(&mut self.revocations.publishing) {
             let Released { file, field, .. } = &yielding.released;
             if *field == Field::Content && self.publish_before(now, file, out).is_err() {
-                self.yields.publishing.push(yielding);
+                self.revocations.publishing.push(yielding);
             } else if let Some(invalidation) = self.below(&yielding.released) {
                 what.push(invalidation);
                 yielding.rounds = yielding.rounds.saturating_add(1);
@@ -172,7 +170,7 @@ impl Client {
         if !dropping.is_empty() {
             let number = self.number();
             out.push(Output::Yield { number, what });
-            self.yields.dropping.insert(number, dropping);
+            self.revocations.dropping.insert(number, dropping);
         }
         self.let_go(now, ready, out);
         self.finish_flushes(now, out);
@@ -182,15 +180,15 @@ impl Client {
     /// its pages go as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
         self.evict_picked(now, number);
-        if let Some(report) = self.yields.reporting.remove(&number) {
-            self.flushing.push(report);
+        if let Some(report) = self.revocations.reporting.remove(&number) {
+            self.revocations.flushing.push(report);
         }
         self.ship_yielded(number, out);
         let mut ready = Vec::new();
-        for yielding in self.yields.dropping.remove(&number).unwrap_or_default() {
+        for yielding in self.revocations.dropping.remove(&number).unwrap_or_default() {
             let Released { file, field, .. } = &yielding.released;
             if *field == Field::Content && self.is_content_dirty(file) {
-                self.yields.publishing.push(yielding);
+                self.revocations.publishing.push(yielding);
             } else {
                 ready.push(yielding);
             }
@@ -201,15 +199,14 @@ impl Client {
 
     fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
         let is_due = |y: &Yielding| y.is_recalled || self.holds_more(&y.released);
-        let somebody_waits = ready.iter().any(|y| y.is_recalled);
+        let recalled = ready.iter().filter(|y| y.is_recalled);
+        let waiting: BTreeSet<ServerId> = recalled.map(|y| self.servers.id_of(&y.released.file)).collect();
         let ready: Vec<Released> = ready.into_iter().filter(is_due).map(|y| y.released).collect();
         if !ready.is_empty() {
             self.linger_if_looked_up(now, &ready);
             self.release(now, ready);
         }
-        if somebody_waits {
-            self.send_log_first(out);
-        }
+        waiting.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
     }
 
     /// Whether a release in the log, or on its way to the server, answers a recall of a lease that
@@ -219,9 +216,10 @@ impl Client {
     /// its acknowledgment. So the server expects no other answer, and counts a second one as a
     /// release of a lease that is not held.
     fn is_answered(&self, recalled: &Released) -> bool {
+        let server = self.servers.of(&recalled.file);
         !self.holds_more(recalled)
-            && self.is_letting_go(&recalled.file)
-            && self.log.any_release(|released| answers(&released, recalled))
+            && server.is_letting_go(&recalled.file)
+            && server.log.any_release(|released| answers(&released, recalled))
     }
 
     /// Whether the client holds more than it may keep.
@@ -239,16 +237,17 @@ impl Client {
 
     fn finish_flushes(&mut self, now: Now, out: &mut Vec<Output>) {
         let mut flushed = Vec::new();
-        for flushing in std::mem::take(&mut self.flushing) {
+        for flushing in std::mem::take(&mut self.revocations.flushing) {
             if self.publish_before(now, &flushing.file, out).is_err() {
-                self.flushing.push(flushing);
+                self.revocations.flushing.push(flushing);
                 continue;
             }
             let Flushing { number, file, through } = flushing;
-            flushed.push(if through && self.begin_through(&file) {
-                LogEntry::FlushedThrough { number, file }
-            } else {
-                LogEntry::Flushed { number }
+            let server = self.servers.id_of(&file);
+            let begins = through && self.begin_through(&file);
+            flushed.push(match begins {
+                true => (server, LogEntry::FlushedThrough { number, file }),
+                false => (server, LogEntry::Flushed { number }),
             });
         }
         self.answer_flushes(flushed, out);
@@ -269,7 +268,7 @@ impl Client {
         if *field == Field::Locks {
             self.write_down_locks(now, &file);
         }
-        self.answer_flushes(vec![LogEntry::Flushed { number }], out);
+        self.answer_flushes(vec![(self.servers.id_of(&file), LogEntry::Flushed { number })], out);
     }
 
     /// Prepares a report of content, which may have to be published first.
@@ -279,20 +278,28 @@ impl Client {
             // dropped.
             let number = self.number();
             out.push(Output::Yield { number, what: vec![Invalidation::Pages(report.file.clone())] });
-            self.yields.reporting.insert(number, report);
+            self.revocations.reporting.insert(number, report);
         } else {
-            self.flushing.push(report);
+            self.revocations.flushing.push(report);
             self.finish_flushes(now, out);
         }
     }
 
-    fn answer_flushes(&mut self, answers: Vec<LogEntry>, out: &mut Vec<Output>) {
-        if !answers.is_empty() {
-            for answer in answers {
-                self.log.push(answer, 16);
-            }
-            self.send_log_first(out);
+    fn answer_flushes(&mut self, answers: Vec<(ServerId, LogEntry)>, out: &mut Vec<Output>) {
+        let mut answered = BTreeSet::new();
+        for (server, answer) in answers {
+            self.servers.get_mut(server).log.push(answer, 16);
+            answered.insert(server);
         }
+        answered.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
+    }
+
+    /// Forgets the server's requests for reports. Over a new connection it asks again for those
+    /// that it still wants.
+    pub(crate) fn forget_reports(&mut self, server: ServerId) {
+        let is_its = |report: &Flushing| self.servers.id_of(&report.file) == server;
+        self.revocations.flushing.retain(|report| !is_its(report));
+        self.revocations.reporting.retain(|_, report| !is_its(report));
     }
 
     /// The item that front doors revoke when the lease goes.
@@ -369,7 +376,7 @@ mod tests {
         let known = client.files.get(&dir).unwrap();
         assert_eq!(known.held.named().count(), 0);
         assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
-        assert!(client.is_letting_go(&dir), "the server is told");
+        assert!(client.server().is_letting_go(&dir), "the server is told");
         assert!(
             !out.iter().any(|output| matches!(output, Output::Send(_))),
             "with whatever comes next: {out:?}"
@@ -385,9 +392,9 @@ mod tests {
         let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
         client.handle(at(4), Input::Yielded { number: recalled }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0, "with all go those of their own");
-        let last = client.log.last();
+        let last = client.server().log.last();
         client.handle(at(5), Input::Yielded { number }, &mut out);
-        assert_eq!(client.log.last(), last, "the server would take that for a misdeed");
+        assert_eq!(client.server().log.last(), last, "the server would take that for a misdeed");
         // The server waits for an answer to a recall, although it is the same release again.
         let (mut client, number) = crowded(&dir);
         let one = Released { file: dir.clone(), field: Field::Child(Label::new(b"a").unwrap()), keep: None };

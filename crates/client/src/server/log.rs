@@ -1,7 +1,7 @@
 //! The update log: one FIFO of updates decided here, for replay at the server, and of releases.
 
 use ident::FileId;
-use lease::{Field, Released};
+use lease::{Field, Released, Time};
 use namespace::{Error, Operation};
 use std::collections::VecDeque;
 use wire::{LogEntry, ToServer, Version};
@@ -33,6 +33,8 @@ pub(crate) struct OperationLog {
     first: u64,
     /// The number of entries sent.
     sent: usize,
+    /// When the oldest unsent entry that has an age began to wait.
+    unsent_since: Option<Time>,
     /// The last message asked for no acknowledgment of its own. It comes when another answer needs
     /// it, or with the server's next tick.
     unhurried: bool,
@@ -54,6 +56,7 @@ impl OperationLog {
             answers: Vec::new(),
             first: 1,
             sent: 0,
+            unsent_since: None,
             unhurried: false,
             unsent_bytes: 0,
             bytes: 0,
@@ -81,7 +84,18 @@ impl OperationLog {
         (self.sent, self.unsent_bytes) = (self.entries.len(), 0);
     }
 
-    /// Appends an update that was decided by `version`; its sequence number.
+    /// Counts the age of the unsent entries from `since` on, unless an older one is among them.
+    /// The caller has appended an entry, or is about to.
+    pub fn age_from(&mut self, since: Time) {
+        self.unsent_since = Some(self.unsent_since.map_or(since, |before| before.min(since)));
+    }
+
+    /// When the oldest unsent entry began to wait. Releases that only make room have no age.
+    pub fn unsent_since(&self) -> Option<Time> {
+        self.unsent_since
+    }
+
+    /// Appends an update decided by `version`. Returns its sequence number.
     pub fn push_update(&mut self, version: Version, operation: Operation) -> u64 {
         let bytes = weight(&operation);
         self.push(LogEntry::Update { version, operation }, bytes)
@@ -126,6 +140,11 @@ impl OperationLog {
         self.sent < self.entries.len()
     }
 
+    /// Whether all entries are durable at the server.
+    pub fn is_all_applied(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Whether a message is full.
     pub fn is_due(&self) -> bool {
         self.entries.len() - self.sent >= ENTRIES_PER_MESSAGE || self.unsent_bytes >= BYTES_PER_MESSAGE
@@ -157,6 +176,7 @@ impl OperationLog {
             self.entries.range(self.sent..self.sent + count).map(|(entry, _)| entry.clone()).collect();
         self.sent += count;
         self.unsent_bytes -= bytes;
+        self.unsent_since.take_if(|_| self.sent == self.entries.len());
         Some(ToServer::Log { first, entries, answer })
     }
 
@@ -329,6 +349,22 @@ mod tests {
             "it is answered again when it is recalled again"
         );
         assert_eq!(sent(&mut log), [LogEntry::Release(vec![held]), LogEntry::Release(Vec::new())]);
+    }
+
+    #[test]
+    fn the_age_of_the_log_is_that_of_its_oldest_unsent_entry() {
+        let mut log = OperationLog::new();
+        log.push(LogEntry::Release(Vec::new()), 16);
+        assert_eq!(log.unsent_since(), None);
+        for (since, oldest) in [(5, 5), (3, 3), (4, 3)] {
+            log.age_from(Time(since));
+            log.push(LogEntry::Release(Vec::new()), BYTES_PER_MESSAGE - 16);
+            assert_eq!(log.unsent_since(), Some(Time(oldest)));
+        }
+        for left in [true, true, false] {
+            assert!(log.next_message(false).is_some());
+            assert_eq!((log.has_unsent(), log.unsent_since().is_some()), (left, left));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Eviction: forgetting the least used files.
 
+use super::{KnownContent, KnownFile};
 use crate::client::Client;
-use crate::known::{KnownContent, KnownFile};
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::Released;
@@ -84,7 +84,7 @@ impl Client {
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
             self.publishing.orphan(&file);
-            self.push_release(released, Vec::new());
+            self.push_release(self.servers.id_of(&file), released, Vec::new());
             self.files.0.remove(&file);
         }
     }
@@ -97,11 +97,11 @@ impl Client {
             KnownContent::Unknown | KnownContent::Head(..) => false,
         };
         known.gone
-            || self.promised.of(file) > 0
+            || self.servers.of(file).promised.of(file) > 0
             || known.handles.is_some()
             || content_busy
-            || self.requests.want(file)
-            || *file == self.rights.root
+            || self.servers.of(file).requests.want(file)
+            || file == self.root()
     }
 }
 
@@ -149,6 +149,6 @@ mod tests {
         assert!(client.files.get(&dir).is_some());
         let number = pick(&mut client);
         client.handle(at(5), Input::Yielded { number }, &mut Vec::new());
-        assert!(client.files.get(&dir).is_none() && client.is_letting_go(&dir));
+        assert!(client.files.get(&dir).is_none() && client.server().is_letting_go(&dir));
     }
 }

@@ -4,12 +4,12 @@
 //! So the client logs nothing while the file may leave this machine at once. This machine shows the
 //! new time. The server receives it a little later, if it still counts then.
 
+use crate::calls::{Caller, Stop, Waiting};
 use crate::client::Client;
-use crate::waiting::{Stop, Waiting};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Kind, Time};
-use namespace::{Attributes, Cred, Knowledge, Known, Operation, Timestamp};
+use namespace::{Attributes, Knowledge, Known, Operation, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -76,14 +76,13 @@ impl Accesses {
 impl Client {
     /// Reports the accesses that are old enough.
     pub(crate) fn tell_accesses(&mut self, now: Now, out: &mut Vec<Output>) {
-        if !self.session.is_connected() {
+        if !self.is_connected() {
             return;
         }
         while let Some(file) = self.accesses.next_due(now.time) {
-            let mut waiting = Waiting::new(now, Cred::default(), Call::Accessed { file });
-            waiting.is_own = true;
+            let waiting = Waiting::own(now, Caller::Client, Call::Accessed { file });
             self.accesses.asking += 1;
-            let ticket = self.ticket();
+            let ticket = self.calls.ticket();
             self.go_on(now, ticket, waiting, out);
         }
     }
@@ -114,7 +113,7 @@ mod tests {
     use crate::tests::{empty, opened};
     use crate::{Input, Outcome, Settings};
     use lease::Field;
-    use namespace::FileKind;
+    use namespace::{Cred, FileKind};
     use wire::{FileGrant, LogEntry, ToClient, ToServer};
 
     fn at(ms: u64) -> Now {
@@ -181,7 +180,7 @@ mod tests {
     fn later(client: &mut Client, ms: u64) -> Vec<Output> {
         let mut out = Vec::new();
         client.handle(at(ms), Input::Tick, &mut out);
-        client.flush_log(&mut out);
+        client.flush_logs(&mut out);
         out
     }
 

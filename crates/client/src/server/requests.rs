@@ -1,11 +1,10 @@
 //! Requests that the server has not answered. The client sends all of them again over a new
 //! connection, since their fate on the last one is unknown.
 
-use crate::client::Client;
-use crate::{Call, Output};
+use super::ServerSession;
+use crate::Output;
 use ident::FileId;
-use lease::{Kind, Label};
-use namespace::{Knowledge, Known, Operation, fold};
+use namespace::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, ToServer};
 
@@ -48,6 +47,11 @@ impl Requests {
         self.numbered.get(&number)?.behind
     }
 
+    /// Whether the request `number` is under way, or held back.
+    pub fn has(&self, number: u64) -> bool {
+        self.numbered.contains_key(&number)
+    }
+
     /// Whether the server is doing operations for this client.
     pub fn any_shipped(&self) -> bool {
         !self.ships.is_empty()
@@ -64,12 +68,12 @@ impl Requests {
     }
 
     /// The operations that the server is doing for this client.
-    fn shipped(&self) -> impl Iterator<Item = &Operation> {
+    pub fn shipped(&self) -> impl Iterator<Item = &Operation> {
         self.ships.iter().filter_map(|number| self.operation(*number))
     }
 
     /// Whether a request declares `file` to be in doubt until it is answered.
-    fn is_doubted(&self, file: &FileId) -> bool {
+    pub fn is_doubted(&self, file: &FileId) -> bool {
         self.ships.iter().filter_map(|number| self.numbered.get(number)).any(|request| request.wants(file))
     }
 
@@ -115,92 +119,16 @@ impl Requests {
     }
 }
 
-/// The names that an operation binds or unbinds.
-pub(crate) fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
-    match operation {
-        Operation::Create { dir, label, .. }
-        | Operation::Link { dir, label, .. }
-        | Operation::Unlink { dir, label, .. } => [Some((dir, label)), None],
-        Operation::Rename { from_dir, from, to_dir, to, .. } => [Some((from_dir, from)), Some((to_dir, to))],
-        _ => [None, None],
-    }
-}
-
-impl Client {
-    /// Whether the server is doing an operation that changes the answer to `call`. Other clients
-    /// may see its result before this one does, so a value leased earlier is no answer.
-    pub(crate) fn is_in_doubt(&self, call: &Call) -> bool {
-        if !self.requests.any_shipped() {
-            return false;
-        }
-        match call {
-            Call::Lookup { dir, label } => {
-                let named = |operation: &Operation| names(operation).contains(&Some((dir, label)));
-                self.requests.shipped().any(named)
-                    || self.named(dir, label).is_some_and(|file| self.is_changing(&file))
-            }
-            Call::List { dir: file, .. }
-            | Call::Parent { dir: file }
-            | Call::Links { file }
-            | Call::Stat { file }
-            | Call::Glance { file }
-            | Call::Access { file, .. }
-            | Call::Open { file, .. }
-            | Call::GetXattr { file, .. }
-            | Call::ListXattrs { file } => self.is_changing(file),
-            _ => false,
-        }
-    }
-
-    /// Whether the server is doing an operation that changes the binding of names like `folded`.
-    pub(crate) fn is_name_in_doubt(&self, dir: &FileId, folded: &Label) -> bool {
-        let is_it = |(of, label): (&FileId, &Label)| of == dir && fold(label) == *folded;
-        self.requests.shipped().any(|operation| names(operation).into_iter().flatten().any(is_it))
-    }
-
-    /// Whether the server is doing an operation that changes `file`. A file that a request declared
-    /// to be in doubt stays so, even when the client no longer knows its name.
-    pub(crate) fn is_changing(&self, file: &FileId) -> bool {
-        self.requests.is_doubted(file)
-            || self
-                .requests
-                .shipped()
-                .any(|operation| self.changes(operation).any(|changed| changed == *file))
-    }
-
-    /// The files that an operation changes, as far as is known here.
-    pub(crate) fn changes(&self, operation: &Operation) -> impl Iterator<Item = FileId> {
-        operation.files().into_iter().cloned().chain(self.found_by_name(operation))
-    }
-
-    /// The files among them that the operation finds by name.
-    pub(crate) fn found_by_name(&self, operation: &Operation) -> impl Iterator<Item = FileId> {
-        names(operation).into_iter().flatten().filter_map(|(dir, label)| self.named(dir, label))
-    }
-
-    fn named(&self, dir: &FileId, label: &Label) -> Option<FileId> {
-        match self.files.child(dir, label, Kind::Read) {
-            Known::Used(entry) => Some(entry.file),
-            Known::Unused | Known::Unknown => None,
-        }
-    }
-
-    /// Sends a message to the server if there is a connection. Otherwise it goes over the next one.
-    pub(crate) fn send(&self, message: ToServer, out: &mut Vec<Output>) {
-        if self.session.is_connected() {
-            out.push(Output::Send(message));
-        }
-    }
-
+impl ServerSession {
     /// Sends a numbered request.
-    pub(crate) fn request(&mut self, number: u64, message: ToServer, out: &mut Vec<Output>) {
+    pub fn request(&mut self, number: u64, message: ToServer, out: &mut Vec<Output>) {
         self.hold(number, message);
         self.say_held(number, out);
     }
 
     /// Adds a numbered request that is not sent yet. The files of an operation are in doubt from
     /// now on.
-    pub(crate) fn hold(&mut self, number: u64, message: ToServer) {
+    pub fn hold(&mut self, number: u64, message: ToServer) {
         if matches!(message, ToServer::Ask { mode: AskMode::Ship, .. }) {
             self.requests.ships.insert(number);
         }
@@ -208,8 +136,8 @@ impl Client {
     }
 
     /// Sends a request that was held back.
-    pub(crate) fn say_held(&mut self, number: u64, out: &mut Vec<Output>) {
-        let behind = self.session.is_connected().then(|| self.log.sent());
+    pub fn say_held(&mut self, number: u64, out: &mut Vec<Output>) {
+        let behind = self.is_connected().then(|| self.log.sent());
         let Some(request) = self.requests.numbered.get_mut(&number) else { return };
         (request.behind, request.held) = (behind, false);
         let message = request.message.clone();
@@ -217,22 +145,25 @@ impl Client {
     }
 
     /// Requests integers of `dir`.
-    pub(crate) fn request_integers(&mut self, dir: &FileId, out: &mut Vec<Output>) {
+    pub fn request_integers(&mut self, dir: &FileId, out: &mut Vec<Output>) {
+        // The right to reserve may come from a create that the server does not know yet (the
+        // creator's birthright).
+        self.send_log_first(out);
         self.requests.reserving.insert(dir.clone());
         self.send(ToServer::Reserve { dir: dir.clone() }, out);
     }
 
-    /// Sends all unanswered requests again.
-    pub(crate) fn ask_again(&mut self, out: &mut Vec<Output>) {
+    /// Sends all unanswered requests again. `dirty_bytes` is for a request for more allowance.
+    pub fn ask_again(&mut self, dirty_bytes: u64, out: &mut Vec<Output>) {
         self.requests.numbered.values_mut().for_each(|request| request.behind = None);
         for message in self.requests.again() {
             self.send(message, out);
         }
-        if std::mem::take(&mut self.reserving_inodes) {
+        if std::mem::take(&mut self.inodes.is_reserving) {
             self.reserve_inodes(out);
         }
-        if let Some((bytes, files, lacks)) = self.allowance.asking.take() {
-            self.ask_allowance(bytes, files, lacks, out);
+        if let Some(request) = self.allowance.asking.take() {
+            self.ask_allowance(request, dirty_bytes, out);
         }
     }
 }
@@ -241,7 +172,7 @@ impl Client {
 mod tests {
     use super::*;
     use crate::tests::{at, opened};
-    use crate::{Call, Input, Settings};
+    use crate::{Call, Client, Input, Settings};
     use namespace::Cred;
     use wire::{LogEntry, Space, ToClient, Version};
 
@@ -253,7 +184,7 @@ mod tests {
     /// Logs an entry and makes a request. Returns the request's number.
     fn logs_and_asks(client: &mut Client, file: u64) -> u64 {
         let mut out = Vec::new();
-        client.log.push(LogEntry::Release(Vec::new()), 16);
+        client.server_mut().log.push(LogEntry::Release(Vec::new()), 16);
         client.call(at(1), &Cred::default(), Call::Stat { file: FileId::root().child(file) }, &mut out);
         let sent: Vec<&ToServer> = out
             .iter()
@@ -265,6 +196,10 @@ mod tests {
         *number
     }
 
+    fn applied(client: &Client) -> u64 {
+        client.server().log.applied()
+    }
+
     #[test]
     fn an_answer_says_that_the_server_has_the_log_before_the_question() {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
@@ -273,15 +208,15 @@ mod tests {
         client.handle(at(0), Input::Message(opened()), &mut out);
         let (first, second) = (logs_and_asks(&mut client, 2), logs_and_asks(&mut client, 3));
         client.handle(at(1), granted(first), &mut out);
-        assert_eq!((client.log.applied(), client.log.last()), (1, 2), "and of no more");
+        assert_eq!((applied(&client), client.server().log.last()), (1, 2), "and of no more");
         // Over the new connection the answer may be to the request of the last one, which came
         // before the log was sent again.
         client.handle(at(2), Input::Greeting, &mut out);
         client.handle(at(2), Input::Message(resumed(1)), &mut out);
         client.handle(at(2), granted(second), &mut out);
-        assert_eq!(client.log.applied(), 1);
+        assert_eq!(applied(&client), 1);
         let third = logs_and_asks(&mut client, 4);
         client.handle(at(3), granted(third), &mut out);
-        assert_eq!((client.log.applied(), client.log.last()), (3, 3));
+        assert_eq!((applied(&client), client.server().log.last()), (3, 3));
     }
 }

@@ -1,15 +1,15 @@
 //! One try at a call on content.
 
+use super::{Need, Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::known::KnownContent;
-use crate::waiting::{Need, Stop, Waiting};
+use crate::knowledge::KnownContent;
+use crate::server::ServerId;
 use crate::{Allocate, Invalidation, Now, Output, Reply};
 use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
 use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp, Verdict};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
@@ -95,10 +95,10 @@ impl Client {
     ///
     /// The time moves only where the client can log it at once. No call waits for an access time,
     /// and no lease is recalled for one. For files that ping-pong, and for reported values, it
-    /// moves later ([`crate::accesses`]). Reads that the kernel serves from its pages never arrive
-    /// here, as with NFS.
+    /// moves later ([`crate::knowledge::Accesses`]). Reads that the kernel serves from its pages
+    /// never arrive here, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
-        if self.rights.read_only {
+        if self.rights().read_only {
             return;
         }
         let Some(known) = self.files.get(file) else { return };
@@ -126,8 +126,8 @@ impl Client {
     /// Whether this machine's squashed user may read or run `file` of `owner`. Otherwise the server
     /// would refuse the access time.
     fn may_have_read(&self, file: &FileId, owner: u32) -> bool {
-        let Some(uid) = self.rights.squash.filter(|uid| *uid != 0) else { return true };
-        let cred = self.rights.cred(&Cred { uid, ..Cred::default() });
+        let Some(uid) = self.rights().squash.filter(|uid| *uid != 0) else { return true };
+        let cred = self.rights().cred(&Cred { uid, ..Cred::default() });
         let may = |mask: &u8| {
             let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
             matches!(namespace::decide(&operation, &self.files), Verdict::Done { .. })
@@ -150,7 +150,7 @@ impl Client {
         write: Write,
         out: &mut Vec<Output>,
     ) -> Tried {
-        if let Some(written) = waiting.written {
+        if let Progress::Written(written) = waiting.progress {
             return Ok(Reply::Written(written));
         }
         match self.goes_through(file, &write) {
@@ -169,7 +169,7 @@ impl Client {
     ) -> Tried {
         if !self.has_room() {
             self.publish_all(now, out);
-            return Err(Stop::Need(Need::Room));
+            return Err(Stop::until(WaitingFor::Room));
         }
         self.may_change(file)?;
         let size = self.content(file, Kind::Write)?.size();
@@ -183,7 +183,7 @@ impl Client {
         self.charge_write(now, waiting, file, &range, wire::cost_of_write(size, length))?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
-        self.promised.take(file, &range);
+        self.servers.of_mut(file).promised.take(file, &range);
         if offset != opinion {
             // The kernel has put the appended data where it took the end to be.
             out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
@@ -210,7 +210,7 @@ impl Client {
         let before = self.content(file, Kind::Write)?.size();
         self.change_content(now, file, |content| content.truncate(size, now.wall))?;
         if size < before {
-            self.break_promise(file, size..u64::MAX);
+            self.servers.of_mut(file).break_promise(file, size..u64::MAX);
         }
         Ok(())
     }
@@ -226,10 +226,12 @@ impl Client {
     fn promise(&mut self, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
         let content = self.content(file, Kind::Write)?;
         let (size, holes) = (content.size(), content.holes_in(range));
-        let lacks = self.promised.lacks(file, holes);
+        let server = self.servers.id_of(file);
+        let lacks = self.servers.get(server).promised.lacks(file, holes);
         let bytes: u64 = lacks.iter().map(|part| part.end - part.start).sum();
-        self.charge(waiting, wire::cost_of_write(size, bytes), 0)?;
-        lacks.into_iter().for_each(|part| self.promised.add(file, part));
+        self.charge(server, waiting, wire::cost_of_write(size, bytes), 0)?;
+        let promised = &mut self.servers.get_mut(server).promised;
+        lacks.into_iter().for_each(|part| promised.add(file, part));
         Ok(())
     }
 
@@ -255,7 +257,7 @@ impl Client {
             }
             Allocate::Punch => {
                 self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
-                self.break_promise(file, offset..end);
+                self.servers.of_mut(file).break_promise(file, offset..end);
             }
             Allocate::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;
@@ -266,8 +268,8 @@ impl Client {
 
     /// Makes writers wait while a recall waits for their file's content to be published.
     fn may_change(&self, file: &FileId) -> Result<(), Stop> {
-        if self.yields.holds_up_writes(file) {
-            return Err(Stop::Need(Need::Yielded(file.clone())));
+        if self.revocations.holds_up_writes(file) {
+            return Err(Stop::until(WaitingFor::Yielded(file.clone())));
         }
         Ok(())
     }
@@ -296,24 +298,24 @@ impl Client {
         file: Option<&FileId>,
         out: &mut Vec<Output>,
     ) -> Tried {
-        if waiting.flushed.is_none() {
-            let barriers: BTreeMap<FileId, u64> = match file {
-                Some(file) => self
-                    .publish(now, file, SYNCED_BYTES_MAX, out)
-                    .into_iter()
-                    .map(|b| (file.clone(), b))
-                    .collect(),
-                None => self.publish_all(now, out),
-            };
-            waiting.flushed = Some(barriers);
-        }
-        let barriers = waiting.flushed.clone().unwrap_or_default();
+        let (barriers, through) = match (&waiting.progress, file) {
+            (Progress::Syncing { barriers, through }, _) => (barriers.clone(), *through),
+            (_, Some(file)) => {
+                let barrier = self.publish(now, file, SYNCED_BYTES_MAX, out);
+                (barrier.into_iter().map(|barrier| (file.clone(), barrier)).collect(), None)
+            }
+            (_, None) => (self.publish_all(now, out), None),
+        };
         if !barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier)) {
-            return Err(Stop::Need(Need::Published(barriers)));
+            waiting.progress = Progress::Syncing { barriers: barriers.clone(), through };
+            return Err(Stop::until(WaitingFor::Published(barriers)));
         }
-        let through = *waiting.through.get_or_insert(self.log.last());
-        if self.log.applied() < through {
-            return Err(Stop::Need(Need::Applied(through)));
+        let server = file.map_or(ServerId::ONLY, |file| self.servers.id_of(file));
+        let log = &self.servers.get(server).log;
+        let through = through.unwrap_or(log.last());
+        if log.applied() < through {
+            waiting.progress = Progress::Syncing { barriers, through: Some(through) };
+            return Err(Stop::Need(Need::Applied(server, through)));
         }
         // Everything that can be durable is. A loss since the last sync is reported once.
         if self.take_unsaved(file) { Err(Stop::Error(Error::CutOff)) } else { Ok(Reply::Nothing) }
@@ -323,7 +325,7 @@ impl Client {
         let released = Released { file: file.clone(), field: Field::Content, keep: None };
         self.files.release(std::slice::from_ref(&released));
         self.publishing.orphan(file);
-        self.push_release(vec![released], Vec::new());
+        self.push_release(self.servers.id_of(file), vec![released], Vec::new());
     }
 
     /// Learns extents, or inline content, from the server.
@@ -343,11 +345,12 @@ impl Client {
             }
             return;
         }
+        let squashes = self.rights().squash.is_some();
         let Some(known) = self.files.get_mut(file) else { return };
         let keyless = known.content.head().is_some_and(|head| head.key.is_none());
         // The target of a symbolic link is not sealed.
         let sealed = inline.is_some() && known.attributes.is_none_or(|its| its.kind == FileKind::Regular);
-        if keyless && self.rights.squash.is_some() && (sealed || !extents.is_empty()) {
+        if keyless && squashes && (sealed || !extents.is_empty()) {
             // This machine's user was not allowed to read the file when its lease was granted, and
             // may be now.
             return self.let_go_of_content(file);

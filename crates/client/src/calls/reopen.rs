@@ -4,10 +4,9 @@
 //! the background. A file that is gone stays gone. A file that other clients have open with
 //! conflicting modes stays without a handle that others see.
 
+use super::{Caller, Handles, Stop, Waiting};
 use crate::client::Client;
-use crate::handles::Handles;
-use crate::waiting::{Stop, Waiting};
-use crate::{Call, Now, Output, Reply, Ticket};
+use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::Open;
 use namespace::{Cred, Error, Operation};
@@ -59,9 +58,8 @@ impl Client {
                 reopening.state = ReopenState::Asked;
             }
             let call = Call::Open { file: file.clone(), open: Open::CLOSED, mask: 0 };
-            let mut waiting = Waiting::new(now, Cred::default(), call);
-            waiting.reopens = Some(file);
-            let ticket = self.ticket();
+            let waiting = Waiting::own(now, Caller::Reopening(file), call);
+            let ticket = self.calls.ticket();
             self.go_on(now, ticket, waiting, out);
         }
     }
@@ -110,10 +108,5 @@ impl Client {
             self.reopening.remove(file);
         }
         true
-    }
-
-    pub(crate) fn ticket(&mut self) -> Ticket {
-        self.next_ticket += 1;
-        Ticket(self.next_ticket)
     }
 }

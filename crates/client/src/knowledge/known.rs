@@ -1,10 +1,9 @@
 //! The client's knowledge, file by file, with the leases that it rests on.
 
+use super::NumberBlocks;
 use crate::Upto;
-use crate::handles::Handles;
-use crate::lingering::LookedUp;
-use crate::locks::KnownLocks;
-use crate::write_through::Writes;
+use crate::calls::{Handles, KnownLocks, Writes};
+use crate::leases::LookedUp;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, Open};
@@ -95,18 +94,16 @@ pub(crate) struct Children {
     pub through: u64,
     /// No entry stands at a greater position.
     pub last: u64,
-    /// Integers for identifiers and positions: the current block, and the next.
-    pub integers: (u64, u64),
-    pub integers_next: (u64, u64),
-    /// A further block is on its way.
-    pub reserving: bool,
+    /// Integers for identifiers and positions.
+    pub integers: NumberBlocks,
 }
 
 impl Children {
     /// The children of a directory just made here: none, and that is complete knowledge. The
     /// directory starts with the first block of integers.
     pub fn born() -> Children {
-        Children { through: u64::MAX, integers: (1, wire::BIRTH_RESERVATION + 1), ..Children::default() }
+        let integers = NumberBlocks::new(1..wire::BIRTH_RESERVATION + 1);
+        Children { through: u64::MAX, integers, ..Children::default() }
     }
 
     /// Whether all children are known.
@@ -163,37 +160,15 @@ impl Children {
         });
     }
 
-    /// The next integer, if the blocks at hand have one. `take_integer` uses it up.
-    pub fn next_integer(&self) -> Option<u64> {
-        (self.integers.0 < self.integers.1).then_some(self.integers.0)
-    }
-
     /// The end of a listing that begins now.
     pub fn upto(&self) -> Upto {
-        Upto { last: self.last, unused: [self.integers, self.integers_next] }
-    }
-
-    /// Uses up `next_integer`.
-    pub fn take_integer(&mut self) {
-        self.integers.0 += 1;
-        if self.integers.0 >= self.integers.1 {
-            self.integers = std::mem::take(&mut self.integers_next);
-        }
-    }
-
-    /// Adds a block from the server. With two at hand, the new one is the later.
-    pub fn add_integers(&mut self, block: (u64, u64)) {
-        if self.integers.0 >= self.integers.1 {
-            self.integers = block;
-        } else if block.0 >= self.integers.1 {
-            self.integers_next = block;
-        }
+        Upto { last: self.last, unused: self.integers.at_hand() }
     }
 
     /// Whether the client should reserve more integers.
     pub fn integers_low(&self) -> bool {
-        let left = self.integers.1.saturating_sub(self.integers.0);
-        !self.reserving && self.integers_next.0 >= self.integers_next.1 && left <= wire::BIRTH_RESERVATION / 2
+        let integers = &self.integers;
+        !integers.is_reserving && !integers.has_next() && integers.left() <= wire::BIRTH_RESERVATION / 2
     }
 }
 

@@ -1,8 +1,9 @@
 //! Shipped operations, which the server does for this client, and the replies to their calls.
 
+use super::in_doubt::names;
+use super::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::requests::names;
-use crate::waiting::{Stop, Waiting, WaitingFor};
+use crate::server::ServerId;
 use crate::{Call, Invalidation, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -25,18 +26,20 @@ impl Client {
     /// ([`Client::is_in_doubt`]), but the kernel would answer from its cache. So the client sends
     /// the request once front doors have revoked these files.
     pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> WaitingFor {
-        if self.requests.ships_full() {
+        let server = self.servers.id_for(&operation);
+        if self.servers.get(server).requests.ships_full() {
             return WaitingFor::Quiet;
         }
         let what = self.shared_below(&operation);
         let wants = self.doubts(&operation);
         let number = self.number();
-        self.hold(number, ToServer::Ask { number, operation, wants, mode: AskMode::Ship });
+        let session = self.servers.get_mut(server);
+        session.hold(number, ToServer::Ask { number, operation, wants, mode: AskMode::Ship });
         if what.is_empty() {
             self.say_shipped(number, out);
         } else {
             let gone = self.number();
-            self.yields.shipping.insert(gone, number);
+            self.revocations.shipping.insert(gone, number);
             out.push(Output::Yield { number: gone, what });
         }
         WaitingFor::Number(number)
@@ -51,7 +54,7 @@ impl Client {
 
     /// Ships the operation that waited for the revocation `gone`, if there is one.
     pub(crate) fn ship_yielded(&mut self, gone: u64, out: &mut Vec<Output>) {
-        if let Some(number) = self.yields.shipping.remove(&gone) {
+        if let Some(number) = self.revocations.shipping.remove(&gone) {
             self.say_shipped(number, out);
         }
     }
@@ -59,21 +62,22 @@ impl Client {
     /// Gives up the request `number`. Returns false for an operation that the server may be doing:
     /// it cannot be undone.
     pub(crate) fn abandon(&mut self, number: u64) -> bool {
-        if !self.requests.is_shipped(number) {
+        let Some(server) = self.servers.asked_mut(number).filter(|it| it.requests.is_shipped(number)) else {
             return true;
-        }
-        let is_held = self.requests.is_held(number);
+        };
+        let is_held = server.requests.is_held(number);
         if is_held {
-            self.requests.answered(number);
-            self.yields.shipping.retain(|_, held| *held != number);
+            server.requests.answered(number);
+            self.revocations.shipping.retain(|_, held| *held != number);
         }
         is_held
     }
 
     fn say_shipped(&mut self, number: u64, out: &mut Vec<Output>) {
+        let Some(server) = self.servers.asked_mut(number) else { return };
         // The server decides on its own state, which must have everything that was decided here.
-        self.send_log_first(out);
-        self.say_held(number, out);
+        server.send_log_first(out);
+        server.say_held(number, out);
     }
 
     /// The cached items that `operation` changes and on which other clients may hold leases, too.
@@ -125,13 +129,19 @@ impl Client {
     }
 
     /// Takes the result of the shipped operation `number`.
-    pub(crate) fn on_shipped(&mut self, number: u64, result: Result<(Answer, Vec<Effect>), Error>) {
-        let looked_at = match self.requests.operation(number) {
+    pub(crate) fn on_shipped(
+        &mut self,
+        server: ServerId,
+        number: u64,
+        result: Result<(Answer, Vec<Effect>), Error>,
+    ) {
+        let requests = &mut self.servers.get_mut(server).requests;
+        let looked_at = match requests.operation(number) {
             Some(Operation::Stat { file }) if result == Err(Error::Stale) => Some(file.clone()),
             _ => None,
         };
         // Over a new connection the server repeats results. More may have happened since.
-        if !self.requests.answered(number) {
+        if !requests.answered(number) {
             return;
         }
         let result = result.map(|(answer, effects)| {
@@ -142,25 +152,22 @@ impl Client {
             });
             ShippedAnswer { answer, attributes, refused: None }
         });
-        for waiting in self.waiting.values_mut() {
-            if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
-                waiting.on = WaitingFor::Answered;
-                // The file found by a name is gone, or is where this machine may not look. If the
-                // name is bound to another file by now, it is looked up again.
-                if let (Call::Lookup { dir, label }, Some(file), None) =
-                    (&waiting.call, &looked_at, &waiting.shipped)
-                    && dir != file
-                    && !matches!(self.files.child(dir, label, Kind::Read), Known::Used(entry) if entry.file == *file)
-                {
-                    continue;
-                }
-                match (&mut waiting.shipped, &result) {
-                    // An operation that is done cannot be refused any more.
-                    (Some(Ok(done)), Err(error)) => done.refused = Some(*error),
-                    (shipped, _) => *shipped = Some(result.clone()),
-                }
+        self.calls.answered(number, |waiting| {
+            // The file found by a name is gone, or is where this machine may not look. If the name
+            // is bound to another file by now, it is looked up again.
+            if let (Call::Lookup { dir, label }, Some(file)) = (&waiting.call, &looked_at)
+                && !waiting.is_shipped()
+                && dir != file
+                && !matches!(self.files.child(dir, label, Kind::Read), Known::Used(entry) if entry.file == *file)
+            {
+                return;
             }
-        }
+            match (&mut waiting.progress, &result) {
+                // An operation that is done cannot be refused any more.
+                (Progress::Shipped(Ok(done)), Err(error)) => done.refused = Some(*error),
+                (progress, _) => *progress = Progress::Shipped(result.clone()),
+            }
+        });
     }
 
     /// The name that the server has bound for this call, unless a lease says that it still is.
@@ -168,7 +175,7 @@ impl Client {
     pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
         match &waiting.call {
             Call::Create { dir, label, .. } | Call::Link { dir, label, .. }
-                if matches!(waiting.shipped, Some(Ok(_)))
+                if matches!(waiting.progress, Progress::Shipped(Ok(_)))
                     && !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read) =>
             {
                 Some(Invalidation::Entry(dir.clone(), fold(label)))
@@ -196,7 +203,7 @@ impl Client {
         };
         match (reply, attributes, &waiting.call) {
             (Err(Stop::Error(Error::Stale)), _, Call::Lookup { .. } | Call::Parent { .. }) => {
-                waiting.shipped = None;
+                waiting.progress = Progress::Nothing;
                 self.attempt(now, waiting, out)
             }
             (Err(Stop::Error(Error::Stale)), Some(attributes), Call::SetAttributes { size: None, .. }) => {
@@ -419,8 +426,11 @@ mod tests {
             let call = Call::Link { file, dir: dir.clone(), label: label.clone() };
             let mut waiting = Waiting::new(at(2), Cred::default(), call);
             let entry = Entry { file: made.clone(), kind: FileKind::Directory, ino: 4, position: 5 };
-            waiting.shipped =
-                Some(Ok(ShippedAnswer { answer: Answer::Entry(entry), attributes: None, refused: None }));
+            waiting.progress = Progress::Shipped(Ok(ShippedAnswer {
+                answer: Answer::Entry(entry),
+                attributes: None,
+                refused: None,
+            }));
             waiting.on = WaitingFor::Answered;
             let values = wire::Values {
                 times: Some(namespace::Times::default()),

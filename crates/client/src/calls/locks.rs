@@ -9,8 +9,8 @@
 //! tried again when that lease is recalled, since another client is then changing the locks, or
 //! when a lock is released here.
 
+use super::{Need, Stop, WaitingFor};
 use crate::client::Client;
-use crate::waiting::{Need, Stop};
 use crate::{Now, Reply};
 use ident::FileId;
 use lease::{Field, Kind};
@@ -65,14 +65,14 @@ impl Client {
         } else if self.closes_a_circle(&file, &change) {
             return Err(Stop::Error(Error::Deadlock));
         }
-        Err(Stop::Need(Need::Unlocked { file, change }))
+        Err(Stop::until(WaitingFor::Unlocked { file, change }))
     }
 
     fn change_lock(&mut self, file: &FileId, change: LockChange) -> Result<(), Stop> {
         let operation = Operation::Lock { file: file.clone(), change };
         match decide(&operation, &self.files) {
             Verdict::Done { effects, .. } => {
-                self.unlocked |= !effects.is_empty() && change.kind != Some(LockKind::Write);
+                self.calls.unlocked |= !effects.is_empty() && change.kind != Some(LockKind::Write);
                 effects.iter().for_each(|effect| self.files.apply(effect, true));
                 Ok(())
             }
@@ -108,7 +108,7 @@ impl Client {
                 return true;
             }
             if seen.insert(owner) {
-                let its = self.lock_waits().filter(|(_, change)| change.owner == owner);
+                let its = self.calls.lock_waits().filter(|(_, change)| change.owner == owner);
                 found.extend(its.flat_map(|(file, change)| here(file, change)));
             }
         }
@@ -119,8 +119,9 @@ impl Client {
     pub(crate) fn write_down_locks(&mut self, now: Now, file: &FileId) {
         let Some(locks) = self.files.get_mut(file).and_then(|known| known.locks.as_mut()) else { return };
         let Some(written) = locks.written.take() else { return };
+        let server = self.servers.of_mut(file);
         for change in locks.now.changes_since(&written) {
-            self.push_update(now.time, Operation::Lock { file: file.clone(), change });
+            server.push_update(now.time, Operation::Lock { file: file.clone(), change });
         }
     }
 

@@ -1,21 +1,15 @@
-//! Reserves that the server gives this client for use without a request: integers of directories,
+//! Reserves that the servers give this client for use without a request: integers of directories,
 //! inode numbers, space.
 
+use super::{Need, Stop, Waiting};
 use crate::client::Client;
-use crate::waiting::{Need, Stop, Waiting};
+use crate::server::{AllowanceRequest, ServerId};
 use crate::{Now, Output, Reply};
 use ident::FileId;
 use std::ops::Range;
-use wire::{Space, ToServer};
 
 type Tried = Result<Reply, Stop>;
 
-/// Bytes that a session requests at a time: enough for a few seconds of writing.
-const ALLOWANCE_BYTES: u64 = 256 << 20;
-/// Fewer bytes than this are not worth another request.
-const ALLOWANCE_BYTES_MIN: u64 = 64 << 10;
-/// Files that a session requests at a time.
-const ALLOWANCE_FILES: u64 = 20_000;
 /// The time for which a report of free space is good, ms.
 const TOLD_MS: u64 = 500;
 /// The time for which a call that replaces content waits for space that earlier replaced content
@@ -25,7 +19,7 @@ const FREED_PATIENCE_MS: u64 = 10_000;
 impl Client {
     /// The next integer of `dir`, which is not used up yet.
     pub(crate) fn integer(&self, dir: &FileId) -> Option<u64> {
-        self.files.get(dir)?.children.as_ref()?.next_integer()
+        self.files.get(dir)?.children.as_ref()?.integers.first()
     }
 
     /// Uses up an integer of `dir`, and asks for more in time.
@@ -33,7 +27,7 @@ impl Client {
         let Some(children) = self.files.get_mut(dir).and_then(|known| known.children.as_mut()) else {
             return;
         };
-        children.take_integer();
+        children.integers.take();
         if children.integers_low() {
             self.reserve(dir, out);
         }
@@ -43,66 +37,57 @@ impl Client {
         let Some(children) = self.files.get_mut(dir).and_then(|known| known.children.as_mut()) else {
             return;
         };
-        if !children.reserving {
-            children.reserving = true;
-            // The right to reserve may come from a create that the server does not know yet (the
-            // creator's birthright).
-            self.send_log_first(out);
-            self.request_integers(dir, out);
+        if !children.integers.is_reserving {
+            children.integers.is_reserving = true;
+            self.servers.of_mut(dir).request_integers(dir, out);
         }
     }
 
-    /// The next inode number, which is not used up yet.
-    pub(crate) fn inode(&self) -> Result<u64, Stop> {
-        if self.inodes.0 < self.inodes.1 { Ok(self.inodes.0) } else { Err(Stop::Need(Need::Inodes)) }
+    /// The next inode number for a new file in `dir`, which is not used up yet.
+    pub(crate) fn inode(&self, dir: &FileId) -> Result<u64, Stop> {
+        let server = self.servers.id_of(dir);
+        self.servers.get(server).inodes.first().ok_or(Stop::Need(Need::Inodes(server)))
     }
 
-    pub(crate) fn take_inode(&mut self) {
-        self.inodes.0 += 1;
-        if self.inodes.0 >= self.inodes.1 {
-            self.inodes = std::mem::take(&mut self.inodes_next);
-        }
-    }
-
-    pub(crate) fn reserve_inodes(&mut self, out: &mut Vec<Output>) {
-        if !self.reserving_inodes {
-            self.reserving_inodes = true;
-            self.send(ToServer::ReserveInodes { known: self.inodes_known }, out);
-        }
+    /// Uses up an inode number for a new file in `dir`.
+    pub(crate) fn take_inode(&mut self, dir: &FileId) {
+        self.servers.of_mut(dir).inodes.take();
     }
 
     /// Charges the allowance. A call that the client has accepted fits.
-    pub(crate) fn charge(&mut self, waiting: &Waiting, bytes: u64, files: u64) -> Result<(), Stop> {
-        self.charge_for(waiting, bytes, files, false)
+    pub(crate) fn charge(
+        &mut self,
+        server: ServerId,
+        waiting: &Waiting,
+        bytes: u64,
+        files: u64,
+    ) -> Result<(), Stop> {
+        self.charge_for(server, waiting, bytes, files, false)
     }
 
-    fn charge_for(&mut self, waiting: &Waiting, bytes: u64, files: u64, replaces: bool) -> Result<(), Stop> {
-        if self.allowance.bytes >= bytes && self.allowance.files >= files {
-            self.allowance.bytes -= bytes;
-            self.allowance.files -= files;
-            return Ok(());
-        }
-        if self.takes_last_write(&waiting.call) {
-            // The client keeps a last write in any case. The server decides later whether there is
-            // room.
+    fn charge_for(
+        &mut self,
+        server: ServerId,
+        waiting: &Waiting,
+        bytes: u64,
+        files: u64,
+        replaces: bool,
+    ) -> Result<(), Stop> {
+        let is_last_write = self.takes_last_write(&waiting.call);
+        let allowance = &mut self.servers.get_mut(server).allowance;
+        // The client keeps a last write in any case. The server decides later whether there is
+        // room.
+        if allowance.charge(bytes, files) || is_last_write {
             return Ok(());
         }
         match waiting.asked_allowance {
             // A session gets a part of the remaining space at a time. A call asks again as long as
             // each part brings it closer.
-            Some((had_bytes, had_files)) if self.allowance.asking.is_none() => {
-                let brings = |have: u64, had: u64, wants: u64, worth: u64| {
-                    have >= wants || have.saturating_sub(had) >= worth
-                };
-                let goes_on = brings(self.allowance.bytes, had_bytes, bytes, ALLOWANCE_BYTES_MIN)
-                    && brings(self.allowance.files, had_files, files, 1);
-                if !goes_on {
-                    return Err(Stop::Error(namespace::Error::NoSpace));
-                }
+            Some(had) if allowance.asking.is_none() && !allowance.comes_closer(&had, bytes, files) => {
+                Err(Stop::Error(namespace::Error::NoSpace))
             }
-            _ => {}
+            _ => Err(Stop::Need(Need::Allowance { server, bytes, files, replaces })),
         }
-        Err(Stop::Need(Need::Allowance { bytes, files, replaces }))
     }
 
     /// Charges a write of `range` of `file`, which costs `cost`.
@@ -118,14 +103,16 @@ impl Client {
         range: &Range<u64>,
         cost: u64,
     ) -> Result<(), Stop> {
-        let promised = self.promised.covers(file, range);
+        let id = self.servers.id_of(file);
+        let server = self.servers.get_mut(id);
+        let promised = server.promised.covers(file, range);
         let rest = cost.saturating_sub(promised);
         if promised > 0 && promised == range.end - range.start {
-            self.allowance.bytes = self.allowance.bytes.saturating_sub(rest);
+            server.allowance.bytes = server.allowance.bytes.saturating_sub(rest);
             return Ok(());
         }
-        let replaces = self.allowance.bytes < rest && self.is_written(file, range)?;
-        match self.charge_for(waiting, rest, 0, replaces) {
+        let replaces = server.allowance.bytes < rest && self.is_written(file, range)?;
+        match self.charge_for(id, waiting, rest, 0, replaces) {
             Err(Stop::Error(namespace::Error::NoSpace))
                 if replaces && now.time.ms_since(waiting.since) < FREED_PATIENCE_MS =>
             {
@@ -135,69 +122,27 @@ impl Client {
         }
     }
 
-    /// Whether space is so short that freed space matters.
-    pub(crate) fn is_short_of_space(&self) -> bool {
-        self.space.free < ALLOWANCE_BYTES
-    }
-
-    /// Returns a charge to the allowance for an operation that was not done.
-    pub(crate) fn give_back(&mut self, bytes: u64, files: u64) {
-        self.allowance.bytes += bytes;
-        self.allowance.files += files;
-    }
-
-    /// Requests more allowance. `lacks` is the number of bytes missing to replace content.
-    pub(crate) fn ask_allowance(&mut self, bytes: u64, files: u64, lacks: u64, out: &mut Vec<Output>) {
-        if self.allowance.asking.is_some() {
-            return;
-        }
-        self.allowance.asking = Some((bytes, files, lacks));
-        // The server is to count deletions and publications first.
-        self.send_log_first(out);
-        let (log_bytes, log_files) = self.log.charged();
-        let held = (
-            self.allowance.bytes + self.promised.bytes() + self.publishing.dirty_bytes() as u64 + log_bytes,
-            self.allowance.files + log_files,
-        );
-        // A request for nothing asks how much space there is.
-        let more = match (bytes, files) {
-            (0, 0) => (0, 0),
-            _ => (bytes.max(ALLOWANCE_BYTES), files.max(ALLOWANCE_FILES)),
-        };
-        let want = (held.0 + more.0, held.1 + more.1);
-        self.send(ToServer::Allow { held, want, replaces: lacks }, out);
-    }
-
-    /// Requests more of what is low, before a call has to wait for it.
-    pub(crate) fn refill(&mut self, out: &mut Vec<Output>) {
-        if self.rights.read_only {
-            return;
-        }
-        if self.inodes_next.0 >= self.inodes_next.1 && self.inodes.1.saturating_sub(self.inodes.0) < 1024 {
-            self.reserve_inodes(out);
-        }
-        let low = self.allowance.bytes < ALLOWANCE_BYTES / 4 || self.allowance.files < ALLOWANCE_FILES / 4;
-        // Near the end no more comes. Then each call makes its own request, instead of every input
-        // in vain.
-        if low && self.space.free > ALLOWANCE_BYTES {
-            self.ask_allowance(ALLOWANCE_BYTES, ALLOWANCE_FILES, 0, out);
-        }
-    }
-
-    /// Learns how much space there is.
-    pub(crate) fn learn_space(&mut self, now: Now, space: Space) {
-        (self.space, self.space_told) = (space, now.time);
+    /// Requests more allowance.
+    pub(crate) fn ask_allowance(
+        &mut self,
+        server: ServerId,
+        request: AllowanceRequest,
+        out: &mut Vec<Output>,
+    ) {
+        let dirty_bytes = self.publishing.dirty_bytes() as u64;
+        self.servers.get_mut(server).ask_allowance(request, dirty_bytes, out);
     }
 
     /// How much space there is. The client asks the server if the last report is old and there is a
     /// connection. So the space of a recent deletion shows.
     pub(crate) fn space(&self, now: Now, waiting: &Waiting) -> Tried {
-        let is_old = now.time.ms_since(self.space_told) >= TOLD_MS && self.session.is_connected();
+        let server = self.servers.get(ServerId::ONLY);
+        let is_old = now.time.ms_since(server.space_told) >= TOLD_MS && server.is_connected();
         if is_old && waiting.asked_allowance.is_none() {
             return Err(Stop::Need(Need::Space));
         }
-        let free = self.space.free + self.allowance.bytes;
-        Ok(Reply::Space { total: self.space.total, free, files: self.space.files })
+        let free = server.space.free + server.allowance.bytes;
+        Ok(Reply::Space { total: server.space.total, free, files: server.space.files })
     }
 }
 
@@ -207,7 +152,7 @@ mod tests {
     use crate::tests::{at, writer};
     use crate::{Allocate, Call, Input, Outcome, Ticket};
     use namespace::{Cred, Error};
-    use wire::ToClient;
+    use wire::{Space, ToClient, ToServer};
 
     const MIB: u64 = 1 << 20;
 
@@ -254,12 +199,12 @@ mod tests {
         let Outcome::Waiting(ticket) = other else { panic!("{other:?}") };
         allows(&mut client, 0, &mut out);
         assert!(matches!(answer(&out, ticket), Some(Err(Error::NoSpace))), "{out:?}");
-        client.allowance.bytes = 0;
+        client.server_mut().allowance.bytes = 0;
         for at in (0..8 * MIB).step_by(8 << 10) {
             let called = call(&mut client, write(&file, at, 8 << 10), &mut out);
             assert!(matches!(called, Outcome::Done(Ok(_))), "at {at}: {called:?}");
         }
-        assert_eq!(client.promised.bytes(), 0);
+        assert_eq!(client.server().promised.bytes(), 0);
         let again = call(&mut client, write(&file, 0, 8 << 10), &mut out);
         assert!(matches!(again, Outcome::Waiting(_)), "it was promised once: {again:?}");
     }
@@ -270,17 +215,20 @@ mod tests {
         let mut out = Vec::new();
         call(&mut client, allocate(&file, 8 * MIB), &mut out);
         out.clear();
-        client.ask_allowance(0, 0, 0, &mut out);
+        client.ask_allowance(ServerId::ONLY, AllowanceRequest::default(), &mut out);
         let held = out.iter().find_map(|output| match output {
             Output::Send(ToServer::Allow { held, .. }) => Some(held.0),
             _ => None,
         });
         assert!(held.is_some_and(|held| (8 * MIB..=9 * MIB).contains(&held)), "{held:?}");
-        let before = client.allowance.bytes;
+        let before = client.server().allowance.bytes;
         let change = namespace::AttributeChange::default();
         let cut = Call::SetAttributes { file, change, size: Some(2 * MIB), through_handle: true };
         assert!(matches!(call(&mut client, cut, &mut out), Outcome::Done(Ok(_))));
-        assert_eq!((client.promised.bytes(), client.allowance.bytes), (2 * MIB, before + 6 * MIB));
+        assert_eq!(
+            (client.server().promised.bytes(), client.server().allowance.bytes),
+            (2 * MIB, before + 6 * MIB)
+        );
     }
 
     /// A session gets a part of the remaining space at a time.
@@ -350,7 +298,7 @@ mod tests {
             let (mut client, file) = writer(9 * MIB);
             let mut out = Vec::new();
             call(&mut client, write(&file, 0, 64 << 10), &mut out);
-            client.allowance.bytes = 0;
+            client.server_mut().allowance.bytes = 0;
             out.clear();
             let Outcome::Waiting(beyond) = call(&mut client, write(&file, 60 << 10, 8 << 10), &mut out)
             else {

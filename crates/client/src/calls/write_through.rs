@@ -9,10 +9,11 @@
 //! handle that reads. The kernel shows its pages to every reader, even during a write, and a
 //! program changes mapped pages without any message.
 
+use super::file_io::Write;
+use super::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::file_io::Write;
-use crate::known::KnownContent;
-use crate::waiting::{Need, Stop, Waiting};
+use crate::knowledge::KnownContent;
+use crate::server::{ServerId, ServerSession};
 use crate::{Now, Output, Reply};
 use content::LAZY_BYTES_MAX;
 use ident::FileId;
@@ -65,7 +66,8 @@ impl Client {
     /// `PASSING`).
     pub(crate) fn begin_through(&mut self, file: &FileId) -> bool {
         let is_unheard = self.files.get(file).is_some_and(|known| known.writes == Writes::Unheard);
-        let begins = !is_unheard && !self.requests.want(file) && self.may_write_through(file);
+        let begins =
+            !is_unheard && !self.servers.of(file).requests.want(file) && self.may_write_through(file);
         if begins {
             self.set_writes(file, Writes::Through);
         }
@@ -102,18 +104,20 @@ impl Client {
         // The content is in the log now: it is small, and the rest of the file is published
         // (`may_write_through`).
         self.publish(now, file, LAZY_BYTES_MAX, out);
-        let sequence = self.log.push(LogEntry::Wrote { file: file.clone() }, 16);
         self.set_writes(file, Writes::Unheard);
-        self.unheard.push_back((sequence, file.clone()));
-        waiting.written = Some(bytes);
-        self.send_log_first(out);
-        Err(Stop::Need(Need::Heard(sequence)))
+        waiting.progress = Progress::Written(bytes);
+        let id = self.servers.id_of(file);
+        let server = self.servers.get_mut(id);
+        let sequence = server.log.push(LogEntry::Wrote { file: file.clone() }, 16);
+        server.unheard.push(sequence, file.clone());
+        server.send_log_first(out);
+        Err(Stop::until(WaitingFor::Heard(id, sequence)))
     }
 
     /// Takes the server's confirmation of write-through changes up to this entry.
-    pub(crate) fn on_heard(&mut self, file: &FileId, through: u64, goes_on: bool) {
-        while self.unheard.front().is_some_and(|(sequence, _)| *sequence <= through) {
-            let Some((_, heard)) = self.unheard.pop_front() else { break };
+    pub(crate) fn on_heard(&mut self, server: ServerId, file: &FileId, through: u64, goes_on: bool) {
+        let unheard = &mut self.servers.get_mut(server).unheard;
+        while let Some((_, heard)) = unheard.pop(through) {
             if let Some(known) = self.files.get_mut(&heard).filter(|known| known.writes == Writes::Unheard) {
                 let may_write = known.held.covers(&Field::Content, Kind::Write);
                 known.writes = if may_write { Writes::Through } else { Writes::Back };
@@ -124,26 +128,26 @@ impl Client {
         }
     }
 
-    /// Returns all files to write-back mode. Over a new connection the server asks again for
-    /// everything that is written.
-    pub(crate) fn write_all_back(&mut self) {
-        self.unheard.clear();
-        self.files.0.values_mut().for_each(|known| known.writes = Writes::Back);
+    /// Returns all files of this server to write-back mode. Over a new connection the server asks
+    /// again for everything that is written.
+    pub(crate) fn write_all_back(&mut self, server: ServerId) {
+        self.servers.get_mut(server).unheard.clear();
+        for (_, known) in self.files.0.iter_mut().filter(|(file, _)| self.servers.id_of(file) == server) {
+            known.writes = Writes::Back;
+        }
     }
 
-    /// Whether the server has confirmed the write-through changes up to this entry.
-    pub(crate) fn is_heard(&self, sequence: u64) -> bool {
-        self.unheard.front().is_none_or(|(first, _)| *first > sequence)
-    }
-
-    /// The entry that the server must confirm before a call that needs these leases can be
-    /// answered.
-    pub(crate) fn unheard_of(&self, wants: &[Lease]) -> Option<u64> {
+    /// The entry that a server must confirm before a call that needs these leases can be answered.
+    pub(crate) fn unheard_of(&self, wants: &[Lease]) -> Option<(ServerId, u64)> {
         let of = |file: &FileId| {
             wants.iter().any(|want| want.field == Field::Content && want.file == *file)
                 && self.files.get(file).is_some_and(|known| known.writes == Writes::Unheard)
         };
-        self.unheard.iter().find(|(_, file)| of(file)).map(|(sequence, _)| *sequence)
+        let first = |(server, session): (ServerId, &ServerSession)| {
+            let (sequence, _) = session.unheard.iter().find(|(_, file)| of(file))?;
+            Some((server, *sequence))
+        };
+        self.servers.iter().find_map(first)
     }
 
     fn set_writes(&mut self, file: &FileId, writes: Writes) {
@@ -270,7 +274,7 @@ mod tests {
         let stat = calls(&mut client, Call::Stat { file: file.clone() }, &mut out);
         let again = calls(&mut client, write(&file, 3), &mut out);
         assert!(!asks(&out) && logged(&out).is_empty(), "they wait for no more than that: {out:?}");
-        let through = client.log.last();
+        let through = client.server().log.last();
         let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
         client.handle(at(4), Input::Message(heard.clone()), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
@@ -279,7 +283,7 @@ mod tests {
         assert_eq!(logged(&out).last(), Some(&LogEntry::Wrote { file: file.clone() }));
         assert!(matches!(answer(&out, read), Some(Ok(Reply::Data(_)))));
         assert!(matches!(answer(&out, stat), Some(Ok(Reply::Stat(stat))) if stat.size == 3));
-        let heard = ToClient::Heard { file, through: client.log.last(), goes_on: true };
+        let heard = ToClient::Heard { file, through: client.server().log.last(), goes_on: true };
         client.handle(at(5), Input::Message(heard), &mut out);
         assert!(matches!(answer(&out, again), Some(Ok(Reply::Written(3)))));
     }
@@ -287,7 +291,7 @@ mod tests {
     #[test]
     fn what_the_server_asks_for_again_counts_at_once() {
         let (mut client, file, written) = unheard();
-        let (through, mut out) = (client.log.last(), Vec::new());
+        let (through, mut out) = (client.server().log.last(), Vec::new());
         let heard = ToClient::Heard { file: file.clone(), through, goes_on: false };
         client.handle(at(4), Input::Message(heard), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
@@ -301,7 +305,7 @@ mod tests {
     fn a_change_that_is_unheard_of_does_not_count_when_its_lease_is_let_go() {
         for keep in [None, Some(Kind::Read)] {
             let (mut client, file, written) = unheard();
-            let (through, mut out) = (client.log.last(), Vec::new());
+            let (through, mut out) = (client.server().log.last(), Vec::new());
             let leases = vec![lease::Released { file: file.clone(), field: Field::Content, keep }];
             client.handle(at(4), Input::Message(ToClient::Recall { leases }), &mut out);
             below_is_gone(&mut client, &mut out);
