@@ -2,7 +2,7 @@
 
 use crate::files::Files;
 use crate::io::{Input, Output, Store};
-use crate::keys::{self, Global};
+use crate::keys::{self, Table};
 use crate::pending::PendingRequests;
 use crate::record::Record;
 use crate::rights::Subtrees;
@@ -111,7 +111,7 @@ impl Directory {
 
     /// The server as of the last [`Directory::checkpoint`], in a program that knows these versions.
     pub fn open(store: &dyn Store, known: Versions) -> Result<Directory, Fault> {
-        let key = keys::global(Global::State, &[]);
+        let key = Table::State.key(&[]);
         let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
         Ok(Directory::of(DirectoryState::from_row(&key, &row, known)?, known))
     }
@@ -312,7 +312,7 @@ impl Directory {
 
     /// Writes the state that is not keyed by file: one row.
     pub fn checkpoint(&self, store: &mut dyn Store) {
-        store.put(&keys::global(Global::State, &[]), self.state.to_row());
+        store.put(&Table::State.key(&[]), self.state.to_row());
     }
 
     /// Running hash of all changes to rows, for replicas to compare.

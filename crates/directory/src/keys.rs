@@ -1,6 +1,7 @@
 //! The keys of rows. A file's rows have its identifier's bytes, one tag byte, and a sub-key, so
-//! that a region is one contiguous range (Farsite §4.1.3). Rows of the whole server begin with a
-//! byte less than 0x80, which begins no identifier but the root's, 0x00.
+//! that a region is one contiguous range (Farsite §4.1.3). What is kept of a region beside its files'
+//! rows stands in tables at the region's top, so it is in that range and moves with it. Rows of the
+//! server and of the cluster stand behind all identifiers, and are in no region.
 
 use crate::Corrupt;
 use ident::FileId;
@@ -10,6 +11,12 @@ use smallvec::SmallVec;
 
 /// A row's key. Nearly all keys are short, so finding a row allocates nothing.
 pub(crate) type Key = SmallVec<[u8; 48]>;
+
+/// The top of this server's region: all files whose identifiers begin with it.
+pub(crate) const TOP: FileId = FileId::root();
+/// The beginning of the keys of rows that are in no region. No identifier's code has 64 ones in a
+/// row, so all files' rows come before.
+const BEYOND: [u8; 8] = [0xff; 8];
 
 /// The kinds of a file's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,32 +38,127 @@ pub(crate) enum Tag {
     Position = 0x06,
 }
 
-/// Rows of the whole server.
+/// Tables of rows that are no file's own.
+///
+/// The region's come first. They are indices: each of their rows follows from rows of the file that
+/// it names (but a share's publisher), and [`crate::Directory::check`] compares the two. So a walk of
+/// a part of the region finds the index rows of that part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Global {
-    /// Versions in use, sessions, counters, waiting requests: what [`crate::Directory::checkpoint`]
-    /// writes.
-    State = 0x01,
-    /// Files that are to go with their last handle (without a name, or with their disposition set);
-    /// then the identifier.
-    Doomed = 0x02,
-    /// Dead files that have rows left; then the identifier.
-    Dying = 0x03,
-    /// The file that a share belongs to and how many of its extents refer to it; then the share.
-    Share = 0x04,
-    /// Shares whose adoption or drop the share server has not confirmed; then the share.
-    Unsettled = 0x05,
+pub(crate) enum Table {
+    /// Files that are to go with their last handle (without a name, or with their disposition set),
+    /// by identifier.
+    Doomed = 0x14,
+    /// Files that have rows left but no record, by identifier.
+    Dying = 0x15,
+    /// The file that a share belongs to and how many of its extents refer to it, by share.
+    Share = 0x16,
     /// Shields: files that a session has locked, or that it is stuck at having open, at all or in a
     /// mode (stuck TRUE, BlackBox §4.6: the session cannot say otherwise). They remain to be
     /// cleared after the session's end. Session, then the identifier.
-    Shield = 0x06,
-    /// A machine of the cluster, or a former one ([`crate::enrolment`]); then its number.
-    Machine = 0x07,
-    /// An invitation to join; then the hash of its secret.
-    Invitation = 0x08,
-    /// An authority that certifies machines ([`crate::certification`]); then its number.
-    Authority = 0x09,
+    Shield = 0x17,
+    /// Versions in use, sessions, counters, waiting requests: what [`crate::Directory::checkpoint`]
+    /// writes.
+    State = 0x20,
+    /// Work on a share's leases that the share server has not confirmed, by share. The leases are
+    /// those of the server's own account.
+    Unsettled = 0x22,
+    /// A machine of the cluster, or a former one ([`crate::enrolment`]), by its number.
+    Machine = 0x31,
+    /// An invitation to join, by the hash of its secret.
+    Invitation = 0x32,
+    /// An authority that certifies machines ([`crate::certification`]), by its number.
+    Authority = 0x33,
+}
+
+impl Table {
+    const ALL: [Table; 9] = [
+        Table::Doomed,
+        Table::Dying,
+        Table::Share,
+        Table::Shield,
+        Table::State,
+        Table::Unsettled,
+        Table::Machine,
+        Table::Invitation,
+        Table::Authority,
+    ];
+
+    /// Whether the table is a region's. The others are the server's or the cluster's.
+    const fn is_of_region(self) -> bool {
+        (self as u8) < Table::State as u8
+    }
+
+    /// The key of the row with this sub-key.
+    pub fn key(self, sub: &[u8]) -> Key {
+        let mut key = Key::new();
+        match self.is_of_region() {
+            true => key.extend_from_slice(TOP.as_bytes()),
+            false => key.extend_from_slice(&BEYOND),
+        }
+        key.push(self as u8);
+        key.extend_from_slice(sub);
+        key
+    }
+
+    /// The range of the table's rows.
+    pub fn range(self) -> (Key, Key) {
+        let start = self.key(&[]);
+        let mut end = start.clone();
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        (start, end)
+    }
+
+    /// The sub-key of a row of this table.
+    pub fn sub_key(self, key: &[u8]) -> Result<&[u8], Corrupt> {
+        key.strip_prefix(self.key(&[]).as_slice()).ok_or_else(|| Corrupt::at(key, "key"))
+    }
+
+    /// The identifier in the key of a row of [`Table::Doomed`] or [`Table::Dying`].
+    pub fn file(self, key: &[u8]) -> Result<FileId, Corrupt> {
+        FileId::from_bytes(self.sub_key(key)?).map_err(|_| Corrupt::at(key, "identifier"))
+    }
+
+    /// The number in the key of a row of [`Table::Machine`] or [`Table::Authority`].
+    pub fn number(self, key: &[u8]) -> Result<u64, Corrupt> {
+        let bytes = self.sub_key(key)?.try_into().map_err(|_| Corrupt::at(key, "number"))?;
+        Ok(u64::from_be_bytes(bytes))
+    }
+
+    /// The share in the key of a row of [`Table::Share`] or [`Table::Unsettled`].
+    pub fn share(self, key: &[u8]) -> Result<ShareId, Corrupt> {
+        let bytes = self.sub_key(key)?.try_into();
+        bytes.map(ShareId).map_err(|_| Corrupt::at(key, "share"))
+    }
+}
+
+/// The row that a key is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RowOf<'k> {
+    /// A file's: its tag byte and its sub-key.
+    File(FileId, u8, &'k [u8]),
+    /// A table's.
+    Table(Table),
+}
+
+/// The row that `key` is of.
+pub(crate) fn row_of(key: &[u8]) -> Result<RowOf<'_>, Corrupt> {
+    let corrupt = || Corrupt::at(key, "key");
+    let table = |of_region: bool, tag: u8| {
+        Table::ALL.into_iter().find(|it| *it as u8 == tag && it.is_of_region() == of_region)
+    };
+    if let Some(rest) = key.strip_prefix(&BEYOND) {
+        let table = rest.first().and_then(|tag| table(false, *tag));
+        return table.map(RowOf::Table).ok_or_else(corrupt);
+    }
+    let (file, rest) = FileId::split_from(key).map_err(|_| corrupt())?;
+    let (tag, sub) = rest.split_first().ok_or_else(corrupt)?;
+    match (file == TOP).then(|| table(true, *tag)).flatten() {
+        Some(table) => Ok(RowOf::Table(table)),
+        None => Ok(RowOf::File(file, *tag, sub)),
+    }
 }
 
 /// The key of a row of `file` that has no sub-key, or the first possible key of those that have
@@ -143,56 +245,24 @@ pub(crate) fn sub_key<'k>(file: &FileId, key: &'k [u8]) -> Result<&'k [u8], Corr
     key.get(file.as_bytes().len() + 1..).ok_or_else(|| Corrupt::at(key, "key"))
 }
 
-/// The file, tag byte and sub-key of a file's row.
-pub(crate) fn split(key: &[u8]) -> Result<(FileId, u8, &[u8]), Corrupt> {
-    match FileId::split_from(key) {
-        Ok((file, [tag, sub @ ..])) => Ok((file, *tag, sub)),
-        _ => Err(Corrupt::at(key, "key")),
-    }
-}
-
-/// The key of a row of the whole server.
-pub(crate) fn global(row: Global, sub: &[u8]) -> Key {
-    let mut key = Key::with_capacity(1 + sub.len());
-    key.push(row as u8);
-    key.extend_from_slice(sub);
-    key
-}
-
-/// The range of the rows of that sort.
-pub(crate) fn globals(row: Global) -> (Key, Key) {
-    (Key::from_slice(&[row as u8]), Key::from_slice(&[row as u8 + 1]))
-}
-
-/// The identifier in a row of [`Global::Doomed`] or [`Global::Dying`].
-pub(crate) fn file_of_global(key: &[u8]) -> Result<FileId, Corrupt> {
-    FileId::from_bytes(key.get(1..).unwrap_or_default()).map_err(|_| Corrupt::at(key, "identifier"))
-}
-
-/// The prefix of the sub-keys of a session's rows of [`Global::Shield`].
+/// The prefix of the sub-keys of a session's rows of [`Table::Shield`].
 pub(crate) fn shields_of(session: SessionId) -> [u8; 8] {
     session.0.to_be_bytes()
 }
 
-/// The sub-key of a row of [`Global::Shield`].
+/// The sub-key of a row of [`Table::Shield`].
 pub(crate) fn shield(session: SessionId, file: &FileId) -> Key {
     let mut sub = Key::from_slice(&shields_of(session));
     sub.extend_from_slice(file.as_bytes());
     sub
 }
 
-/// The session and the identifier in a row of [`Global::Shield`].
-pub(crate) fn shield_of_global(key: &[u8]) -> Result<(SessionId, FileId), Corrupt> {
+/// The session and the identifier in the key of a row of [`Table::Shield`].
+pub(crate) fn shield_of(key: &[u8]) -> Result<(SessionId, FileId), Corrupt> {
     let corrupt = || Corrupt::at(key, "shield");
-    let (session, file) = key.get(1..).and_then(<[u8]>::split_first_chunk).ok_or_else(corrupt)?;
+    let (session, file) = Table::Shield.sub_key(key)?.split_first_chunk().ok_or_else(corrupt)?;
     let file = FileId::from_bytes(file).map_err(|_| corrupt())?;
     Ok((SessionId(u64::from_be_bytes(*session)), file))
-}
-
-/// The share in a row of [`Global::Share`] or [`Global::Unsettled`].
-pub(crate) fn share_of_global(key: &[u8]) -> Result<ShareId, Corrupt> {
-    let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
-    bytes.map(ShareId).ok_or_else(|| Corrupt::at(key, "share"))
 }
 
 #[cfg(test)]
@@ -233,12 +303,27 @@ mod tests {
     }
 
     #[test]
-    fn a_files_rows_come_before_those_of_its_children_and_after_the_servers() {
+    fn a_files_rows_come_before_those_of_its_children() {
         let dir = FileId::root().child(7);
         let last = position(&dir, u64::MAX);
         assert!(last < of(&dir.child(1), Tag::Record));
         assert!(of(&dir, Tag::Record) < last && last < of(&FileId::root().child(8), Tag::Record));
-        assert!(position(&FileId::root(), u64::MAX) < global(Global::State, &[]));
-        assert!(global(Global::Shield, &[0xff; 16]) < of(&FileId::root().child(1), Tag::Record));
+    }
+
+    #[test]
+    fn a_regions_tables_are_in_its_range_and_the_others_behind_every_file() {
+        let (start, _) = TOP.region_range();
+        let last = of(&(0..8).fold(FileId::root(), |id, _| id.child(ident::INTEGER_MAX)), Tag::Position);
+        for table in Table::ALL {
+            let (first, end) = table.range();
+            assert!(first < table.key(&[0xff; 40]) && table.key(&[0xff; 40]) < end);
+            assert_eq!(row_of(&table.key(&[7])), Ok(RowOf::Table(table)));
+            if table.is_of_region() {
+                assert!(start < first.to_vec() && end < of(&TOP.child(1), Tag::Record), "{table:?}");
+                assert!(position(&TOP, u64::MAX) < first, "{table:?}");
+            } else {
+                assert!(last < first && end < Key::from_slice(&[0xff; 40]), "{table:?}");
+            }
+        }
     }
 }

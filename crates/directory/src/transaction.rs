@@ -6,7 +6,7 @@ use crate::enrolment::Enrolment;
 use crate::extents::shares_in;
 use crate::files::Files;
 use crate::io::{Input, Output, ShareWork};
-use crate::keys::{self, Global};
+use crate::keys::Table;
 use crate::pending::{Asked, PendingRequests};
 use crate::record::{Record, exact};
 use crate::rights::Subtrees;
@@ -313,9 +313,7 @@ impl Transaction<'_> {
     /// again.
     pub fn dispose_unless_open(&mut self, file: &FileId) {
         let Some(record) = self.files.record(file) else { return };
-        // Most files have a name and no deletion pending, and need no look at a row.
-        let doomed = record.attributes.links == 0 || record.disposition.is_some();
-        if !doomed || !self.files.is_doomed(file) {
+        if !record.is_doomed() {
             return;
         }
         match record.holdings.anybody(&Field::Handles) {
@@ -355,20 +353,20 @@ impl Transaction<'_> {
 
     /// Examines all files that are to go with their last handle, from the beginning.
     pub fn look_for_the_doomed(&mut self) {
-        self.state.sweep = Some(keys::globals(Global::Doomed).0.into_vec());
+        self.state.sweep = Some(Table::Doomed.range().0.into_vec());
         self.again = true;
     }
 
     /// One step of the search for files that are to go and that only departed sessions had open.
     fn sweep_doomed(&mut self) {
         let Some(from) = self.state.sweep.take() else { return };
-        let doomed = self.files.globals(Global::Doomed, Some(&from), DOOMED_PER_STEP);
+        let doomed = self.files.table(Table::Doomed, Some(&from), DOOMED_PER_STEP);
         if doomed.len() == DOOMED_PER_STEP {
             self.state.sweep = doomed.last().map(|(key, _)| [key, [0].as_slice()].concat());
             self.again = true;
         }
         for (key, _) in doomed {
-            if let Some(file) = self.files.parse_key(keys::file_of_global(&key)) {
+            if let Some(file) = self.files.parse_key(Table::Doomed.file(&key)) {
                 self.dispose_unless_open(&file);
             }
         }

@@ -15,7 +15,7 @@ const NEW: Version = OLD.next();
 const KNOW_OLD: Versions = Versions::KNOWN;
 const KNOW_NEW: Versions = Versions::WITH_NEXT;
 /// The key of the state's row.
-const STATE: &[u8] = &[0x01];
+const STATE: &[u8] = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x20];
 
 /// A cluster of the old version, whose servers have the new program.
 fn old_cluster() -> World {
