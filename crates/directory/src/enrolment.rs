@@ -136,7 +136,7 @@ impl Transaction<'_> {
         if result.is_ok() {
             let row = wire::encode(&Invitation { rights, until, used: None });
             self.files.set_row(Table::Invitation, &token, Some(row));
-            self.state.enrolment.invitations += 1;
+            self.state.cluster.enrolment.invitations += 1;
         }
         self.out.push(Output::Invited { token, result });
     }
@@ -148,10 +148,10 @@ impl Transaction<'_> {
         if !self.files.can_be_root(rights) {
             return Err(InviteError::NotADirectory);
         }
-        if self.state.enrolment.invitations >= INVITATIONS_MAX {
+        if self.state.cluster.enrolment.invitations >= INVITATIONS_MAX {
             self.forget_invitations(at);
         }
-        match self.state.enrolment.invitations {
+        match self.state.cluster.enrolment.invitations {
             INVITATIONS_MAX.. => Err(InviteError::TooMany),
             _ => Ok(()),
         }
@@ -161,7 +161,7 @@ impl Transaction<'_> {
     fn forget_invitations(&mut self, at: u64) {
         for (token, _) in self.files.invitations().iter().filter(|(_, known)| known.until <= at) {
             self.files.set_row(Table::Invitation, token, None);
-            self.state.enrolment.invitations -= 1;
+            self.state.cluster.enrolment.invitations -= 1;
         }
     }
 
@@ -172,7 +172,7 @@ impl Transaction<'_> {
             Some(Invitation { used: Some(used), .. }) => Err(RevokeError::Used(used.machine)),
             Some(Invitation { used: None, .. }) => {
                 self.files.set_row(Table::Invitation, &token, None);
-                self.state.enrolment.invitations -= 1;
+                self.state.cluster.enrolment.invitations -= 1;
                 Ok(())
             }
         };
@@ -184,7 +184,7 @@ impl Transaction<'_> {
         for (key, _) in self.files.table(Table::Invitation, None, usize::MAX) {
             self.files.set(&key, None);
         }
-        self.state.enrolment.invitations = 0;
+        self.state.cluster.enrolment.invitations = 0;
     }
 
     /// Gives machines that join from now on numbers beyond `highest`, which itself is never given.
@@ -196,7 +196,7 @@ impl Transaction<'_> {
         let (name, rights, known) = (RESTORED_NAME.to_owned(), Rights::FULL, Known::default());
         let nobody = MachineRow { name, rights, since, expelled, known };
         self.files.set_machine(highest, Some(&nobody));
-        self.state.enrolment.machines += 1;
+        self.state.cluster.enrolment.machines += 1;
     }
 
     /// Enrols a machine.
@@ -239,7 +239,7 @@ impl Transaction<'_> {
         }
         let rights = invitation.rights.clone();
         let (number, since) = before.unwrap_or_else(|| {
-            self.state.enrolment.machines += 1;
+            self.state.cluster.enrolment.machines += 1;
             // The highest number is never forgotten, so none is given twice.
             let highest = machines.last().map_or(FOUNDER.0, |(machine, _)| machine.0);
             (MachineId(highest.saturating_add(1)), self.now)
@@ -265,7 +265,7 @@ impl Transaction<'_> {
         let result = self.expelled(machine);
         self.out.push(Output::Expelled { machine, result });
         if result.is_ok() {
-            let its = self.state.sessions.all.iter().filter(|(_, session)| session.machine == machine);
+            let its = self.state.server.sessions.all.iter().filter(|(_, session)| session.machine == machine);
             let its: Vec<SessionId> = its.map(|(id, _)| *id).collect();
             its.into_iter().for_each(|session| self.fence(session, None));
         }
@@ -293,7 +293,7 @@ impl Transaction<'_> {
         let too_many = expelled.len().saturating_sub(EXPELLED_MAX);
         for (_, machine) in expelled.into_iter().take(too_many).filter(|(_, it)| Some(*it) != highest) {
             self.files.set_machine(machine, None);
-            self.state.enrolment.machines -= 1;
+            self.state.cluster.enrolment.machines -= 1;
         }
     }
 }

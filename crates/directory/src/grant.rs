@@ -76,7 +76,7 @@ impl Transaction<'_> {
             }
         });
         for (field, kind) in &fields {
-            self.state.pending.queue.recalls.granted(session, file, field, *kind);
+            self.state.region.pending.queue.recalls.granted(session, file, field, *kind);
         }
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
@@ -132,8 +132,8 @@ impl Transaction<'_> {
             && record.locks.iter().all(|lock| lock.holder.0 == session)
             && self.files.holdings(file).is_alone(session)
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
-            && !self.state.pending.others_wait(file, session)
-            && !self.state.pending.is_contended_anywhere(self.now, file)
+            && !self.state.region.pending.others_wait(file, session)
+            && !self.state.region.contention.is_contended_anywhere(self.now, file)
             && self.files.unasked_bytes(file).is_some()
     }
 
@@ -145,18 +145,18 @@ impl Transaction<'_> {
         file: &FileId,
         mut needs: Vec<(Field, Kind)>,
     ) -> Vec<(Field, Kind)> {
-        if !self.policy.generous || self.state.pending.others_wait(file, session) {
+        if !self.policy.generous || self.state.region.pending.others_wait(file, session) {
             return needs;
         }
         let holdings = self.files.holdings(file);
-        let (now, pending) = (self.now, &self.state.pending);
+        let (now, contention) = (self.now, &self.state.region.contention);
         let granularity = self.policy.granularity;
         let alone = holdings.is_alone(session);
         let free = |field: &Field| {
             // Each session takes only what it needs of a black box. More would be in the way of the
             // next opener.
             (alone || !field.is_black_box())
-                && !pending.is_contended(now, file, field)
+                && !contention.is_contended(now, file, field)
                 && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
         };
         if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
@@ -168,7 +168,7 @@ impl Transaction<'_> {
         }
         let wants_one = needs.iter().any(|(field, _)| matches!(field, Field::Child(_)));
         let wants_all = needs.iter().any(|(field, _)| *field == Field::Children);
-        if wants_one && !wants_all && !pending.is_contended(now, file, &Field::Children) {
+        if wants_one && !wants_all && !contention.is_contended(now, file, &Field::Children) {
             let fits =
                 |excluded: Option<Vec<Label>>| excluded.is_some_and(|labels| labels.len() <= EXCLUDED_MAX);
             let kind = [self.most(session, file, &Field::Children, Kind::Write), Kind::Read];
@@ -196,7 +196,7 @@ impl Transaction<'_> {
         }
         let (session, granularity) = (request.session, self.policy.granularity);
         let holdings = self.files.holdings(file);
-        let waiting = self.state.pending.wants_of_others(file, session);
+        let waiting = self.state.region.pending.wants_of_others(file, session);
         let access = [Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete];
         let touches =
             access.map(Field::Mode).into_iter().chain([Field::Handles]).map(|field| (field, Kind::Touch));
@@ -240,7 +240,7 @@ impl Transaction<'_> {
         // A label that the session once released comes back by name only, with the value: the
         // session's knowledge of all other labels goes on meanwhile.
         excluded.extend(held.excluded().cloned());
-        let lately = self.state.pending.contended_labels(self.now, file);
+        let lately = self.state.region.contention.contended_labels(self.now, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
         excluded.sort();
         excluded.dedup();
@@ -286,8 +286,8 @@ impl Transaction<'_> {
         for Entry { file, .. } in entries {
             let free = self.files.holdings(&file).is_empty()
                 && granted.binary_search(&file).is_err()
-                && !self.state.pending.others_wait(&file, session)
-                && !self.state.pending.is_contended_anywhere(self.now, &file);
+                && !self.state.region.pending.others_wait(&file, session)
+                && !self.state.region.contention.is_contended_anywhere(self.now, &file);
             let locked = |record: &Record| record.locks.iter().any(|lock| lock.holder.0 != session);
             let fits = |record: &Rc<Record>| free && !locked(record) && self.takes_along(&file, room);
             let Some(record) = self.files.record(&file).filter(fits) else {

@@ -40,12 +40,20 @@ pub(crate) enum Tag {
 
 /// Tables of rows that are no file's own.
 ///
-/// The region's come first. They are indices: each of their rows follows from rows of the file that
-/// it names (but a share's publisher), and [`crate::Directory::check`] compares the two. So a walk of
-/// a part of the region finds the index rows of that part.
+/// The region's come first, its state before its indices. Each row of an index follows from rows of
+/// the file that it names (but a share's publisher), and [`crate::Directory::check`] compares the
+/// two. So a walk of a part of the region finds the index rows of that part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Table {
+    /// [`crate::state::RegionState`].
+    Region = 0x10,
+    /// [`crate::pending::PendingRequests`].
+    Requests = 0x11,
+    /// [`crate::contention::Contention`].
+    Contention = 0x12,
+    /// [`crate::write_through::WriteThrough`].
+    WriteThrough = 0x13,
     /// Files that are to go with their last handle (without a name, or with their disposition set),
     /// by identifier.
     Doomed = 0x14,
@@ -57,12 +65,15 @@ pub(crate) enum Table {
     /// mode (stuck TRUE, BlackBox §4.6: the session cannot say otherwise). They remain to be
     /// cleared after the session's end. Session, then the identifier.
     Shield = 0x17,
-    /// Versions in use, sessions, counters, waiting requests: what [`crate::Directory::checkpoint`]
-    /// writes.
-    State = 0x20,
+    /// [`crate::state::ServerState`].
+    Server = 0x20,
+    /// [`crate::session::Session`], by its number.
+    Session = 0x21,
     /// Work on a share's leases that the share server has not confirmed, by share. The leases are
     /// those of the server's own account.
     Unsettled = 0x22,
+    /// [`crate::state::ClusterState`].
+    Cluster = 0x30,
     /// A machine of the cluster, or a former one ([`crate::enrolment`]), by its number.
     Machine = 0x31,
     /// An invitation to join, by the hash of its secret.
@@ -72,13 +83,19 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 9] = [
+    const ALL: [Table; 15] = [
+        Table::Region,
+        Table::Requests,
+        Table::Contention,
+        Table::WriteThrough,
         Table::Doomed,
         Table::Dying,
         Table::Share,
         Table::Shield,
-        Table::State,
+        Table::Server,
+        Table::Session,
         Table::Unsettled,
+        Table::Cluster,
         Table::Machine,
         Table::Invitation,
         Table::Authority,
@@ -86,7 +103,7 @@ impl Table {
 
     /// Whether the table is a region's. The others are the server's or the cluster's.
     const fn is_of_region(self) -> bool {
-        (self as u8) < Table::State as u8
+        (self as u8) < Table::Server as u8
     }
 
     /// The key of the row with this sub-key.
@@ -121,7 +138,8 @@ impl Table {
         FileId::from_bytes(self.sub_key(key)?).map_err(|_| Corrupt::at(key, "identifier"))
     }
 
-    /// The number in the key of a row of [`Table::Machine`] or [`Table::Authority`].
+    /// The number in the key of a row of [`Table::Session`], [`Table::Machine`] or
+    /// [`Table::Authority`].
     pub fn number(self, key: &[u8]) -> Result<u64, Corrupt> {
         let bytes = self.sub_key(key)?.try_into().map_err(|_| Corrupt::at(key, "number"))?;
         Ok(u64::from_be_bytes(bytes))

@@ -19,9 +19,9 @@ const INODES_IN_A_SECOND: u32 = 15;
 impl Transaction<'_> {
     /// Takes in that the state was restored at `at`, UTC seconds.
     pub fn restored(&mut self, at: u64) {
-        let sessions: Vec<SessionId> = self.state.sessions.all.keys().copied().collect();
+        let sessions: Vec<SessionId> = self.state.server.sessions.all.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.fence(session, None));
-        self.state.sessions.skip_to(at << SESSIONS_IN_A_SECOND, at << INODES_IN_A_SECOND);
+        self.state.server.sessions.skip_to(at << SESSIONS_IN_A_SECOND, at << INODES_IN_A_SECOND);
         // A token that was used since the backup would be valid again.
         self.forget_all_invitations();
         self.reserve_machines(MachineId(at));

@@ -131,7 +131,13 @@ impl Files<'_> {
 impl Transaction<'_> {
     /// The rights of the machine of `session`, if they restrict anything.
     pub fn limits(&self, session: SessionId) -> Option<&Rights> {
-        self.state.sessions.all.get(&session).map(|known| &known.rights).filter(|rights| !rights.are_full())
+        self.state
+            .server
+            .sessions
+            .all
+            .get(&session)
+            .map(|known| &known.rights)
+            .filter(|rights| !rights.are_full())
     }
 
     /// Whether the file does not exist for the machine of `session`.

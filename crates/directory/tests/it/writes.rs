@@ -1,4 +1,4 @@
-//! The rows that an input writes or removes.
+//! The rows that an input or a checkpoint writes or removes.
 
 use crate::support::*;
 use directory::{Input, MemoryStore, ShareWork, Store};
@@ -42,6 +42,13 @@ fn written(world: &mut World, input: Input) -> usize {
     store.written
 }
 
+/// The rows that a checkpoint writes.
+fn checkpointed(world: &mut World) -> usize {
+    let mut store = Counted { store: &mut world.store, written: 0 };
+    world.server.checkpoint(&mut store);
+    store.written
+}
+
 /// The rows that these log entries write, from the session's entry `first` on.
 fn logged(world: &mut World, session: SessionId, first: u64, entries: Vec<LogEntry>) -> usize {
     let message = ToServer::Log { answer: true, first, entries };
@@ -72,4 +79,19 @@ fn a_create_a_recall_and_a_release_write_few_rows() {
     let counts = [create, publication, settled, recall, release, death, dropped];
     assert_eq!(counts, [4, 4, 1, 0, 1, 7, 1]);
     world.check();
+}
+
+#[test]
+fn a_checkpoint_writes_what_has_changed_since_the_last() {
+    let mut world = World::new();
+    let (a, b) = (world.open(1, 1), world.open(2, 1));
+    checkpointed(&mut world);
+    assert_eq!(checkpointed(&mut world), 0);
+    world.now = world.now.after_ms(1000);
+    world.send(a, ToServer::Renew);
+    assert_eq!(checkpointed(&mut world), 1, "the session");
+    world.send(b, ToServer::Goodbye);
+    assert_eq!(checkpointed(&mut world), 3, "the session, those that departed, the searches");
+    world.restart();
+    assert_eq!(world.server.status(world.now).sessions, 1);
 }
