@@ -1,14 +1,14 @@
 //! The interface of the state machine.
 
-use crate::files::Files;
+use crate::cluster::versions::known_to;
 use crate::io::{Input, Output, Store};
-use crate::keys;
-use crate::record::Record;
-use crate::rights::Subtrees;
-use crate::session::Misdeed;
+use crate::requests::rights::Subtrees;
+use crate::rows::files::Files;
+use crate::rows::keys;
+use crate::rows::record::Record;
+use crate::sessions::session::Misdeed;
 use crate::state::{Checkpointed, DirectoryState, RegionState, ServerState};
 use crate::transaction::Transaction;
-use crate::versions::known_to;
 use crate::{
     CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, Known, LeaseReport, MachineReport,
     WaitReport,
@@ -87,7 +87,7 @@ impl Directory {
         // prefix.
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
-        let enrolment = crate::enrolment::found(store, founder.to_owned());
+        let enrolment = crate::cluster::enrolment::found(store, founder.to_owned());
         let state = DirectoryState::new(known.newest, enrolment, root.ino.max(1) + 1);
         let mut directory = Directory::of(state, Checkpointed::nothing(), known);
         directory.checkpoint(store);
@@ -179,7 +179,7 @@ impl Directory {
 
     /// The invitations that no machine has joined by, expired ones among them.
     pub fn invitations(&self, store: &dyn Store) -> Vec<InvitationReport> {
-        self.read(store, crate::enrolment::open_invitations)
+        self.read(store, crate::cluster::enrolment::open_invitations)
     }
 
     /// The path of a file from the root; its identifier, where it has none.
@@ -250,7 +250,7 @@ impl Directory {
     /// The machines that may still speak an older version, by number and name. When the last of
     /// them goes, the older version goes, and the next version can come.
     pub fn older_machines(&self, store: &dyn Store) -> Vec<(MachineId, String)> {
-        self.read(store, |files| crate::versions::older(&self.state, files))
+        self.read(store, |files| crate::cluster::versions::older(&self.state, files))
     }
 
     /// The requests that have waited for at least `at_least_ms`, in the order of arrival, and the
@@ -275,7 +275,7 @@ impl Directory {
     /// `None`: there is no such file.
     pub fn shares_below(&self, store: &dyn Store, path: &[u8]) -> Option<BTreeSet<ShareId>> {
         self.read(store, |files| {
-            Some(crate::share_index::shares_below(files, crate::report::resolve(files, path)?))
+            Some(crate::rows::share_index::shares_below(files, crate::report::resolve(files, path)?))
         })
     }
 
@@ -342,7 +342,7 @@ impl Directory {
 
     /// Shows `inspector` every violation of an invariant in the whole state.
     pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
-        crate::check::check(&self.state, self.policy.granularity, store, inspector);
+        crate::rows::check::check(&self.state, self.policy.granularity, store, inspector);
     }
 }
 

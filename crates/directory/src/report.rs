@@ -1,7 +1,7 @@
 //! Reports on machines and leases, for people. They need no Raft log entry and recall nothing.
 
 use crate::TERM_MS;
-use crate::files::Files;
+use crate::rows::files::Files;
 use crate::state::DirectoryState;
 use crate::transaction::SERVER;
 use ident::FileId;
@@ -129,8 +129,8 @@ pub(crate) fn machines(state: &DirectoryState, now: Time, files: &Files<'_>) -> 
         let report = SessionReport { heard_ms, lapsed: session.lapsed(now, TERM_MS), unanswered_ms };
         sessions.insert(session.machine, report);
     }
-    let report = |(machine, row): (MachineId, crate::enrolment::MachineRow)| {
-        let crate::enrolment::MachineRow { name, rights, since, expelled, .. } = row;
+    let report = |(machine, row): (MachineId, crate::cluster::enrolment::MachineRow)| {
+        let crate::cluster::enrolment::MachineRow { name, rights, since, expelled, .. } = row;
         MachineReport { machine, name, rights, since, expelled, session: sessions.get(&machine).copied() }
     };
     files.machines().into_iter().map(report).collect()
@@ -184,7 +184,7 @@ pub(crate) fn waits(
         Some(files.machine(machine).map(|row| row.name).unwrap_or_default())
     };
     let long = state.region.pending.waiting().filter(|(_, asked)| now.ms_since(asked.since) >= at_least_ms);
-    let report = |(arrival, asked): (lease::Arrival, &crate::pending::Asked)| {
+    let report = |(arrival, asked): (lease::Arrival, &crate::requests::pending::Asked)| {
         let awaited = state.region.pending.awaited_by(arrival).into_iter();
         let unanswered = awaited.filter_map(|(holder, since)| Some((name(holder)?, now.ms_since(since))));
         WaitReport {

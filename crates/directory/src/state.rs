@@ -4,14 +4,14 @@
 //! with nearly every input. So it is written by [`crate::Directory::checkpoint`], and between two
 //! checkpoints the log has it. A checkpoint writes the rows that changed since the last one.
 
-use crate::contention::Contention;
-use crate::enrolment::Enrolment;
-use crate::keys::{Key, Table};
-use crate::pending::PendingRequests;
-use crate::record::exact;
-use crate::session::Sessions;
-use crate::versions::{InUse, known_to};
-use crate::write_through::WriteThrough;
+use crate::cluster::enrolment::Enrolment;
+use crate::cluster::versions::{InUse, known_to};
+use crate::requests::contention::Contention;
+use crate::requests::pending::PendingRequests;
+use crate::requests::write_through::WriteThrough;
+use crate::rows::keys::{Key, Table};
+use crate::rows::record::exact;
+use crate::sessions::session::Sessions;
 use crate::{Corrupt, Fault, Store};
 use ident::FileId;
 use lease::{Released, SessionId, Time};
@@ -154,7 +154,9 @@ fn read<T: for<'r> Deserialize<'r>>(store: &dyn Store, table: Table) -> Result<T
     store.get(&key).and_then(|row| exact(&row)).ok_or_else(|| Corrupt::at(&key, "state"))
 }
 
-fn read_sessions(store: &dyn Store) -> Result<BTreeMap<SessionId, crate::session::Session>, Corrupt> {
+fn read_sessions(
+    store: &dyn Store,
+) -> Result<BTreeMap<SessionId, crate::sessions::session::Session>, Corrupt> {
     let (start, end) = Table::Session.range();
     let session = |(key, row): (Vec<u8>, Vec<u8>)| {
         let id = SessionId(Table::Session.number(&key)?);

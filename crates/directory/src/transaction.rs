@@ -1,15 +1,15 @@
 //! One turn: one input, and everything that follows from it at once.
 
-use crate::ask::to_let_go;
-use crate::effects::Aftermath;
-use crate::extents::shares_in;
-use crate::files::Files;
 use crate::io::{Input, Output, ShareWork};
-use crate::keys::Table;
-use crate::pending::Asked;
-use crate::record::Record;
-use crate::rights::Subtrees;
-use crate::session::Misdeed;
+use crate::requests::ask::to_let_go;
+use crate::requests::pending::Asked;
+use crate::requests::rights::Subtrees;
+use crate::rows::effects::Aftermath;
+use crate::rows::extents::shares_in;
+use crate::rows::files::Files;
+use crate::rows::keys::Table;
+use crate::rows::record::Record;
+use crate::sessions::session::Misdeed;
 use crate::state::DirectoryState;
 use crate::{Corrupt, Policy};
 use ident::FileId;

@@ -1,7 +1,8 @@
 //! The rows that one turn of the server reads and changes.
 
-use crate::record::{Record, entry_from_bytes, entry_to_bytes, exact};
-use crate::{Corrupt, Store, keys};
+use crate::rows::keys;
+use crate::rows::record::{Record, entry_from_bytes, entry_to_bytes, exact};
+use crate::{Corrupt, Store};
 use ident::FileId;
 use keys::{Table, Tag};
 use lease::{Holdings, Label, SessionId};

@@ -1,9 +1,9 @@
 //! The invariants of the whole state, between any two turns. `fsck` and the simulation check them.
 
-use crate::extents::ShareRow;
-use crate::files::extent_from_row;
-use crate::keys::{self, RowOf, Table, Tag};
-use crate::record::{Record, entry_from_bytes};
+use crate::rows::extents::ShareRow;
+use crate::rows::files::extent_from_row;
+use crate::rows::keys::{self, RowOf, Table, Tag};
+use crate::rows::record::{Record, entry_from_bytes};
 use crate::state::DirectoryState;
 use crate::{Corrupt, Store};
 use ident::FileId;
@@ -308,13 +308,13 @@ impl Walk<'_> {
             }
             Table::Machine => {
                 self.machines += 1;
-                crate::enrolment::check_machine(key, value)?;
+                crate::cluster::enrolment::check_machine(key, value)?;
             }
             Table::Invitation => {
                 self.invitations += 1;
-                crate::enrolment::check_invitation(key, value)?;
+                crate::cluster::enrolment::check_invitation(key, value)?;
             }
-            Table::Authority => crate::certification::check_row(key, value)?,
+            Table::Authority => crate::cluster::certification::check_row(key, value)?,
             Table::Unsettled => _ = table.share(key)?,
             // Shares are compared once all extents are counted.
             Table::Share => {}

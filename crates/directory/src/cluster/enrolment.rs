@@ -6,12 +6,12 @@
 //! machine that missed the answer shows the secret with the same key again, and is enrolled as the
 //! same. So an expelled machine stays out, whatever it shows, while its name may be another's.
 
-use crate::certification::Known;
-use crate::files::Files;
+use crate::cluster::certification::Known;
 use crate::io::Output;
-use crate::keys::Table;
-use crate::record::exact;
 use crate::report::InvitationReport;
+use crate::rows::files::Files;
+use crate::rows::keys::Table;
+use crate::rows::record::exact;
 use crate::transaction::Transaction;
 use crate::{Corrupt, Store};
 use lease::{SessionId, Time};
@@ -124,7 +124,8 @@ impl Files<'_> {
 
     /// Whether rights can begin at this file: a directory that has a name.
     fn can_be_root(&self, rights: &Rights) -> bool {
-        let named = |record: &crate::record::Record| !rights.are_of_subtree() || !record.links.is_empty();
+        let named =
+            |record: &crate::rows::record::Record| !rights.are_of_subtree() || !record.links.is_empty();
         self.record(&rights.root).is_some_and(|record| record.is_directory() && named(&record))
     }
 }

@@ -22,7 +22,7 @@ const BEYOND: [u8; 8] = [0xff; 8];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Tag {
-    /// [`crate::record::Record`]; every file has one.
+    /// [`crate::rows::record::Record`]; every file has one.
     Record = 0x01,
     /// Inline content, or a link's target, as it is.
     Inline = 0x02,
@@ -48,11 +48,11 @@ pub(crate) enum Tag {
 pub(crate) enum Table {
     /// [`crate::state::RegionState`].
     Region = 0x10,
-    /// [`crate::pending::PendingRequests`].
+    /// [`crate::requests::pending::PendingRequests`].
     Requests = 0x11,
-    /// [`crate::contention::Contention`].
+    /// [`crate::requests::contention::Contention`].
     Contention = 0x12,
-    /// [`crate::write_through::WriteThrough`].
+    /// [`crate::requests::write_through::WriteThrough`].
     WriteThrough = 0x13,
     /// Files that are to go with their last handle (without a name, or with their disposition set),
     /// by identifier.
@@ -67,18 +67,18 @@ pub(crate) enum Table {
     Shield = 0x17,
     /// [`crate::state::ServerState`].
     Server = 0x20,
-    /// [`crate::session::Session`], by its number.
+    /// [`crate::sessions::session::Session`], by its number.
     Session = 0x21,
     /// Work on a share's leases that the share server has not confirmed, by share. The leases are
     /// those of the server's own account.
     Unsettled = 0x22,
     /// [`crate::state::ClusterState`].
     Cluster = 0x30,
-    /// A machine of the cluster, or a former one ([`crate::enrolment`]), by its number.
+    /// A machine of the cluster, or a former one ([`crate::cluster::enrolment`]), by its number.
     Machine = 0x31,
     /// An invitation to join, by the hash of its secret.
     Invitation = 0x32,
-    /// An authority that certifies machines ([`crate::certification`]), by its number.
+    /// An authority that certifies machines ([`crate::cluster::certification`]), by its number.
     Authority = 0x33,
 }
 

@@ -2,9 +2,9 @@
 //! flushes and keeps its lease. So a machine that changes the value and another that reads it cost
 //! each other four messages, and no lease changes hands.
 
-use crate::ask::Found;
-use crate::contention::ReportedValue;
-use crate::pending::Asked;
+use crate::requests::ask::Found;
+use crate::requests::contention::ReportedValue;
+use crate::requests::pending::Asked;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Granularity, Kind, Lease};

@@ -6,7 +6,7 @@
 //! been given after the backup, or by a state restored from it before. To this end numbers begin
 //! beyond any that could have been reached in the seconds since.
 
-use crate::session::Sessions;
+use crate::sessions::session::Sessions;
 use crate::transaction::Transaction;
 use lease::SessionId;
 use wire::MachineId;

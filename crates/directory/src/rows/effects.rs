@@ -1,10 +1,10 @@
 //! Carries out decisions: each effect changes one row or a few.
 
-use crate::extents::References;
-use crate::files::{Files, extent_from_row};
 use crate::io::ShareWork;
-use crate::keys::{Table, Tag};
-use crate::record::Record;
+use crate::rows::extents::References;
+use crate::rows::files::{Files, extent_from_row};
+use crate::rows::keys::{Table, Tag};
+use crate::rows::record::Record;
 use ident::FileId;
 use lease::{Holdings, SessionId};
 use namespace::{Effect, LockTable, Times};

@@ -5,7 +5,7 @@
 //! that was fenced for that before gets hardly any. A session that is not renewed is another
 //! matter: see [`crate::TERM_MS`].
 
-use crate::session::Misdeed;
+use crate::sessions::session::Misdeed;
 use crate::state::DirectoryState;
 use crate::transaction::Transaction;
 use lease::{SessionId, Time};

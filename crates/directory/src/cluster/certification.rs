@@ -7,10 +7,10 @@
 //! stands in the servers' rows and nowhere else.
 
 use crate::Corrupt;
-use crate::files::Files;
 use crate::io::Output;
-use crate::keys::Table;
-use crate::record::exact;
+use crate::rows::files::Files;
+use crate::rows::keys::Table;
+use crate::rows::record::exact;
 use crate::transaction::Transaction;
 use serde::{Deserialize, Serialize};
 use wire::MachineId;

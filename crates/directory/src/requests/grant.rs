@@ -1,10 +1,10 @@
 //! Granting: the leases that a request needs, more than that where no other session is affected,
 //! and the values that they give knowledge of.
 
-use crate::pending::Asked;
-use crate::record::Record;
+use crate::requests::pending::Asked;
+use crate::requests::values::{Page, Room};
+use crate::rows::record::Record;
 use crate::transaction::Transaction;
-use crate::values::{Page, Room};
 use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation};

@@ -5,10 +5,10 @@
 //! found out before any change, and the last reference is seen without a search.
 
 use crate::Corrupt;
-use crate::files::{Files, Outline};
 use crate::io::ShareWork;
-use crate::keys::Table;
-use crate::record::exact;
+use crate::rows::files::{Files, Outline};
+use crate::rows::keys::Table;
+use crate::rows::record::exact;
 use ident::FileId;
 use namespace::{ContentChange, ContentHead, Extent, ShareId};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
 //! Requests: the leases that they need, the leases in their way, and their execution once none is
 //! (Farsite §7.2.1: first come, first served).
 
-use crate::authority::Authority;
-use crate::departed_sessions::files_of_the_departed;
-use crate::pending::{Asked, what_for};
-use crate::session::Misdeed;
+use crate::requests::authority::Authority;
+use crate::requests::pending::{Asked, what_for};
+use crate::sessions::departed_sessions::files_of_the_departed;
+use crate::sessions::session::Misdeed;
 use crate::transaction::{SERVER, Transaction};
 use ident::FileId;
 use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};

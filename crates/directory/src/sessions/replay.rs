@@ -1,9 +1,9 @@
 //! Replays a client's log: every update is decided again on the knowledge that its leases give the
 //! client (Farsite §6).
 
-use crate::ask::may_be_leased;
-use crate::authority::{Authority, Replay};
-use crate::session::Misdeed;
+use crate::requests::ask::may_be_leased;
+use crate::requests::authority::{Authority, Replay};
+use crate::sessions::session::Misdeed;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Kind, Open, Released, SessionId};

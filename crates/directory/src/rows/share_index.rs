@@ -1,9 +1,9 @@
 //! The shares that files refer to: for hosts, which compare them with the shares that they have.
 
-use crate::extents::ShareRow;
-use crate::files::Files;
 use crate::io::Store;
-use crate::keys::Table;
+use crate::rows::extents::ShareRow;
+use crate::rows::files::Files;
+use crate::rows::keys::Table;
 use ident::FileId;
 use namespace::ShareId;
 use std::collections::BTreeSet;

@@ -8,10 +8,10 @@
 //! last version has no session left, and no machine comes back to it. A program need not know it
 //! any more, and the version can be raised again. So no more than two are ever in use.
 
+use crate::cluster::enrolment::FOUNDER;
 use crate::corrupt::Fault;
-use crate::enrolment::FOUNDER;
-use crate::files::Files;
 use crate::io::Output;
+use crate::rows::files::Files;
 use crate::state::DirectoryState;
 use crate::transaction::Transaction;
 use lease::SessionId;
