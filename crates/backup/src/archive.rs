@@ -237,7 +237,7 @@ impl Archive {
     fn shares_of(&self, name: &str, shares: &mut BTreeSet<ShareId>) -> Result<(), BackupError> {
         let (mut reader, _) = self.read(name)?;
         while let Some(rows) = reader.rows().map_err(|error| broken(&self.backup(name), error))? {
-            shares.extend(rows.iter().filter_map(|(key, row)| directory::share_of_row(key, row)));
+            shares.extend(rows.iter().filter_map(|(key, _)| directory::share_of_row(key)));
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ impl ExtractState {
         while let Some(mut rows) = reader.rows().map_err(|error| broken(&file, error))? {
             read += rows.len();
             // The files' own rows name the shares.
-            rows.retain(|(key, row)| directory::share_of_row(key, row).is_none());
+            rows.retain(|(key, _)| directory::share_of_row(key).is_none());
             store.fill(rows)?;
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();

@@ -111,7 +111,7 @@ impl Making<'_> {
             let page = view.page(after.as_deref(), ROWS_TOGETHER)?;
             let Some((last, _)) = page.last() else { break };
             after = Some(last.clone());
-            for share in page.iter().filter_map(|(key, row)| directory::share_of_row(key, row)) {
+            for share in page.iter().filter_map(|(key, _)| directory::share_of_row(key)) {
                 if !self.copy(share, &mut copies, &mut report)? {
                     return Ok(None);
                 }

@@ -1,6 +1,6 @@
 //! The inputs and outputs of the server, and the store that the host gives it.
 
-use crate::certification::{CertificateAuthority, Known};
+use crate::cluster::certification::{CertificateAuthority, Known};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use wire::{

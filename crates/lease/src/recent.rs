@@ -1,6 +1,7 @@
 //! Events of the last seconds: which keys had any, and how many in a row.
 
 use crate::Time;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The time after its last event for which a key is recent, ms.
@@ -15,7 +16,7 @@ const KEYS_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Recent<K: Ord, V>(BTreeMap<K, Events<V>>);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Events<V> {
     last: Time,
     /// The number of counted events, each within `RECENT_MS` of the one before.

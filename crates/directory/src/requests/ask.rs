@@ -1,10 +1,10 @@
 //! Requests: the leases that they need, the leases in their way, and their execution once none is
 //! (Farsite §7.2.1: first come, first served).
 
-use crate::authority::Authority;
-use crate::departed_sessions::files_of_the_departed;
-use crate::pending::{Asked, what_for};
-use crate::session::Misdeed;
+use crate::requests::authority::Authority;
+use crate::requests::pending::{Asked, what_for};
+use crate::sessions::departed_sessions::files_of_the_departed;
+use crate::sessions::session::Misdeed;
 use crate::transaction::{SERVER, Transaction};
 use ident::FileId;
 use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
@@ -39,7 +39,7 @@ impl Transaction<'_> {
         if asked.wants.len() > WANTS_MAX {
             return Err(Misdeed::TooManyWants);
         }
-        if self.state.pending.queue.of_session(asked.session).len() >= REQUESTS_MAX {
+        if self.state.region.pending.queue.of_session(asked.session).len() >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
         }
         if self.is_refused(&asked) {
@@ -53,7 +53,7 @@ impl Transaction<'_> {
             | AskMode::LeaseOrReport
             | AskMode::Values => asked.operation,
         };
-        let arrival = self.state.pending.push(Asked { operation, ..asked });
+        let arrival = self.state.region.pending.push(Asked { operation, ..asked });
         self.serve(arrival);
         Ok(())
     }
@@ -66,8 +66,8 @@ impl Transaction<'_> {
     /// it asked. This does not work if another answer may come first, to a request made before some
     /// part of that log.
     fn will_acknowledge(&mut self, session: SessionId) {
-        if self.state.pending.queue.of_session(session).len() == 0
-            && let Some(known) = self.state.sessions.all.get_mut(&session)
+        if self.state.region.pending.queue.of_session(session).len() == 0
+            && let Some(known) = self.state.server.sessions.all.get_mut(&session)
         {
             self.promised |= std::mem::take(&mut known.owed);
         }
@@ -78,10 +78,10 @@ impl Transaction<'_> {
     /// it cannot know their fate.
     fn is_asked_again(&mut self, asked: &Asked) -> bool {
         let Asked { session, number, mode, .. } = asked;
-        if self.state.pending.is_waiting(*session, *number) {
+        if self.state.region.pending.is_waiting(*session, *number) {
             return true;
         }
-        let known = self.state.sessions.all.get(session).filter(|_| *mode == AskMode::Ship);
+        let known = self.state.server.sessions.all.get(session).filter(|_| *mode == AskMode::Ship);
         let Some(result) = known.and_then(|known| known.shipped_as(*number)).cloned() else { return false };
         self.send(*session, ToClient::Shipped { number: *number, result });
         true
@@ -99,32 +99,45 @@ impl Transaction<'_> {
     /// result is sent to no client. There is at most one for each file; requests beyond the bound
     /// are found again when there is room.
     pub fn ask_itself(&mut self, file: &FileId, operation: Operation) {
-        let queue = &self.state.pending.queue;
+        let queue = &self.state.region.pending.queue;
         let asked = |arrival: &Arrival| queue.get(*arrival).is_some_and(|request| request.session == SERVER);
         if queue.of_session(SERVER).len() >= REQUESTS_MAX || queue.waiting_on(file).iter().any(asked) {
             return;
         }
         let (session, number, wants, mode, since) = (SERVER, 0, Vec::new(), AskMode::Ship, self.now);
-        let arrival = self.state.pending.push(Asked { session, number, operation, wants, mode, since });
+        let arrival = self.state.region.pending.push(Asked {
+            session,
+            number,
+            operation,
+            wants,
+            mode,
+            since,
+            ahead: None,
+        });
         self.serve(arrival);
     }
 
     /// Tries again the requests that this turn's changes may concern, in the order of arrival.
     pub fn serve_woken(&mut self) {
-        while let Some(arrival) = self.state.pending.next_woken() {
+        while let Some(arrival) = self.state.region.pending.next_woken() {
             self.serve(arrival);
         }
     }
 
     /// Does the request, or lets it wait in its place and recalls the leases in its way.
     fn serve(&mut self, arrival: Arrival) {
-        while let Some(asked) = self.state.pending.asked(arrival) {
+        while let Some(asked) = self.state.region.pending.asked(arrival) {
             // The file may have been moved out of the subtree since the request came.
             if self.is_refused(&asked) {
-                return self.state.pending.remove(arrival);
+                return self.state.region.pending.remove(arrival);
             }
             let mut found = self.find(&asked);
-            let asked = self.lease_or_report(asked, &mut found);
+            let mut asked = self.lease_or_report(asked, &mut found);
+            if asked.ahead.is_none() {
+                let files = self.step_of_walk(&asked, &found.needs);
+                self.state.region.pending.takes_ahead(arrival, files);
+                asked.ahead = Some(files);
+            }
             if self.fade_first(&found.needs) {
                 continue;
             }
@@ -138,17 +151,19 @@ impl Transaction<'_> {
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
                 continue;
             }
-            self.state.pending.replace_wants(arrival, found.needs.clone(), what_for(asked.mode));
+            self.state.region.pending.replace_wants(arrival, found.needs.clone(), what_for(asked.mode));
             let waits = if asked.mode == AskMode::Report {
                 self.ask_to_flush(arrival, holders);
-                self.state.pending.queue.flushes.is_waiting(arrival)
+                self.state.region.pending.queue.flushes.is_waiting(arrival)
             } else {
-                let waits = !holders.is_empty() || self.state.pending.queue.blocked_by_earlier(arrival);
-                self.recall(holders);
+                let waits =
+                    !holders.is_empty() || self.state.region.pending.queue.blocked_by_earlier(arrival);
+                let ahead = self.recalls_ahead(&asked, &found.needs, &holders);
+                self.recall_with(asked.session, holders, ahead);
                 waits
             };
             if !waits {
-                self.state.pending.remove(arrival);
+                self.state.region.pending.remove(arrival);
                 self.fulfil(&asked, found);
             }
             return;
@@ -282,7 +297,7 @@ impl Transaction<'_> {
         let asked_back =
             |(_, it): &(SessionId, Released)| matches!(it.field, Field::Child(_)) && it.keep.is_none();
         if holders.iter().any(asked_back)
-            && self.state.pending.contended_labels(self.now, file).len() >= CROWDED
+            && self.state.region.contention.labels_recalled(self.now, file) >= CROWDED
         {
             let holdings = self.files.holdings(file);
             for (holder, released) in holders.iter_mut().filter(|it| asked_back(it)) {
@@ -295,11 +310,21 @@ impl Transaction<'_> {
         holders
     }
 
-    /// Recalls leases from their holders, each once.
+    /// Recalls leases for the server itself, each once.
     pub fn recall(&mut self, holders: Holders) {
+        self.recall_with(SERVER, holders, Holders::new());
+    }
+
+    /// Recalls leases that a request of `asker` needs, each once, and with them leases ahead of a
+    /// walk.
+    fn recall_with(&mut self, asker: SessionId, holders: Holders, ahead: Holders) {
         let mut by_holder: BTreeMap<SessionId, Vec<Released>> = BTreeMap::new();
         for (holder, released) in holders {
-            let told = self.state.pending.recall(self.now, holder, &released);
+            let told = self.state.region.recall(self.now, asker, holder, &released);
+            by_holder.entry(holder).or_default().extend(told);
+        }
+        for (holder, released) in ahead {
+            let told = self.state.region.recall_ahead(self.now, holder, &released);
             by_holder.entry(holder).or_default().extend(told);
         }
         by_holder.into_iter().for_each(|(holder, leases)| self.tell_to_let_go(holder, &leases));
@@ -316,7 +341,7 @@ impl Transaction<'_> {
     fn ask_to_flush(&mut self, report: Arrival, holders: Holders) {
         for (holder, Released { file, field, .. }) in holders {
             if let Some(number) =
-                self.state.pending.queue.flushes.flush(self.now, report, holder, &file, &field)
+                self.state.region.pending.queue.flushes.flush(self.now, report, holder, &file, &field)
             {
                 let message = self.flush(number, file, field);
                 self.send(holder, message);
@@ -330,7 +355,7 @@ impl Transaction<'_> {
         if session == SERVER {
             // If this is refused, the file is not to go after all.
             let _ = self.ship(session, &request.operation, found.verdict);
-            if self.state.pending.queue.of_session(SERVER).len() + 1 == REQUESTS_MAX {
+            if self.state.region.pending.queue.of_session(SERVER).len() + 1 == REQUESTS_MAX {
                 self.look_for_the_doomed();
             }
             return;
@@ -358,7 +383,7 @@ impl Transaction<'_> {
             AskMode::Ship => {
                 let result = self.ship(session, &request.operation, found.verdict);
                 let result = result.map(|(answer, effects)| (answer, effects.into_vec()));
-                if let Some(known) = self.state.sessions.all.get_mut(&session) {
+                if let Some(known) = self.state.server.sessions.all.get_mut(&session) {
                     known.remember(number, result.clone());
                 }
                 ToClient::Shipped { number, result }
@@ -379,7 +404,7 @@ impl Transaction<'_> {
                 if operation.is_update() {
                     self.may_be_done(operation)?;
                     self.refusal_of_effects(session, &effects).map_or(Ok(()), Err)?;
-                    self.state.sessions.spend_unclaimed(wire::cost(operation).0)?;
+                    self.state.server.sessions.spend_unclaimed(wire::cost(operation).0)?;
                     self.carry_out(session, operation, &effects);
                     if let Operation::SetDisposition { file, .. } = operation {
                         // The handle that the client claims may have been closed while the request
@@ -401,8 +426,8 @@ impl Transaction<'_> {
         match &mut operation {
             Operation::Create { dir, position, new, .. } => {
                 *position = self.next_integer(dir);
-                new.ino = self.state.sessions.next_inode;
-                self.state.sessions.next_inode += 1;
+                new.ino = self.state.server.sessions.next_inode;
+                self.state.server.sessions.next_inode += 1;
                 new.file = FileId::for_child(dir, *position, new.ino);
             }
             Operation::Link { dir, position, .. } => *position = self.next_integer(dir),
@@ -410,8 +435,8 @@ impl Transaction<'_> {
                 *position = self.next_integer(to_dir);
                 if let Some(left) = whiteout {
                     left.integer = self.next_integer(from_dir);
-                    left.ino = self.state.sessions.next_inode;
-                    self.state.sessions.next_inode += 1;
+                    left.ino = self.state.server.sessions.next_inode;
+                    self.state.server.sessions.next_inode += 1;
                 }
             }
             _ => {}

@@ -25,7 +25,7 @@ impl Transaction<'_> {
             Ok(rights) => rights,
             Err(why) => return self.out.push(Output::Refused { connection, why }),
         };
-        let of_machine = self.state.sessions.all.iter().filter(|(_, known)| known.machine == machine);
+        let of_machine = self.state.server.sessions.all.iter().filter(|(_, known)| known.machine == machine);
         let (mut earlier, mut newer, mut same) = (Vec::new(), false, None);
         for (id, known) in of_machine {
             newer |= known.incarnation > incarnation;
@@ -52,33 +52,33 @@ impl Transaction<'_> {
     }
 
     fn begin(&mut self, machine: MachineId, incarnation: u64, connection: u64, rights: Rights) {
-        let session = self.state.sessions.open(self.now, machine, incarnation, rights.clone());
+        let session = self.state.server.sessions.open(self.now, machine, incarnation, rights.clone());
         self.files.live.insert(session);
         let (mut inodes, mut allowance) = Default::default();
         if !rights.read_only {
-            inodes = self.state.sessions.reserve_inodes(session, u64::MAX);
-            allowance = self.state.sessions.first_allowance(session);
+            inodes = self.state.server.sessions.reserve_inodes(session, u64::MAX);
+            allowance = self.state.server.sessions.first_allowance(session);
         }
         self.out.push(Output::Opened { machine, incarnation, session, connection });
-        let space = self.state.sessions.space(self.state.files);
+        let space = self.state.server.sessions.space(self.state.region.files);
         let (term_ms, version) = (TERM_MS, self.state.spoken_in(session));
         self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, version, rights });
     }
 
     /// Repeats everything that the client may have to know and cannot ask for.
     fn resume(&mut self, session: SessionId) {
-        let space = self.state.sessions.space(self.state.files);
-        let Some(known) = self.state.sessions.all.get_mut(&session) else { return };
+        let space = self.state.server.sessions.space(self.state.region.files);
+        let Some(known) = self.state.server.sessions.all.get_mut(&session) else { return };
         // The client hears its debts anew, perhaps for the first time: its silence counts from now.
         (known.renewed, known.worked, known.owed) = (self.now, self.now, false);
         // The client concludes this from the answer.
-        self.state.through.end_session(session);
+        self.state.region.through.end_session(session);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
         let shipped: Vec<ToClient> = known.shipped().collect();
         let (term_ms, version) = (TERM_MS, self.state.spoken_in(session));
         self.send(session, ToClient::Resumed { through, rejected, space, term_ms, version });
         shipped.into_iter().for_each(|message| self.send(session, message));
-        let queue = &self.state.pending.queue;
+        let queue = &self.state.region.pending.queue;
         let of_session = queue.recalls.unanswered().filter(|(holder, _)| *holder == session);
         let leases: Vec<_> = of_session.map(|(_, released)| released).collect();
         let of_session = queue.flushes.unanswered().filter(|(holder, ..)| *holder == session);

@@ -5,15 +5,14 @@
 //! found out before any change, and the last reference is seen without a search.
 
 use crate::Corrupt;
-use crate::files::{Files, Outline};
-use crate::keys::{self, Global};
-use crate::record::exact;
+use crate::rows::files::{Files, Outline};
+use crate::rows::keys::Table;
+use crate::rows::record::exact;
 use ident::FileId;
 use namespace::{ContentChange, ContentHead, Extent, ShareId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use wire::MachineId;
-use wire::ShareWork;
+use wire::{MachineId, ShareWork};
 
 /// Extents read at a time.
 const SCAN: usize = 64;
@@ -23,7 +22,7 @@ const SCAN: usize = 64;
 pub(crate) struct ShareRow {
     /// The file.
     pub file: FileId,
-    /// Its extents that refer to the share; at zero, the share's leases are being released.
+    /// Its extents that refer to the share, at least one.
     pub references: u64,
     /// The machine whose update was the first to refer to the share: only this machine has uploaded
     /// it.
@@ -73,14 +72,15 @@ impl Files<'_> {
             return false;
         }
         match self.share(share) {
-            Some(row) => row.file == *file && row.references > 0,
-            None => true,
+            Some(row) => row.file == *file,
+            // The leases of a share that lost its last reference may not be released yet.
+            None => self.row(Table::Unsettled, &share.0).is_none(),
         }
     }
 
     /// The row of `share`.
     pub fn share(&self, share: &ShareId) -> Option<ShareRow> {
-        let row = self.global(Global::Share, &share.0)?;
+        let row = self.row(Table::Share, &share.0)?;
         self.parse_key(ShareRow::from_bytes(&row).ok_or_else(|| Corrupt::at(&share.0, "share")))
     }
 
@@ -184,13 +184,14 @@ impl Files<'_> {
             let new = known.is_none();
             // Only updates of machines refer to shares that were not referred to before.
             let row = known.or_else(|| machine.map(|publisher| ShareRow { file, references: 0, publisher }));
-            let row = row.ok_or_else(|| Corrupt::at(&keys::global(Global::Share, &share.0), "share"));
+            let row = row.ok_or_else(|| Corrupt::at(&Table::Share.key(&share.0), "share"));
             let Some(mut row) = self.parse_key(row) else { continue };
             row.references = row.references.saturating_add_signed(change);
-            self.set_global(Global::Share, &share.0, Some(row.to_bytes()));
-            if new || row.references == 0 {
-                self.set_global(Global::Unsettled, &share.0, Some(Vec::new()));
-                work.push(if row.references == 0 { ShareWork::Drop(share) } else { ShareWork::Adopt(share) });
+            let is_referenced = row.references > 0;
+            self.set_row(Table::Share, &share.0, is_referenced.then(|| row.to_bytes()));
+            if new || !is_referenced {
+                self.set_row(Table::Unsettled, &share.0, Some(Vec::new()));
+                work.push(if is_referenced { ShareWork::Adopt(share) } else { ShareWork::Drop(share) });
             }
         }
     }
@@ -198,26 +199,23 @@ impl Files<'_> {
     /// Takes in that the share server has done this work. Work that later work on the share has
     /// overtaken stays unsettled.
     pub fn settled(&mut self, work: ShareWork) {
-        match work {
-            ShareWork::Adopt(share) if self.share(&share).is_some_and(|row| row.references > 0) => {
-                self.set_global(Global::Unsettled, &share.0, None);
-            }
-            ShareWork::Drop(share) if self.share(&share).is_some_and(|row| row.references == 0) => {
-                self.set_global(Global::Unsettled, &share.0, None);
-                self.set_global(Global::Share, &share.0, None);
-            }
-            ShareWork::Adopt(_) | ShareWork::Drop(_) => {}
+        let (share, adopted) = match work {
+            ShareWork::Adopt(share) => (share, true),
+            ShareWork::Drop(share) => (share, false),
+        };
+        if self.share(&share).is_some() == adopted {
+            self.set_row(Table::Unsettled, &share.0, None);
         }
     }
 
     /// All work that is not confirmed.
     pub fn unsettled(&self) -> Vec<ShareWork> {
-        let shares = self.globals(Global::Unsettled, None, usize::MAX);
-        let shares = shares.into_iter().filter_map(|(key, _)| self.parse_key(keys::share_of_global(&key)));
+        let shares = self.table(Table::Unsettled, None, usize::MAX).into_iter();
+        let shares = shares.filter_map(|(key, _)| self.parse_key(Table::Unsettled.share(&key)));
         shares
             .map(|share| match self.share(&share) {
-                Some(row) if row.references > 0 => ShareWork::Adopt(share),
-                _ => ShareWork::Drop(share),
+                Some(_) => ShareWork::Adopt(share),
+                None => ShareWork::Drop(share),
             })
             .collect()
     }

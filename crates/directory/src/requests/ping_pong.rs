@@ -2,8 +2,9 @@
 //! flushes and keeps its lease. So a machine that changes the value and another that reads it cost
 //! each other four messages, and no lease changes hands.
 
-use crate::ask::Found;
-use crate::pending::{Asked, ReportedValue};
+use crate::requests::ask::Found;
+use crate::requests::contention::ReportedValue;
+use crate::requests::pending::Asked;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Granularity, Kind, Lease};
@@ -38,7 +39,7 @@ impl Transaction<'_> {
     /// release it again and again.
     fn passes(&self, asked: &Asked, need: &Lease) -> bool {
         need.kind == Kind::Read
-            && self.state.pending.passes(self.now, &need.file, &need.field)
+            && self.state.region.contention.passes(self.now, &need.file, &need.field)
             && self.can_be_told(asked, need)
             && !self.files.holdings(&need.file).in_the_way(asked.session, &need.field, need.kind).is_empty()
     }
@@ -71,7 +72,7 @@ impl Transaction<'_> {
             if let ReportedValue::Content(head) = told {
                 self.looked_at(file, head.version);
             }
-            self.state.pending.told(self.now, file, field, told);
+            self.state.region.contention.told(self.now, file, field, told);
         }
     }
 }

@@ -38,16 +38,16 @@ impl Transaction<'_> {
     /// without asking again.
     pub fn watch_lockers(&mut self, session: SessionId, needs: &[Lease]) {
         let lockers = self.lockers(session, needs);
-        self.state.lockers.extend(lockers);
+        self.state.server.lockers.extend(lockers);
     }
 
     /// Fences silent sessions whose locks are seen by others. A session keeps its locks until
     /// another one looks at them; that may have been long ago, and that other session waits.
     pub fn fence_lapsed_lockers(&mut self) {
         let lapsed: Vec<SessionId> =
-            self.state.lockers.iter().copied().filter(|session| self.is_lapsed(*session)).collect();
+            self.state.server.lockers.iter().copied().filter(|session| self.is_lapsed(*session)).collect();
         for session in lapsed {
-            self.state.lockers.remove(&session);
+            self.state.server.lockers.remove(&session);
             if self.locks_are_seen(session) {
                 self.fence(session, None);
             }

@@ -6,7 +6,7 @@
 //! been given after the backup, or by a state restored from it before. To this end numbers begin
 //! beyond any that could have been reached in the seconds since.
 
-use crate::session::Sessions;
+use crate::sessions::session::Sessions;
 use crate::transaction::Transaction;
 use lease::SessionId;
 use wire::MachineId;
@@ -19,9 +19,9 @@ const INODES_IN_A_SECOND: u32 = 15;
 impl Transaction<'_> {
     /// Takes in that the state was restored at `at`, UTC seconds.
     pub fn restored(&mut self, at: u64) {
-        let sessions: Vec<SessionId> = self.state.sessions.all.keys().copied().collect();
+        let sessions: Vec<SessionId> = self.state.server.sessions.all.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.fence(session, None));
-        self.state.sessions.skip_to(at << SESSIONS_IN_A_SECOND, at << INODES_IN_A_SECOND);
+        self.state.server.sessions.skip_to(at << SESSIONS_IN_A_SECOND, at << INODES_IN_A_SECOND);
         // A token that was used since the backup would be valid again.
         self.forget_all_invitations();
         self.reserve_machines(MachineId(at));

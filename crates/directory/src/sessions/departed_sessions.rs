@@ -7,7 +7,7 @@
 //! gone by a recall of what they know. A session with such remains is a *departed* session; its
 //! other leases count for nothing at once.
 
-use crate::ask::to_let_go;
+use crate::requests::ask::to_let_go;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, InTheWay, Lease, Released, SessionId};
@@ -43,7 +43,7 @@ impl Transaction<'_> {
             self.recall(to_let_go(file, sees).collect());
         }
         if gone {
-            self.state.pending.wake(file);
+            self.state.region.pending.wake(file);
         }
         gone
     }
@@ -71,23 +71,23 @@ impl Transaction<'_> {
 
     /// Examines all files on which departed sessions are stuck, from the beginning.
     pub fn look_for_the_departed(&mut self) {
-        if let Some(first) = self.state.fading.first() {
-            self.state.fade_from = Some((*first, None));
+        if let Some(first) = self.state.server.departed.first() {
+            self.state.region.fade_from = Some((*first, None));
             self.again = true;
         }
     }
 
     /// One step of that examination.
     pub fn sweep_shields(&mut self) {
-        let Some((session, from)) = self.state.fade_from.take() else { return };
+        let Some((session, from)) = self.state.region.fade_from.take() else { return };
         let shields = self.files.shields(session, from.as_deref(), SHIELDS_PER_STEP);
-        self.state.fade_from = if shields.len() == SHIELDS_PER_STEP {
+        self.state.region.fade_from = if shields.len() == SHIELDS_PER_STEP {
             shields.last().map(|(key, _)| (session, Some([key, [0].as_slice()].concat())))
         } else {
             let after = SessionId(session.0.saturating_add(1));
-            self.state.fading.range(after..).next().map(|next| (*next, None))
+            self.state.server.departed.range(after..).next().map(|next| (*next, None))
         };
-        self.again |= self.state.fade_from.is_some();
+        self.again |= self.state.region.fade_from.is_some();
         for (_, file) in &shields {
             if self.fade(file) {
                 self.dispose_unless_open(file);
@@ -97,16 +97,16 @@ impl Transaction<'_> {
     }
 
     fn departed(&self, file: &FileId) -> Vec<SessionId> {
-        if self.state.fading.is_empty() {
+        if self.state.server.departed.is_empty() {
             return Vec::new();
         }
         let shields = self.files.record(file).map(|record| record.shields()).unwrap_or_default();
-        shields.into_iter().filter(|session| self.state.fading.contains(session)).collect()
+        shields.into_iter().filter(|session| self.state.server.departed.contains(session)).collect()
     }
 
     fn forget_if_faded(&mut self, session: SessionId) {
         if self.files.shields(session, None, 1).is_empty() {
-            self.state.fading.remove(&session);
+            self.state.server.departed.remove(&session);
         }
     }
 }

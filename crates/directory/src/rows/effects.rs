@@ -1,14 +1,13 @@
 //! Carries out decisions: each effect changes one row or a few.
 
-use crate::extents::References;
-use crate::files::{Files, extent_from_row};
-use crate::keys::{self, Global, Tag};
-use crate::record::Record;
+use crate::rows::extents::References;
+use crate::rows::files::{Files, extent_from_row};
+use crate::rows::keys::{Table, Tag};
+use crate::rows::record::Record;
 use ident::FileId;
 use lease::{Holdings, SessionId};
 use namespace::{Effect, LockTable, Times};
-use wire::MachineId;
-use wire::ShareWork;
+use wire::{MachineId, ShareWork};
 
 /// Rows of a dead file that go at once, or in one tick: a file with millions of extents must not
 /// hold up others.
@@ -95,8 +94,8 @@ impl Files<'_> {
     /// rows go in steps.
     fn bury(&mut self, file: &FileId, references: &mut References) {
         let Some(record) = self.record(file) else { return };
-        if record.attributes.links == 0 || record.disposition.is_some() || self.is_doomed(file) {
-            self.set_global(Global::Doomed, file.as_bytes(), None);
+        if record.is_doomed() {
+            self.set_row(Table::Doomed, file.as_bytes(), None);
         }
         self.set_inline(file, &[]);
         self.change_holdings(file, |holdings| *holdings = Holdings::default());
@@ -110,15 +109,9 @@ impl Files<'_> {
         }
     }
 
-    /// Whether `file` goes with its last handle.
-    pub fn is_doomed(&self, file: &FileId) -> bool {
-        self.global(Global::Doomed, file.as_bytes()).is_some()
-    }
-
     fn set_doomed(&mut self, file: &FileId, doomed: bool, aftermath: &mut Aftermath) {
-        let nameless = self.record(file).is_some_and(|record| record.attributes.links == 0);
-        let row = (doomed || nameless).then(Vec::new);
-        self.set_global(Global::Doomed, file.as_bytes(), row);
+        let row = self.record(file).filter(|record| record.is_doomed()).map(|_| Vec::new());
+        self.set_row(Table::Doomed, file.as_bytes(), row);
         if doomed {
             aftermath.doomed.push(file.clone());
         }
@@ -126,8 +119,10 @@ impl Files<'_> {
 
     /// Removes some rows of a dead file; whether none is left.
     fn clear(&mut self, file: &FileId, references: &mut References) -> bool {
-        let rows = self.rows(file, Tag::Extent, Tag::Xattr, DYING_ROWS_PER_STEP);
-        let left = rows.len() == DYING_ROWS_PER_STEP;
+        // One more than go tells whether any is left.
+        let mut rows = self.rows(file, Tag::Extent, Tag::Xattr, DYING_ROWS_PER_STEP + 1);
+        let left = rows.len() > DYING_ROWS_PER_STEP;
+        rows.truncate(DYING_ROWS_PER_STEP);
         for (key, row) in rows {
             if key.get(file.as_bytes().len()) == Some(&(Tag::Extent as u8))
                 && let Some(extent) = self.parse_key(extent_from_row::<&[u8]>(&key, &row))
@@ -144,9 +139,9 @@ impl Files<'_> {
         if self.dying == 0 {
             return false;
         }
-        let dying = self.globals(Global::Dying, None, 2);
+        let dying = self.table(Table::Dying, None, 2);
         let Some((key, _)) = dying.first() else { return false };
-        let Some(file) = self.parse_key(keys::file_of_global(key)) else { return false };
+        let Some(file) = self.parse_key(Table::Dying.file(key)) else { return false };
         let mut references = References::default();
         let cleared = self.clear(&file, &mut references);
         self.settle(references, None, shares);

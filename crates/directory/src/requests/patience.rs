@@ -5,8 +5,9 @@
 //! that was fenced for that before gets hardly any. A session that is not renewed is another
 //! matter: see [`crate::TERM_MS`].
 
-use crate::session::Misdeed;
-use crate::transaction::{DirectoryState, Transaction};
+use crate::sessions::session::Misdeed;
+use crate::state::DirectoryState;
+use crate::transaction::Transaction;
 use lease::{SessionId, Time};
 use std::collections::BTreeSet;
 
@@ -22,8 +23,8 @@ const FORGIVEN_MS: u64 = 60 * 60_000;
 impl DirectoryState {
     /// Sessions that owe an answer, and whose time is up.
     fn overdue(&self, now: Time) -> BTreeSet<SessionId> {
-        let queue = &self.pending.queue;
-        let flushes = queue.flushes.owed().map(|(session, asked)| (session, asked.max(self.led)));
+        let queue = &self.region.pending.queue;
+        let flushes = queue.flushes.owed().map(|(session, asked)| (session, asked.max(self.server.led)));
         let owed = queue.recalls.owed().chain(flushes);
         owed.filter(|(session, since)| self.is_overdue(now, *session, *since))
             .map(|(session, _)| session)
@@ -31,9 +32,9 @@ impl DirectoryState {
     }
 
     fn is_overdue(&self, now: Time, session: SessionId, since: Time) -> bool {
-        let Some(known) = self.sessions.all.get(&session) else { return false };
+        let Some(known) = self.server.sessions.all.get(&session) else { return false };
         let forgiven = |deaf: &Time| now.ms_since(*deaf) >= FORGIVEN_MS;
-        let again = self.deaf.get(&known.machine).is_some_and(|deaf| !forgiven(deaf));
+        let again = self.server.deaf.get(&known.machine).is_some_and(|deaf| !forgiven(deaf));
         let (silent_ms, most_ms) = if again { AGAIN_MS_MAX } else { (SILENT_MS_MAX, RECALL_MS_MAX) };
         now.ms_since(since.max(known.worked)) > silent_ms || now.ms_since(since) > most_ms
     }
@@ -43,9 +44,9 @@ impl Transaction<'_> {
     /// Fences the sessions whose time is up.
     pub fn fence_the_deaf(&mut self) {
         for session in self.state.overdue(self.now) {
-            if let Some(known) = self.state.sessions.all.get(&session) {
-                self.state.deaf.retain(|_, deaf| self.now.ms_since(*deaf) < FORGIVEN_MS);
-                self.state.deaf.insert(known.machine, self.now);
+            if let Some(known) = self.state.server.sessions.all.get(&session) {
+                self.state.server.deaf.retain(|_, deaf| self.now.ms_since(*deaf) < FORGIVEN_MS);
+                self.state.server.deaf.insert(known.machine, self.now);
             }
             self.fence(session, Some(Misdeed::RecallIgnored));
         }

@@ -9,9 +9,10 @@
 //! any more, and the version can be raised again. So no more than two are ever in use.
 
 use crate::corrupt::Fault;
-use crate::files::Files;
 use crate::io::Output;
-use crate::transaction::{DirectoryState, Transaction};
+use crate::rows::files::Files;
+use crate::state::DirectoryState;
+use crate::transaction::Transaction;
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,15 +50,15 @@ pub(crate) fn known_to(known: Versions, version: Version) -> Result<(), Fault> {
 impl DirectoryState {
     /// The version that a session speaks.
     pub fn spoken_in(&self, session: SessionId) -> Version {
-        let InUse { version, oldest, machines } = &self.in_use;
-        let machine = self.sessions.all.get(&session).map(|known| known.machine);
+        let InUse { version, oldest, machines } = &self.cluster.in_use;
+        let machine = self.server.sessions.all.get(&session).map(|known| known.machine);
         machine.and_then(|machine| machines.get(&machine)).unwrap_or(oldest).min(version).to_owned()
     }
 
     /// Whether a machine not heard of since the raise may come back and speak an older version. The
     /// founder's number is never given up, whatever became of the machine.
     fn may_speak_older(&self, machine: MachineId) -> bool {
-        machine != FOUNDER || self.sessions.all.values().any(|session| session.machine == machine)
+        machine != FOUNDER || self.server.sessions.all.values().any(|session| session.machine == machine)
     }
 }
 
@@ -65,7 +66,7 @@ impl Transaction<'_> {
     /// Raises the version, unless it was raised meanwhile, or some machines still speak the last
     /// one.
     pub fn raise(&mut self, to: Version) {
-        let in_use = &mut self.state.in_use;
+        let in_use = &mut self.state.cluster.in_use;
         if to != in_use.version.next() || in_use.are_two() {
             return;
         }
@@ -76,14 +77,14 @@ impl Transaction<'_> {
 
     /// Whether a session may speak `version`.
     pub fn may_speak(&self, version: Version) -> Result<(), Refusal> {
-        let oldest = self.state.in_use.oldest;
+        let oldest = self.state.cluster.in_use.oldest;
         if version < oldest { Err(Refusal::TooOld { speaks: version, oldest }) } else { Ok(()) }
     }
 
     /// Notes that a machine is about to have a session that speaks `version`.
     pub fn speaks(&mut self, machine: MachineId, version: Version) {
-        if self.state.in_use.are_two() {
-            self.state.in_use.machines.insert(machine, version);
+        if self.state.cluster.in_use.are_two() {
+            self.state.cluster.in_use.machines.insert(machine, version);
             self.drop_last_version();
         }
     }
@@ -91,21 +92,21 @@ impl Transaction<'_> {
     /// Forgets a machine that has left the cluster: it no longer keeps a version from being
     /// dropped.
     pub fn speaks_no_more(&mut self, machine: MachineId) {
-        self.state.in_use.machines.remove(&machine);
+        self.state.cluster.in_use.machines.remove(&machine);
         self.drop_last_version();
     }
 
     /// Drops the last version if no machine may speak it any more.
     fn drop_last_version(&mut self) {
         if older(self.state, &self.files).is_empty() {
-            self.state.in_use = InUse::of(self.state.in_use.version);
+            self.state.cluster.in_use = InUse::of(self.state.cluster.in_use.version);
         }
     }
 }
 
 /// The machines that may still speak an older version than the cluster's.
 pub(crate) fn older(state: &DirectoryState, files: &Files<'_>) -> Vec<(MachineId, String)> {
-    let in_use = &state.in_use;
+    let in_use = &state.cluster.in_use;
     if !in_use.are_two() {
         return Vec::new();
     }

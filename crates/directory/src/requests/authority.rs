@@ -1,7 +1,7 @@
 //! The two kinds of knowledge that a server decides with: its own state, and the part of it that a
 //! client's leases let that client know.
 
-use crate::files::Files;
+use crate::rows::files::Files;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
 use namespace::{

@@ -12,8 +12,8 @@
 //! unsent changes in a directory that is moved out can be lost; the client hears of that, and keeps
 //! them.
 
-use crate::authority::{Authority, DEPTH_MAX};
-use crate::files::Files;
+use crate::requests::authority::{Authority, DEPTH_MAX};
+use crate::rows::files::Files;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, SessionId};
@@ -131,7 +131,13 @@ impl Files<'_> {
 impl Transaction<'_> {
     /// The rights of the machine of `session`, if they restrict anything.
     pub fn limits(&self, session: SessionId) -> Option<&Rights> {
-        self.state.sessions.all.get(&session).map(|known| &known.rights).filter(|rights| !rights.are_full())
+        self.state
+            .server
+            .sessions
+            .all
+            .get(&session)
+            .map(|known| &known.rights)
+            .filter(|rights| !rights.are_full())
     }
 
     /// Whether the file does not exist for the machine of `session`.
@@ -306,8 +312,9 @@ fn elsewhere(file: &FileId, disposition: &Disposition) -> Disposition {
 mod tests {
     use super::*;
     use crate::MemoryStore;
-    use crate::record::Record;
-    use crate::{Store, keys};
+    use crate::Store;
+    use crate::rows::keys;
+    use crate::rows::record::Record;
     use namespace::{Attributes, FileKind, Times, Timestamp};
     use rustc_hash::FxHashSet;
 

@@ -1,9 +1,10 @@
 //! The rows that one turn of the server reads and changes.
 
-use crate::record::{Record, entry_from_bytes, entry_to_bytes, exact};
-use crate::{Corrupt, Store, keys};
+use crate::rows::keys;
+use crate::rows::record::{Record, entry_from_bytes, entry_to_bytes, exact};
+use crate::{Corrupt, Store};
 use ident::FileId;
-use keys::{Global, Tag};
+use keys::{Table, Tag};
 use lease::{Holdings, Label, SessionId};
 use namespace::{Entry, Extent, LockTable, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -17,6 +18,10 @@ struct FileSlot<T> {
     value: Option<Rc<T>>,
     changed: bool,
 }
+
+/// Rows that are looked at to find one more file. Most files have one row, and directories two for
+/// each entry.
+const ROWS_OF_FILE: usize = 8;
 
 /// The state of all files, as one turn sees it: the store, and the records already decoded.
 ///
@@ -124,23 +129,23 @@ impl<'a> Files<'a> {
         change(record);
         let after = record.shields();
         for session in before.iter().filter(|session| !after.contains(session)) {
-            self.set_global(Global::Shield, &keys::shield(*session, file), None);
+            self.set_row(Table::Shield, &keys::shield(*session, file), None);
         }
         for session in after.iter().filter(|session| !before.contains(session)) {
-            self.set_global(Global::Shield, &keys::shield(*session, file), Some(Vec::new()));
+            self.set_row(Table::Shield, &keys::shield(*session, file), Some(Vec::new()));
         }
     }
 
     /// The first `limit` files that `session` is stuck at having open or has locked, from the row
     /// at `start` on (or all), with their rows' keys.
     pub fn shields(&self, session: SessionId, start: Option<&[u8]>, limit: usize) -> Vec<(Vec<u8>, FileId)> {
-        let first = keys::global(Global::Shield, &keys::shields_of(session));
+        let first = Table::Shield.key(&keys::shields_of(session));
         let end = match session.0.checked_add(1) {
-            Some(next) => keys::global(Global::Shield, &keys::shields_of(SessionId(next))),
-            None => keys::globals(Global::Shield).1,
+            Some(next) => Table::Shield.key(&keys::shields_of(SessionId(next))),
+            None => Table::Shield.range().1,
         };
         let rows = self.store.scan(start.unwrap_or(&first), &end, limit);
-        let file = |key: &[u8]| self.sound(keys::shield_of_global(key)).map(|(_, file)| file);
+        let file = |key: &[u8]| self.sound(keys::shield_of(key)).map(|(_, file)| file);
         rows.into_iter().filter_map(|(key, _)| file(&key).map(|file| (key, file))).collect()
     }
 
@@ -220,6 +225,23 @@ impl<'a> Files<'a> {
             Ok((label, entry))
         };
         rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
+    }
+
+    /// The first `limit` files after `file` in the order of identifiers, within the region at `top`.
+    pub fn next_files(&self, file: &FileId, top: &FileId, limit: usize) -> Vec<FileId> {
+        let start = keys::end_of(file, Tag::Record);
+        let end = top.region_range().1.unwrap_or_else(|| keys::BEYOND.to_vec());
+        let (mut files, mut rows) = (Vec::new(), 0);
+        self.store.walk(&start, &end, &mut |key, _| {
+            rows += 1;
+            if let Some(keys::RowOf::File(file, tag, _)) = self.sound(keys::row_of(key))
+                && tag == Tag::Record as u8
+            {
+                files.push(file);
+            }
+            files.len() < limit && rows < limit * ROWS_OF_FILE
+        });
+        files
     }
 
     /// The label at `position`.
@@ -317,35 +339,35 @@ impl<'a> Files<'a> {
         self.set(&keys::extent(file, end), row);
     }
 
-    /// A row of the whole server.
-    pub fn global(&self, row: Global, sub: &[u8]) -> Option<Vec<u8>> {
-        self.store.get(&keys::global(row, sub))
+    /// A row of a table.
+    pub fn row(&self, table: Table, sub: &[u8]) -> Option<Vec<u8>> {
+        self.store.get(&table.key(sub))
     }
 
-    /// Sets or removes a row of the whole server.
-    pub fn set_global(&mut self, row: Global, sub: &[u8], value: Option<Vec<u8>>) {
-        self.set(&keys::global(row, sub), value);
+    /// Sets or removes a row of a table.
+    pub fn set_row(&mut self, table: Table, sub: &[u8], value: Option<Vec<u8>>) {
+        self.set(&table.key(sub), value);
     }
 
-    /// The first `limit` rows of that sort from `start` on (or all).
-    pub fn globals(&self, row: Global, start: Option<&[u8]>, limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let (first, end) = keys::globals(row);
+    /// The first `limit` rows of a table from `start` on (or all).
+    pub fn table(&self, table: Table, start: Option<&[u8]>, limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let (first, end) = table.range();
         self.store.scan(start.unwrap_or(&first), &end, limit)
     }
 
     /// Whether `file` is dead but has rows left: its identifier must not be used again before they
     /// are gone.
     pub fn is_dying(&self, file: &FileId) -> bool {
-        self.dying > 0 && self.global(Global::Dying, file.as_bytes()).is_some()
+        self.dying > 0 && self.row(Table::Dying, file.as_bytes()).is_some()
     }
 
     /// Records that `file` is dead and has rows left.
     pub fn set_dying(&mut self, file: &FileId) {
         self.dying += 1;
-        self.set_global(Global::Dying, file.as_bytes(), Some(Vec::new()));
+        self.set_row(Table::Dying, file.as_bytes(), Some(Vec::new()));
     }
 
-    /// Decodes the value of a row of the whole server.
+    /// Decodes the value of a row of a table.
     pub fn parse<T: for<'de> Deserialize<'de>>(&self, key: &[u8], row: &[u8]) -> Option<T> {
         self.sound(exact(row).ok_or_else(|| Corrupt::at(key, "value")))
     }

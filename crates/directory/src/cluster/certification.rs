@@ -7,10 +7,10 @@
 //! stands in the servers' rows and nowhere else.
 
 use crate::Corrupt;
-use crate::files::Files;
 use crate::io::Output;
-use crate::keys::Global;
-use crate::record::exact;
+use crate::rows::files::Files;
+use crate::rows::keys::Table;
+use crate::rows::record::exact;
 use crate::transaction::Transaction;
 use serde::{Deserialize, Serialize};
 use wire::MachineId;
@@ -20,7 +20,7 @@ const AUTHORITIES_MAX: usize = 16;
 /// Bytes of a certificate or a key at most.
 const BYTES_MAX: usize = 4096;
 
-/// An authority that certifies machines and servers. A row of `Global::Authority`, by its number.
+/// An authority that certifies machines and servers. A row of `Table::Authority`, by its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateAuthority {
     /// Its certificate (DER).
@@ -47,9 +47,9 @@ pub struct Known {
 impl Files<'_> {
     /// All authorities by number, the latest last.
     pub fn authorities(&self) -> Vec<(u64, CertificateAuthority)> {
-        let rows = self.globals(Global::Authority, None, AUTHORITIES_MAX + 1);
+        let rows = self.table(Table::Authority, None, AUTHORITIES_MAX + 1);
         let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
-            let number = self.parse_key(number_of(&key))?;
+            let number = self.parse_key(Table::Authority.number(&key))?;
             Some((number, self.parse(&key, &row)?))
         };
         rows.into_iter().filter_map(parse).collect()
@@ -57,8 +57,8 @@ impl Files<'_> {
 
     /// The number of the latest authority; 0 if there is none yet.
     pub fn latest_authority(&self) -> u64 {
-        let rows = self.globals(Global::Authority, None, AUTHORITIES_MAX + 1);
-        rows.last().and_then(|(key, _)| self.parse_key(number_of(key))).unwrap_or_default()
+        let rows = self.table(Table::Authority, None, AUTHORITIES_MAX + 1);
+        rows.last().and_then(|(key, _)| self.parse_key(Table::Authority.number(key))).unwrap_or_default()
     }
 }
 
@@ -68,7 +68,7 @@ impl Transaction<'_> {
         let fits = authority.certificate.len().max(authority.key.len()) <= BYTES_MAX;
         let done = fits && self.files.latest_authority().checked_add(1) == Some(number);
         if done {
-            self.files.set_global(Global::Authority, &number.to_be_bytes(), Some(wire::encode(&authority)));
+            self.files.set_row(Table::Authority, &number.to_be_bytes(), Some(wire::encode(&authority)));
             self.forget_authorities();
             // Tokens name the authority by which the servers are known. The holder of an earlier
             // authority's key could deceive a newcomer, and with the secret join in its place.
@@ -107,18 +107,13 @@ impl Transaction<'_> {
         let needed = belong.map(|(_, machine)| machine.known.certified).min().unwrap_or(latest);
         let oldest = needed.max((latest + 1).saturating_sub(AUTHORITIES_MAX as u64)).min(latest);
         for (number, _) in self.files.authorities().into_iter().take_while(|(number, _)| *number < oldest) {
-            self.files.set_global(Global::Authority, &number.to_be_bytes(), None);
+            self.files.set_row(Table::Authority, &number.to_be_bytes(), None);
         }
     }
 }
 
-/// Reads a row of [`Global::Authority`].
+/// Reads a row of [`Table::Authority`].
 pub(crate) fn check_row(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
-    number_of(key)?;
+    Table::Authority.number(key)?;
     exact::<CertificateAuthority>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "authority"))
-}
-
-fn number_of(key: &[u8]) -> Result<u64, Corrupt> {
-    let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
-    bytes.map(u64::from_be_bytes).ok_or_else(|| Corrupt::at(key, "authority"))
 }

@@ -6,12 +6,12 @@
 //! machine that missed the answer shows the secret with the same key again, and is enrolled as the
 //! same. So an expelled machine stays out, whatever it shows, while its name may be another's.
 
-use crate::certification::Known;
-use crate::files::Files;
+use crate::cluster::certification::Known;
 use crate::io::Output;
-use crate::keys::{self, Global};
-use crate::record::exact;
 use crate::report::InvitationReport;
+use crate::rows::files::Files;
+use crate::rows::keys::Table;
+use crate::rows::record::exact;
 use crate::transaction::Transaction;
 use crate::{Corrupt, Store};
 use lease::{SessionId, Time};
@@ -32,7 +32,7 @@ const EXPELLED_MAX: usize = 1024;
 /// Invitations that may be open at a time; used ones count until they would have expired.
 pub const INVITATIONS_MAX: u64 = 1024;
 
-/// A row of [`Global::Machine`].
+/// A row of [`Table::Machine`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MachineRow {
     pub name: String,
@@ -42,7 +42,7 @@ pub(crate) struct MachineRow {
     pub known: Known,
 }
 
-/// A row of [`Global::Invitation`].
+/// A row of [`Table::Invitation`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Invitation {
     rights: Rights,
@@ -71,23 +71,23 @@ pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
     assert!(is_machine_name(&name), "{name:?} is no machine's name");
     let (since, known) = (Time::default(), Known::default());
     let machine = MachineRow { name, rights: Rights::FULL, since, expelled: None, known };
-    store.put(&keys::global(Global::Machine, &key_of(FOUNDER)), wire::encode(&machine));
+    store.put(&Table::Machine.key(&key_of(FOUNDER)), wire::encode(&machine));
     Enrolment { machines: 1, invitations: 0 }
 }
 
 impl Files<'_> {
     /// The machine of this number, expelled or not.
     pub fn machine(&self, machine: MachineId) -> Option<MachineRow> {
-        let row = self.global(Global::Machine, &key_of(machine))?;
-        self.parse(&keys::global(Global::Machine, &key_of(machine)), &row)
+        let row = self.row(Table::Machine, &key_of(machine))?;
+        self.parse(&Table::Machine.key(&key_of(machine)), &row)
     }
 
     /// All machines, by number.
     pub fn machines(&self) -> Vec<(MachineId, MachineRow)> {
-        let rows = self.globals(Global::Machine, None, usize::MAX);
+        let rows = self.table(Table::Machine, None, usize::MAX);
         let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
-            let machine = self.parse_key(machine_of_global(&key))?;
-            Some((machine, self.parse(&key, &row)?))
+            let machine = self.parse_key(Table::Machine.number(&key))?;
+            Some((MachineId(machine), self.parse(&key, &row)?))
         };
         rows.into_iter().filter_map(parse).collect()
     }
@@ -102,27 +102,29 @@ impl Files<'_> {
     }
 
     pub fn set_machine(&mut self, machine: MachineId, row: Option<&MachineRow>) {
-        self.set_global(Global::Machine, &key_of(machine), row.map(wire::encode));
+        self.set_row(Table::Machine, &key_of(machine), row.map(wire::encode));
     }
 
     fn invitation(&self, token: &[u8; 32]) -> Option<Invitation> {
-        let row = self.global(Global::Invitation, token)?;
-        self.parse(&keys::global(Global::Invitation, token), &row)
+        let row = self.row(Table::Invitation, token)?;
+        self.parse(&Table::Invitation.key(token), &row)
     }
 
     /// All invitations that are remembered, by the hash of their secret.
     fn invitations(&self) -> Vec<([u8; 32], Invitation)> {
         let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
-            let token = key.get(1..).and_then(|token| token.try_into().ok());
-            let token = self.parse_key(token.ok_or_else(|| Corrupt::at(&key, "invitation")))?;
+            let token = Table::Invitation.sub_key(&key).map(<[u8; 32]>::try_from);
+            let token = token.and_then(|token| token.map_err(|_| Corrupt::at(&key, "invitation")));
+            let token = self.parse_key(token)?;
             Some((token, self.parse(&key, &row)?))
         };
-        self.globals(Global::Invitation, None, usize::MAX).into_iter().filter_map(parse).collect()
+        self.table(Table::Invitation, None, usize::MAX).into_iter().filter_map(parse).collect()
     }
 
     /// Whether rights can begin at this file: a directory that has a name.
     fn can_be_root(&self, rights: &Rights) -> bool {
-        let named = |record: &crate::record::Record| !rights.are_of_subtree() || !record.links.is_empty();
+        let named =
+            |record: &crate::rows::record::Record| !rights.are_of_subtree() || !record.links.is_empty();
         self.record(&rights.root).is_some_and(|record| record.is_directory() && named(&record))
     }
 }
@@ -133,8 +135,8 @@ impl Transaction<'_> {
         let result = self.invited(&token, &rights, at);
         if result.is_ok() {
             let row = wire::encode(&Invitation { rights, until, used: None });
-            self.files.set_global(Global::Invitation, &token, Some(row));
-            self.state.enrolment.invitations += 1;
+            self.files.set_row(Table::Invitation, &token, Some(row));
+            self.state.cluster.enrolment.invitations += 1;
         }
         self.out.push(Output::Invited { token, result });
     }
@@ -146,10 +148,10 @@ impl Transaction<'_> {
         if !self.files.can_be_root(rights) {
             return Err(InviteError::NotADirectory);
         }
-        if self.state.enrolment.invitations >= INVITATIONS_MAX {
+        if self.state.cluster.enrolment.invitations >= INVITATIONS_MAX {
             self.forget_invitations(at);
         }
-        match self.state.enrolment.invitations {
+        match self.state.cluster.enrolment.invitations {
             INVITATIONS_MAX.. => Err(InviteError::TooMany),
             _ => Ok(()),
         }
@@ -158,8 +160,8 @@ impl Transaction<'_> {
     /// Forgets the invitations that have expired, once there are many.
     fn forget_invitations(&mut self, at: u64) {
         for (token, _) in self.files.invitations().iter().filter(|(_, known)| known.until <= at) {
-            self.files.set_global(Global::Invitation, token, None);
-            self.state.enrolment.invitations -= 1;
+            self.files.set_row(Table::Invitation, token, None);
+            self.state.cluster.enrolment.invitations -= 1;
         }
     }
 
@@ -169,8 +171,8 @@ impl Transaction<'_> {
             None => Err(RevokeError::Unknown),
             Some(Invitation { used: Some(used), .. }) => Err(RevokeError::Used(used.machine)),
             Some(Invitation { used: None, .. }) => {
-                self.files.set_global(Global::Invitation, &token, None);
-                self.state.enrolment.invitations -= 1;
+                self.files.set_row(Table::Invitation, &token, None);
+                self.state.cluster.enrolment.invitations -= 1;
                 Ok(())
             }
         };
@@ -179,10 +181,10 @@ impl Transaction<'_> {
 
     /// Forgets all invitations: no machine joins by them any more.
     pub fn forget_all_invitations(&mut self) {
-        for (key, _) in self.files.globals(Global::Invitation, None, usize::MAX) {
+        for (key, _) in self.files.table(Table::Invitation, None, usize::MAX) {
             self.files.set(&key, None);
         }
-        self.state.enrolment.invitations = 0;
+        self.state.cluster.enrolment.invitations = 0;
     }
 
     /// Gives machines that join from now on numbers beyond `highest`, which itself is never given.
@@ -194,7 +196,7 @@ impl Transaction<'_> {
         let (name, rights, known) = (RESTORED_NAME.to_owned(), Rights::FULL, Known::default());
         let nobody = MachineRow { name, rights, since, expelled, known };
         self.files.set_machine(highest, Some(&nobody));
-        self.state.enrolment.machines += 1;
+        self.state.cluster.enrolment.machines += 1;
     }
 
     /// Enrols a machine.
@@ -237,7 +239,7 @@ impl Transaction<'_> {
         }
         let rights = invitation.rights.clone();
         let (number, since) = before.unwrap_or_else(|| {
-            self.state.enrolment.machines += 1;
+            self.state.cluster.enrolment.machines += 1;
             // The highest number is never forgotten, so none is given twice.
             let highest = machines.last().map_or(FOUNDER.0, |(machine, _)| machine.0);
             (MachineId(highest.saturating_add(1)), self.now)
@@ -248,7 +250,7 @@ impl Transaction<'_> {
         self.files.set_machine(number, Some(&machine));
         let used = Some(Used { machine: number, key });
         let used = wire::encode(&Invitation { used, ..invitation });
-        self.files.set_global(Global::Invitation, token, Some(used));
+        self.files.set_row(Table::Invitation, token, Some(used));
         Ok((number, rights))
     }
 
@@ -263,7 +265,7 @@ impl Transaction<'_> {
         let result = self.expelled(machine);
         self.out.push(Output::Expelled { machine, result });
         if result.is_ok() {
-            let its = self.state.sessions.all.iter().filter(|(_, session)| session.machine == machine);
+            let its = self.state.server.sessions.all.iter().filter(|(_, session)| session.machine == machine);
             let its: Vec<SessionId> = its.map(|(id, _)| *id).collect();
             its.into_iter().for_each(|session| self.fence(session, None));
         }
@@ -291,7 +293,7 @@ impl Transaction<'_> {
         let too_many = expelled.len().saturating_sub(EXPELLED_MAX);
         for (_, machine) in expelled.into_iter().take(too_many).filter(|(_, it)| Some(*it) != highest) {
             self.files.set_machine(machine, None);
-            self.state.enrolment.machines -= 1;
+            self.state.cluster.enrolment.machines -= 1;
         }
     }
 }
@@ -314,19 +316,13 @@ fn key_of(machine: MachineId) -> [u8; 8] {
     machine.0.to_be_bytes()
 }
 
-/// Reads a row of [`Global::Machine`] or [`Global::Invitation`].
-pub(crate) fn check_row(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
-    match key.first() {
-        Some(first) if *first == Global::Machine as u8 => {
-            machine_of_global(key)?;
-            exact::<MachineRow>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "machine"))
-        }
-        _ => exact::<Invitation>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "invitation")),
-    }
+/// Reads a row of [`Table::Machine`].
+pub(crate) fn check_machine(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
+    Table::Machine.number(key)?;
+    exact::<MachineRow>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "machine"))
 }
 
-/// The number in the key of a row of [`Global::Machine`].
-pub(crate) fn machine_of_global(key: &[u8]) -> Result<MachineId, Corrupt> {
-    let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
-    bytes.map(|bytes| MachineId(u64::from_be_bytes(bytes))).ok_or_else(|| Corrupt::at(key, "machine"))
+/// Reads a row of [`Table::Invitation`].
+pub(crate) fn check_invitation(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
+    exact::<Invitation>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "invitation"))
 }

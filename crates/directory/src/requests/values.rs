@@ -1,7 +1,7 @@
 //! The values that grants and reports give knowledge of.
 
-use crate::files::Files;
-use crate::grant::PAGE;
+use crate::requests::grant::PAGE;
+use crate::rows::files::Files;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, SessionId};
 use namespace::{Extent, Place, fold};

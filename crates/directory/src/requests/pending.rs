@@ -1,21 +1,11 @@
-//! The pending requests with their purposes, and the contended fields.
+//! The pending requests with their purposes.
 
 use ident::FileId;
-use lease::{Arrival, Field, Kind, Label, Lease, Queue, Released, RequestKind, SessionId, Time};
-use namespace::{ContentHead, Operation, Times};
+use lease::{Arrival, Field, Kind, Lease, Queue, RequestKind, SessionId, Time};
+use namespace::Operation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::AskMode;
-
-/// The time after a recall for which a field counts as contended, and is granted narrowly, ms.
-const CONTENDED_MS: u64 = 10_000;
-/// Contended fields that are remembered.
-const CONTENDED_MAX: usize = 4096;
-/// Recalls of a field, each within that time of the last, that make it ping-pong.
-const PASSES: u8 = 2;
-/// Unchanged reports of a ping-pong field in a row. After these the field is no longer ping-pong,
-/// and the next asker gets the lease.
-const TOLD_UNCHANGED_MAX: u8 = 3;
 
 /// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,36 +20,16 @@ pub(crate) struct Asked {
     pub mode: AskMode,
     /// When the request came.
     pub since: Time,
+    /// The files that the request takes ahead of a walk, once that is known.
+    pub ahead: Option<usize>,
 }
 
-/// A field that was recalled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Contended {
-    /// When it was last recalled.
-    at: Time,
-    /// The time that the last answer to a recall took, ms.
-    took_ms: Option<u64>,
-    /// The number of recalls, each while the field was contended.
-    recalls: u8,
-    /// The value reported since, and how often it was the same as the time before.
-    told: Option<(ReportedValue, u8)>,
-}
-
-/// A value that was reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ReportedValue {
-    Content(ContentHead),
-    Times(Times),
-}
-
-/// The pending requests, and the memory of recalls. All of it is part of the replicated state,
-/// since it decides what is granted.
+/// The pending requests. They are part of the replicated state, since they decide what is granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PendingRequests {
     /// The leases that the requests need, and the recalls and flushes under way for them.
     pub queue: Queue,
     asked: BTreeMap<Arrival, Asked>,
-    contended: BTreeMap<(FileId, Field), Contended>,
     /// Requests to be tried again in this turn.
     #[serde(skip)]
     woken: BTreeSet<Arrival>,
@@ -90,6 +60,13 @@ impl PendingRequests {
     /// The request at this place.
     pub fn asked(&self, arrival: Arrival) -> Option<Asked> {
         self.asked.get(&arrival).cloned()
+    }
+
+    /// Notes how many files the request takes ahead.
+    pub fn takes_ahead(&mut self, arrival: Arrival, files: usize) {
+        if let Some(asked) = self.asked.get_mut(&arrival) {
+            asked.ahead = Some(files);
+        }
     }
 
     /// Removes a request that is done; requests that stood behind it are tried again.
@@ -136,13 +113,6 @@ impl PendingRequests {
         wants.filter(|(_, want)| want.file == *file).collect()
     }
 
-    /// The recall to send to `session`; nothing if it was sent already.
-    pub fn recall(&mut self, now: Time, session: SessionId, released: &Released) -> Option<Released> {
-        let Released { file, field, keep } = released;
-        self.contend(now, file, field);
-        self.queue.recalls.recall(now, session, file, field, *keep)
-    }
-
     /// Forgets `file`, which no longer exists.
     pub fn died(&mut self, file: &FileId) {
         self.queue.recalls.forget(file);
@@ -167,56 +137,6 @@ impl PendingRequests {
         }
         let again = self.queue.end(session);
         self.woken.extend(again);
-    }
-
-    fn contend(&mut self, now: Time, file: &FileId, field: &Field) {
-        if self.contended.len() >= CONTENDED_MAX {
-            self.contended.retain(|_, contended| now.ms_since(contended.at) < CONTENDED_MS);
-        }
-        if self.contended.len() < CONTENDED_MAX {
-            let new = Contended { at: now, took_ms: None, recalls: 0, told: None };
-            let contended = self.contended.entry((file.clone(), field.clone())).or_insert(new);
-            if now.ms_since(contended.at) >= CONTENDED_MS {
-                contended.recalls = 0;
-            }
-            (contended.at, contended.told) = (now, None);
-            contended.recalls = contended.recalls.saturating_add(1);
-        }
-    }
-
-    /// Whether `field` is ping-pong: it was recalled again and again, and changes between one asker
-    /// and the next.
-    pub fn passes(&self, now: Time, file: &FileId, field: &Field) -> bool {
-        self.contended.get(&(file.clone(), field.clone())).is_some_and(|contended| {
-            let changes = contended.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
-            contended.recalls >= PASSES && changes && now.ms_since(contended.at) < CONTENDED_MS
-        })
-    }
-
-    /// Notes the value that was reported of `field`.
-    pub fn told(&mut self, now: Time, file: &FileId, field: &Field, value: ReportedValue) {
-        if let Some(contended) = self.contended.get_mut(&(file.clone(), field.clone())) {
-            let before = contended.told.filter(|(told, _)| *told == value);
-            let unchanged = before.map_or(0, |(_, unchanged)| unchanged.saturating_add(1));
-            (contended.at, contended.told) = (now, Some((value, unchanged)));
-        }
-    }
-
-    /// Notes that `session` has released something, asked or not: requests that wait for it are
-    /// tried again.
-    pub fn let_go(&mut self, now: Time, session: SessionId, released: &Released) {
-        let Released { file, field, keep } = released;
-        if let Some(since) = self.queue.recalls.let_go(session, file, field, *keep)
-            && let Some(contended) = self.contended.get_mut(&(file.clone(), field.clone()))
-        {
-            contended.took_ms = Some(now.ms_since(since));
-        }
-        self.wake(file);
-    }
-
-    /// The time that the last recall of `field` took, ms, as far as it is remembered.
-    pub fn last_recall_ms(&self, file: &FileId, field: &Field) -> Option<u64> {
-        self.contended.get(&(file.clone(), field.clone())).and_then(|contended| contended.took_ms)
     }
 
     /// The leases on `file` that are waited for: the session, the field, the kind, and since when.
@@ -253,33 +173,6 @@ impl PendingRequests {
             }
         }
         awaited
-    }
-
-    /// Whether this field was recalled lately.
-    pub fn is_contended(&self, now: Time, file: &FileId, field: &Field) -> bool {
-        self.contended_of(now, file).any(|contended| contended == field)
-    }
-
-    /// Whether any field of `file` was recalled lately.
-    pub fn is_contended_anywhere(&self, now: Time, file: &FileId) -> bool {
-        self.contended_of(now, file).next().is_some()
-    }
-
-    /// The labels of `file` that were recalled lately.
-    pub fn contended_labels(&self, now: Time, file: &FileId) -> Vec<Label> {
-        let labels = self.contended_of(now, file).filter_map(|field| match field {
-            Field::Child(label) => Some(label.clone()),
-            _ => None,
-        });
-        labels.collect()
-    }
-
-    fn contended_of<'a>(&'a self, now: Time, file: &'a FileId) -> impl Iterator<Item = &'a Field> {
-        // `Attributes` is the first field in their order.
-        let of_file = self.contended.range((file.clone(), Field::Attributes)..);
-        let of_file = of_file.take_while(move |((other, _), _)| other == file);
-        let lately = of_file.filter(move |(_, contended)| now.ms_since(contended.at) < CONTENDED_MS);
-        lately.map(|((_, field), _)| field)
     }
 }
 

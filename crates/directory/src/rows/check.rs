@@ -1,10 +1,10 @@
 //! The invariants of the whole state, between any two turns. `fsck` and the simulation check them.
 
-use crate::extents::ShareRow;
-use crate::files::extent_from_row;
-use crate::keys::{self, Global, Tag};
-use crate::record::{Record, entry_from_bytes};
-use crate::transaction::DirectoryState;
+use crate::rows::extents::ShareRow;
+use crate::rows::files::extent_from_row;
+use crate::rows::keys::{self, RowOf, Table, Tag};
+use crate::rows::record::{Record, entry_from_bytes};
+use crate::state::DirectoryState;
 use crate::{Corrupt, Store};
 use ident::FileId;
 use lease::{Field, Granularity, Kind, Label, SessionId};
@@ -81,6 +81,12 @@ pub enum Violation {
         listed: bool,
         /// The number of its links.
         links: usize,
+    },
+    /// A file is listed as dead with rows left, and is not dead or has none.
+    #[error("{file} is listed among the dead that have rows left, and is not one")]
+    Dying {
+        /// The file.
+        file: FileId,
     },
     /// A directory cannot be reached from the root.
     #[error("{dir} is not below the root")]
@@ -176,11 +182,11 @@ pub(crate) fn check(
         store,
         granularity,
         inspector,
-        next_inode: state.sessions.next_inode,
+        next_inode: state.server.sessions.next_inode,
         reachable: FxHashSet::from_iter([FileId::root()]),
         shares: FxHashMap::default(),
         shields: BTreeSet::new(),
-        sessions: state.sessions.all.keys().chain(&state.fading).copied().collect(),
+        sessions: state.server.sessions.all.keys().chain(&state.server.departed).copied().collect(),
         files: 0,
         dying: 0,
         machines: 0,
@@ -208,7 +214,7 @@ pub(crate) fn check(
     for (session, file) in std::mem::take(&mut walk.shields) {
         walk.inspector.violation(Violation::Shield { file, session });
     }
-    for (file, session) in state.through.holders() {
+    for (file, session) in state.region.through.holders() {
         let record = walk.load(file).ok().flatten();
         let writes = |record: &Record| record.holdings.covers(session, &Field::Content, Kind::Write);
         if !record.as_ref().is_some_and(writes) {
@@ -216,10 +222,10 @@ pub(crate) fn check(
         }
     }
     let counts = [
-        ("the number of files", state.files, walk.files),
-        ("the number of files that are no more but have rows", state.dying, walk.dying),
-        ("the number of machines", state.enrolment.machines, walk.machines),
-        ("the number of invitations", state.enrolment.invitations, walk.invitations),
+        ("the number of files", state.region.files, walk.files),
+        ("the number of files that are no more but have rows", state.region.dying, walk.dying),
+        ("the number of machines", state.cluster.enrolment.machines, walk.machines),
+        ("the number of invitations", state.cluster.enrolment.invitations, walk.invitations),
     ];
     for (what, said, found) in counts.into_iter().filter(|(_, said, found)| said != found) {
         walk.inspector.violation(Violation::WrongCount { file: FileId::root(), what, said, found });
@@ -265,24 +271,10 @@ struct CheckPass {
 
 impl Walk<'_> {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
-        if let Some(first) = key.first().filter(|first| (0x01..0x80).contains(*first)) {
-            self.dying += u64::from(*first == Global::Dying as u8);
-            if *first == Global::Shield as u8 {
-                let (session, file) = keys::shield_of_global(key)?;
-                self.shield(session, file);
-            }
-            let (machine, invitation) = (Global::Machine as u8, Global::Invitation as u8);
-            self.machines += u64::from(*first == machine);
-            self.invitations += u64::from(*first == invitation);
-            if [machine, invitation].contains(first) {
-                crate::enrolment::check_row(key, value)?;
-            }
-            if *first == Global::Authority as u8 {
-                crate::certification::check_row(key, value)?;
-            }
-            return Ok(());
-        }
-        let (file, tag, sub) = keys::split(key)?;
+        let (file, tag, sub) = match keys::row_of(key)? {
+            RowOf::Table(table) => return self.row_of_table(table, key, value),
+            RowOf::File(file, tag, sub) => (file, tag, sub),
+        };
         if self.file.as_ref().is_none_or(|passing| passing.file != file) {
             self.end_of_file();
             self.begin_file(&file)?;
@@ -293,10 +285,50 @@ impl Walk<'_> {
         result
     }
 
+    fn row_of_table(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
+        match table {
+            Table::Doomed => {
+                let file = table.file(key)?;
+                if self.load(&file)?.is_none() {
+                    self.inspector.violation(Violation::RowWithoutRecord { file, tag: table as u8 });
+                }
+            }
+            Table::Dying => {
+                self.dying += 1;
+                let file = table.file(key)?;
+                let (first, end) = (keys::of(&file, Tag::Record), keys::end_of(&file, Tag::Position));
+                let rows = self.store.scan(&first, &end, 1);
+                if rows.first().is_none_or(|(row, _)| *row == first.as_slice()) {
+                    self.inspector.violation(Violation::Dying { file });
+                }
+            }
+            Table::Shield => {
+                let (session, file) = keys::shield_of(key)?;
+                self.shield(session, file);
+            }
+            Table::Machine => {
+                self.machines += 1;
+                crate::cluster::enrolment::check_machine(key, value)?;
+            }
+            Table::Invitation => {
+                self.invitations += 1;
+                crate::cluster::enrolment::check_invitation(key, value)?;
+            }
+            Table::Authority => crate::cluster::certification::check_row(key, value)?,
+            Table::Unsettled => _ = table.share(key)?,
+            // Shares are compared once all extents are counted.
+            Table::Share => {}
+            // The state was read from these.
+            Table::Region | Table::Requests | Table::Contention | Table::WriteThrough | Table::Walks => {}
+            Table::Server | Table::Session | Table::Cluster => {}
+        }
+        Ok(())
+    }
+
     fn begin_file(&mut self, file: &FileId) -> Result<(), Corrupt> {
         let key = keys::of(file, Tag::Record);
         let row = self.store.get(&key);
-        let dying = self.store.get(&keys::global(Global::Dying, file.as_bytes())).is_some();
+        let dying = row.is_none() && self.store.get(&Table::Dying.key(file.as_bytes())).is_some();
         let mut passing = CheckPass {
             file: file.clone(),
             record: None,
@@ -407,10 +439,9 @@ impl Walk<'_> {
     }
 
     fn record(&mut self, file: &FileId, record: &Record) -> Result<(), Corrupt> {
-        let listed = self.store.get(&keys::global(Global::Doomed, file.as_bytes())).is_some();
+        let listed = self.store.get(&Table::Doomed.key(file.as_bytes())).is_some();
         let root = *file == FileId::root();
-        let doomed = record.links.is_empty() || record.disposition.is_some();
-        if !root && listed != doomed {
+        if listed != record.is_doomed() {
             self.inspector.violation(Violation::Doomed {
                 file: file.clone(),
                 listed,
@@ -515,7 +546,7 @@ impl Walk<'_> {
 
     /// Compares the recorded references to shares with those found.
     fn shares(&mut self) {
-        let (mut start, end) = keys::globals(Global::Share);
+        let (mut start, end) = Table::Share.range();
         loop {
             let batch = self.store.scan(&start, &end, SCAN);
             let Some((last, _)) = batch.last() else { break };
@@ -533,12 +564,11 @@ impl Walk<'_> {
     }
 
     fn share(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
-        let share = keys::share_of_global(key)?;
+        let share = Table::Share.share(key)?;
         let row = ShareRow::from_bytes(value).ok_or_else(|| Corrupt::at(key, "share"))?;
         let found =
             self.shares.remove(&share).filter(|(file, _)| *file == row.file).map_or(0, |(_, found)| found);
-        let unsettled = self.store.get(&keys::global(Global::Unsettled, &share.0)).is_some();
-        if found != row.references || (found == 0 && !unsettled) {
+        if found != row.references || found == 0 {
             self.inspector.violation(Violation::ShareReferences { share, said: row.references, found });
         }
         Ok(())

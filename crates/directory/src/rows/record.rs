@@ -64,6 +64,11 @@ impl Record {
         self.attributes.kind == FileKind::Directory
     }
 
+    /// Whether the file is to go with its last handle: it has no name, or its disposition is set.
+    pub fn is_doomed(&self) -> bool {
+        self.attributes.links == 0 || self.disposition.is_some()
+    }
+
     /// Sessions whose end leaves something of this file to be cleared, ascending: those stuck at
     /// having it open, and those with locks.
     pub fn shields(&self) -> SmallVec<[SessionId; 4]> {

@@ -1,9 +1,9 @@
 //! Replays a client's log: every update is decided again on the knowledge that its leases give the
 //! client (Farsite §6).
 
-use crate::ask::may_be_leased;
-use crate::authority::{Authority, Replay};
-use crate::session::Misdeed;
+use crate::requests::ask::may_be_leased;
+use crate::requests::authority::{Authority, Replay};
+use crate::sessions::session::Misdeed;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Kind, Open, Released, SessionId};
@@ -22,7 +22,7 @@ impl Transaction<'_> {
         if entries.len() > LOG_ENTRIES_MAX {
             return Err(Misdeed::TooManyEntries);
         }
-        let Some(known) = self.state.sessions.all.get(&session) else { return Ok(()) };
+        let Some(known) = self.state.server.sessions.all.get(&session) else { return Ok(()) };
         let expected = known.next_entry;
         if first > expected {
             return Err(Misdeed::LogGap { expected, first });
@@ -43,20 +43,20 @@ impl Transaction<'_> {
                     released.iter().try_for_each(|released| self.on_release(session, released))?;
                 }
                 LogEntry::Return { file, fields, own } => self.on_return(session, &file, fields, own)?,
-                LogEntry::Flushed { number } => self.state.pending.flushed(session, number),
+                LogEntry::Flushed { number } => self.state.region.pending.flushed(session, number),
                 LogEntry::FlushedThrough { number, file } => {
                     self.on_flushed_through(session, number, &file);
                 }
                 LogEntry::Wrote { file } => wrote.push(file),
             }
-            if let Some(known) = self.state.sessions.all.get_mut(&session) {
+            if let Some(known) = self.state.server.sessions.all.get_mut(&session) {
                 (known.next_entry, known.worked) = (number + 1, self.now);
             }
         }
         wrote.into_iter().for_each(|file| self.on_wrote(session, file));
         if answer || !rejected.is_empty() {
             self.acknowledge(session, rejected);
-        } else if let Some(known) = self.state.sessions.all.get_mut(&session) {
+        } else if let Some(known) = self.state.server.sessions.all.get_mut(&session) {
             known.owed = true;
         }
         Ok(())
@@ -64,7 +64,7 @@ impl Transaction<'_> {
 
     /// Tells a client how far its log has come.
     pub fn acknowledge(&mut self, session: SessionId, rejected: Vec<(u64, Error)>) {
-        if let Some(known) = self.state.sessions.all.get_mut(&session) {
+        if let Some(known) = self.state.server.sessions.all.get_mut(&session) {
             known.owed = false;
             let through = known.next_entry - 1;
             self.send(session, ToClient::Applied { through, rejected });
@@ -72,7 +72,7 @@ impl Transaction<'_> {
     }
 
     fn refuse(&mut self, session: SessionId, number: u64, error: Error) {
-        if let Some(known) = self.state.sessions.all.get_mut(&session) {
+        if let Some(known) = self.state.server.sessions.all.get_mut(&session) {
             known.refuse(number, error);
         }
     }
@@ -113,12 +113,13 @@ impl Transaction<'_> {
             _ => None,
         };
         if let Some(ino) = made {
-            let fresh = self.state.sessions.all.get_mut(&session).is_some_and(|known| known.take_inode(ino));
+            let fresh =
+                self.state.server.sessions.all.get_mut(&session).is_some_and(|known| known.take_inode(ino));
             if !fresh {
                 return Ok(Err(Error::Invalid));
             }
         }
-        if let Err(error) = self.state.sessions.spend(session, wire::cost(operation)) {
+        if let Err(error) = self.state.server.sessions.spend(session, wire::cost(operation)) {
             return Ok(Err(error));
         }
         for file in self.carry_out(session, operation, &effects) {
@@ -142,7 +143,7 @@ impl Transaction<'_> {
         self.may_let_go(session, file, field, *keep)?;
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
         if *field == Field::Content && *keep != Some(Kind::Write) {
-            self.state.through.end(file, session);
+            self.state.region.through.end(file, session);
         }
         self.let_go(session, released);
         if *field == Field::Locks {
@@ -166,7 +167,7 @@ impl Transaction<'_> {
         let held = holdings.held(session).and_then(|held| held.kind(field));
         let lets_go = held != held.and_then(|held| held.within(keep));
         let excused = || {
-            self.state.pending.queue.recalls.is_owed(session, file, field)
+            self.state.region.pending.queue.recalls.is_owed(session, file, field)
                 || self.files.record(file).is_none()
         };
         if lets_go || excused() { Ok(()) } else { Err(Misdeed::NotHeld) }
@@ -198,6 +199,6 @@ impl Transaction<'_> {
     }
 
     fn let_go(&mut self, session: SessionId, released: &Released) {
-        self.state.pending.let_go(self.now, session, released);
+        self.state.region.let_go(self.now, session, released);
     }
 }

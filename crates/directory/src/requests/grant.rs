@@ -1,10 +1,10 @@
 //! Granting: the leases that a request needs, more than that where no other session is affected,
 //! and the values that they give knowledge of.
 
-use crate::pending::Asked;
-use crate::record::Record;
+use crate::requests::pending::Asked;
+use crate::requests::values::{Page, Room};
+use crate::rows::record::Record;
 use crate::transaction::Transaction;
-use crate::values::{Page, Room};
 use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation};
@@ -45,6 +45,7 @@ impl Transaction<'_> {
         if self.policy.generous {
             self.grant_neighbours(request.session, &mut grants, &mut room);
         }
+        self.grant_ahead(request, needs, &mut grants, &mut room);
         grants
     }
 
@@ -76,7 +77,7 @@ impl Transaction<'_> {
             }
         });
         for (field, kind) in &fields {
-            self.state.pending.queue.recalls.granted(session, file, field, *kind);
+            self.state.region.pending.queue.recalls.granted(session, file, field, *kind);
         }
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
@@ -132,8 +133,8 @@ impl Transaction<'_> {
             && record.locks.iter().all(|lock| lock.holder.0 == session)
             && self.files.holdings(file).is_alone(session)
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
-            && !self.state.pending.others_wait(file, session)
-            && !self.state.pending.is_contended_anywhere(self.now, file)
+            && !self.state.region.pending.others_wait(file, session)
+            && !self.state.region.contention.is_contended_anywhere(self.now, file)
             && self.files.unasked_bytes(file).is_some()
     }
 
@@ -145,18 +146,18 @@ impl Transaction<'_> {
         file: &FileId,
         mut needs: Vec<(Field, Kind)>,
     ) -> Vec<(Field, Kind)> {
-        if !self.policy.generous || self.state.pending.others_wait(file, session) {
+        if !self.policy.generous || self.state.region.pending.others_wait(file, session) {
             return needs;
         }
         let holdings = self.files.holdings(file);
-        let (now, pending) = (self.now, &self.state.pending);
+        let (now, contention) = (self.now, &self.state.region.contention);
         let granularity = self.policy.granularity;
         let alone = holdings.is_alone(session);
         let free = |field: &Field| {
             // Each session takes only what it needs of a black box. More would be in the way of the
             // next opener.
             (alone || !field.is_black_box())
-                && !pending.is_contended(now, file, field)
+                && !contention.is_contended(now, session, file, field)
                 && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
         };
         if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
@@ -168,7 +169,7 @@ impl Transaction<'_> {
         }
         let wants_one = needs.iter().any(|(field, _)| matches!(field, Field::Child(_)));
         let wants_all = needs.iter().any(|(field, _)| *field == Field::Children);
-        if wants_one && !wants_all && !pending.is_contended(now, file, &Field::Children) {
+        if wants_one && !wants_all && !contention.is_contended(now, session, file, &Field::Children) {
             let fits =
                 |excluded: Option<Vec<Label>>| excluded.is_some_and(|labels| labels.len() <= EXCLUDED_MAX);
             let kind = [self.most(session, file, &Field::Children, Kind::Write), Kind::Read];
@@ -196,7 +197,7 @@ impl Transaction<'_> {
         }
         let (session, granularity) = (request.session, self.policy.granularity);
         let holdings = self.files.holdings(file);
-        let waiting = self.state.pending.wants_of_others(file, session);
+        let waiting = self.state.region.pending.wants_of_others(file, session);
         let access = [Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete];
         let touches =
             access.map(Field::Mode).into_iter().chain([Field::Handles]).map(|field| (field, Kind::Touch));
@@ -240,7 +241,7 @@ impl Transaction<'_> {
         // A label that the session once released comes back by name only, with the value: the
         // session's knowledge of all other labels goes on meanwhile.
         excluded.extend(held.excluded().cloned());
-        let lately = self.state.pending.contended_labels(self.now, file);
+        let lately = self.state.region.contention.contended_labels(self.now, session, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
         excluded.sort();
         excluded.dedup();
@@ -271,7 +272,8 @@ impl Transaction<'_> {
             _ => return None,
         };
         let position = self.files.child(file, label)?.position;
-        self.policy.generous.then_some(Page { after: position, limit: NEIGHBOURS, contiguous: false })
+        let limit = if request.ahead.is_some_and(|files| files > 0) { PAGE } else { NEIGHBOURS };
+        self.policy.generous.then_some(Page { after: position, limit, contiguous: false })
     }
 
     /// Grants also the files that the granted entries name, if no session holds any of them: so
@@ -286,8 +288,8 @@ impl Transaction<'_> {
         for Entry { file, .. } in entries {
             let free = self.files.holdings(&file).is_empty()
                 && granted.binary_search(&file).is_err()
-                && !self.state.pending.others_wait(&file, session)
-                && !self.state.pending.is_contended_anywhere(self.now, &file);
+                && !self.state.region.pending.others_wait(&file, session)
+                && !self.state.region.contention.is_contended_anywhere(self.now, &file);
             let locked = |record: &Record| record.locks.iter().any(|lock| lock.holder.0 != session);
             let fits = |record: &Rc<Record>| free && !locked(record) && self.takes_along(&file, room);
             let Some(record) = self.files.record(&file).filter(fits) else {
@@ -327,7 +329,7 @@ impl Transaction<'_> {
     }
 
     /// Whether there is room for all of `file`; if so, takes the room.
-    fn takes_along(&self, file: &FileId, room: &mut Room) -> bool {
+    pub fn takes_along(&self, file: &FileId, room: &mut Room) -> bool {
         let left = self.files.unasked_bytes(file).and_then(|bytes| room.unasked.checked_sub(bytes));
         left.inspect(|left| room.unasked = *left).is_some()
     }

@@ -164,6 +164,8 @@ impl Session {
 /// All sessions that are not over, and the counters and room that they share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sessions {
+    /// Each has a row of its own.
+    #[serde(skip)]
     pub all: BTreeMap<SessionId, Session>,
     pub next: u64,
     pub next_inode: u64,
