@@ -13,7 +13,7 @@ const KEYS_MAX: usize = 4096;
 ///
 /// A key is remembered for longer than it is recent, until the table is full and needs room. A
 /// table that is full of recent keys takes no others.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recent<K: Ord, V>(BTreeMap<K, Events<V>>);
 
 #[derive(Debug, Serialize, Deserialize)]
