@@ -16,7 +16,7 @@ const KEYS_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recent<K: Ord, V>(BTreeMap<K, Events<V>>);
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Events<V> {
     last: Time,
     /// The number of counted events, each within `RECENT_MS` of the one before.
