@@ -13,10 +13,10 @@ const KEYS_MAX: usize = 4096;
 ///
 /// A key is remembered for longer than it is recent, until the table is full and needs room. A
 /// table that is full of recent keys takes no others.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recent<K: Ord, V>(BTreeMap<K, Events<V>>);
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Events<V> {
     last: Time,
     /// The number of counted events, each within `RECENT_MS` of the one before.
