@@ -95,6 +95,10 @@ impl Client {
             Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
             Call::List { dir, after, upto, limit, stat } => self.list(now, &dir, (after, upto), limit, stat),
+            // Trap: no attribute is known of a file that is gone. Its absence says nothing.
+            Call::GetXattr { file, .. } if self.files.get(&file).is_some_and(|known| known.gone) => {
+                Err(Stop::Error(Error::Stale))
+            }
             Call::GetXattr { file, name } => self.answer(now, Operation::GetXattr { file, name, cred }),
             Call::ListXattrs { file } => self.answer(now, Operation::ListXattrs { file }),
             Call::SetXattr { file, name, value, mode } => {
@@ -524,4 +528,33 @@ impl Client {
 
 fn page(dir: &FileId, after: u64) -> Stop {
     Stop::Need(Need::Page { dir: dir.clone(), after })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::{at, writer};
+    use crate::{Call, Input, Outcome};
+    use lease::Label;
+    use namespace::{Cred, Error};
+    use wire::ToClient;
+
+    /// A file that was moved out of what the machine may see is gone for it, and has its attributes
+    /// all the same.
+    #[test]
+    fn a_file_that_is_gone_is_not_said_to_have_no_attributes() {
+        for (is_gone, error) in [(false, Error::NoAttribute), (true, Error::Stale)] {
+            let (mut client, file) = writer(0);
+            let mut out = Vec::new();
+            if is_gone {
+                let gone = ToClient::Granted { number: 2, grants: Vec::new(), gone: vec![file.clone()] };
+                client.handle(at(2), Input::Message(gone), &mut out);
+            }
+            for name in ["leasehold.policy", "security.capability", "trusted.x", "user.x"] {
+                let call = Call::GetXattr { file: file.clone(), name: Label::new(name.as_bytes()).unwrap() };
+                let root = Cred { capabilities: namespace::Capabilities::EVERY, ..Cred::default() };
+                let outcome = client.call(at(3), &root, call, &mut out);
+                assert!(matches!(outcome, Outcome::Done(Err(told)) if told == error), "{name}: {outcome:?}");
+            }
+        }
+    }
 }
