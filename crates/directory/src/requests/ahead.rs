@@ -188,20 +188,14 @@ impl Transaction<'_> {
         ahead
     }
 
-    /// Leases on all labels of the directories in which labels are needed, where nobody else asks
-    /// for labels at present.
+    /// Leases to read all labels of the directories in which the request looks names up. Names that
+    /// are to be changed are asked for one by one until the directory is crowded.
     fn all_names(&self, session: SessionId, needs: &[Lease]) -> Vec<Lease> {
-        let mut all: BTreeMap<FileId, Fields> = BTreeMap::new();
-        for need in needs.iter().filter(|need| matches!(need.field, Field::Child(_))) {
-            let free = need.kind == Kind::Read || self.has_names_to_itself(session, &need.file);
-            if free && !self.is_contended(session, &need.file, &Field::Children) {
-                strengthen(all.entry(need.file.clone()).or_default(), &Field::Children, need.kind);
-            }
-        }
-        let lease = |(dir, fields): (FileId, Fields)| {
-            fields.into_iter().map(move |(field, kind)| Lease::new(dir.clone(), field, kind))
-        };
-        all.into_iter().flat_map(lease).collect()
+        let looked_up = needs.iter().filter(|need| matches!(need.field, Field::Child(_)));
+        let dirs: BTreeSet<&FileId> =
+            looked_up.filter(|need| need.kind == Kind::Read).map(|need| &need.file).collect();
+        let free = dirs.into_iter().filter(|dir| !self.is_contended(session, dir, &Field::Children));
+        free.map(|dir| Lease::new(dir.clone(), Field::Children, Kind::Read)).collect()
     }
 
     /// Grants also what the asker is likely to need next, as far as that is in no other session's
