@@ -104,7 +104,7 @@ fn make(dir: &Path, files: usize) -> io::Result<()> {
         fs::write(dir.join(format!("File {n}.js")), vec![b'x'; BYTES[(files + n) % BYTES.len()]])?;
     }
     let below = files - here;
-    for n in 0..DIRECTORIES.min(below) {
+    for n in 0..DIRECTORIES {
         // Shares of the rest that add up to it.
         let share = (below * (n + 1)) / DIRECTORIES - (below * n) / DIRECTORIES;
         if share > 0 {

@@ -10,7 +10,7 @@
 //! That is the order of a listing, and so of most walks. A region of identifiers is one range of
 //! rows, and "next" is what follows in it. A directory that was moved keeps its region.
 
-use crate::requests::ask::to_let_go;
+use crate::requests::ask::{CROWDED, to_let_go};
 use crate::requests::grant::PAGE;
 use crate::requests::pending::Asked;
 use crate::requests::values::{Page, Room};
@@ -176,7 +176,7 @@ impl Transaction<'_> {
             return Vec::new();
         }
         let holders: BTreeSet<SessionId> = in_the_way.iter().map(|(holder, _)| *holder).collect();
-        let mut wanted = self.all_names(session, needs);
+        let mut wanted = self.all_names(session, &step, needs);
         for file in self.files.next_files(&step.file, &step.region, step.ahead) {
             wanted.extend(self.needed_ahead(session, &step, &file));
         }
@@ -188,9 +188,14 @@ impl Transaction<'_> {
         ahead
     }
 
-    /// Leases to read all labels of the directories in which the request looks names up. Names that
-    /// are to be changed are asked for one by one until the directory is crowded.
-    fn all_names(&self, session: SessionId, needs: &[Lease]) -> Vec<Lease> {
+    /// Leases to read all labels of the directories in which the request looks names up, once the
+    /// walk is as long as a crowd is large. Names that are to be changed are asked for one by one
+    /// until the directory is crowded.
+    fn all_names(&self, session: SessionId, step: &Step, needs: &[Lease]) -> Vec<Lease> {
+        let steps = self.state.region.walks.0.count(self.now, &(session, step.region.clone()));
+        if usize::from(steps) < CROWDED {
+            return Vec::new();
+        }
         let looked_up = needs.iter().filter(|need| matches!(need.field, Field::Child(_)));
         let dirs: BTreeSet<&FileId> =
             looked_up.filter(|need| need.kind == Kind::Read).map(|need| &need.file).collect();
@@ -226,15 +231,23 @@ impl Transaction<'_> {
         }
     }
 
-    /// The fields of `file` that may be granted ahead.
+    /// The fields of `file` that may be granted ahead: all that the walk needs, or none. All labels
+    /// of a directory may be left out.
+    ///
+    /// Trap: a client that knows a name and what stat shows of its file answers a lookup by itself.
+    /// Without a lease on the handles nobody would ask that client before the file goes.
     fn free_ahead(&self, session: SessionId, step: &Step, file: &FileId) -> Vec<(Field, Kind)> {
         let holdings = self.files.holdings(file);
-        let is_free = |(field, kind): &(Field, Kind)| {
-            holdings.in_the_way(session, field, *kind).is_empty()
-                && (*field != Field::Children || self.fits_whole(session, file))
-        };
-        let needed = self.needed_ahead(session, step, file).into_iter();
-        needed.map(|lease| (lease.field, lease.kind)).filter(is_free).collect()
+        let mut fields = Vec::new();
+        for Lease { field, kind, .. } in self.needed_ahead(session, step, file) {
+            let is_free = holdings.in_the_way(session, &field, kind).is_empty();
+            match field {
+                Field::Children if !is_free || !self.fits_whole(session, file) => {}
+                _ if !is_free => return Vec::new(),
+                _ => fields.push((field, kind)),
+            }
+        }
+        fields
     }
 
     /// Whether all entries of the directory fit into a grant, and a lease on all of its labels
@@ -288,6 +301,9 @@ impl Transaction<'_> {
             && let Some(read) = walks.0.get(&(asked.session, region.clone()))
         {
             fields.add(read);
+        }
+        if fields.files.contains_key(&Field::Attributes) {
+            strengthen(&mut fields.files, &Field::Handles, Kind::Touch);
         }
         Some(Step { file, region, fields, ahead })
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
 /// Recently recalled labels that make a directory one in which several machines work at once.
-const CROWDED: usize = 8;
+pub(crate) const CROWDED: usize = 8;
 
 /// Leases that one recall message names.
 const RECALLED_TOGETHER: usize = 1000;

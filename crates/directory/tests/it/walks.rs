@@ -103,7 +103,33 @@ fn the_maker_keeps_what_is_only_read() {
     files.iter().take(2).for_each(|file| walk.stat(file));
     let (_, recalled) = walk.ask(stat(&files[2]));
     assert!(recalled.len() > files.len(), "more than one file's: {recalled:?}");
-    assert!(recalled.iter().all(|released| released.keep == Some(Kind::Read)), "{recalled:?}");
+    for Released { field, keep, .. } in &recalled {
+        // Of the handles it gives up only to know that nobody else has any.
+        let keeps = if *field == Field::Handles { Kind::Touch } else { Kind::Read };
+        assert_eq!(*keep, Some(keeps), "{recalled:?}");
+    }
+}
+
+/// A client that knows a name and what stat shows of its file looks the name up by itself. So the
+/// file must not go without anybody asking that client.
+#[test]
+fn with_the_attributes_of_a_file_comes_a_lease_on_its_handles() {
+    let mut walk = Walk::new();
+    let dir = directory(&mut walk, 1);
+    let files = walk.make(&dir, FileKind::Regular, 1, 10);
+    files.iter().take(2).for_each(|file| walk.stat(file));
+    let (number, recalled) = walk.ask(stat(&files[2]));
+    // Of one file the maker gives back everything but the handles.
+    let (late, early): (Vec<_>, Vec<_>) =
+        recalled.into_iter().partition(|it| it.file == files[5] && it.field == Field::Handles);
+    assert_eq!(late.len(), 1);
+    walk.world.release(walk.maker, early);
+    let grants = walk.world.grants(walk.walker, number).expect("granted");
+    for grant in grants.iter().filter(|grant| grant.file != files[2]) {
+        assert_ne!(grant.file, files[5], "nothing of a file without its handles");
+        assert!(grant.fields.contains(&(Field::Handles, Kind::Touch)), "{grant:?}");
+    }
+    assert_eq!(grants.len(), 7);
 }
 
 #[test]
