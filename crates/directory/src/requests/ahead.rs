@@ -234,8 +234,8 @@ impl Transaction<'_> {
     /// The fields of `file` that may be granted ahead: all that the walk needs, or none. All labels
     /// of a directory may be left out.
     ///
-    /// Trap: a client that knows a name and what stat shows of its file answers a lookup by itself.
-    /// Without a lease on the handles nobody would ask that client before the file goes.
+    /// With part of it the client would have to ask again, for each file. A lookup needs a lease on
+    /// the file's handles, too, so that one comes with its attributes.
     fn free_ahead(&self, session: SessionId, step: &Step, file: &FileId) -> Vec<(Field, Kind)> {
         let holdings = self.files.holdings(file);
         let mut fields = Vec::new();
@@ -296,10 +296,15 @@ impl Transaction<'_> {
         let walks = &self.state.region.walks;
         let region = walks.region(self.now, asked.session, &file)?;
         let mut fields = WalkedFields::of(&file, self.files.record(&file)?.is_directory(), needs);
-        // A change says nothing of what else the walk will come to.
-        if fields.are_only_read()
-            && let Some(read) = walks.0.get(&(asked.session, region.clone()))
-        {
+        if !fields.are_only_read() {
+            // A change says nothing of what else the walk will come to. Trap: as long as a kernel
+            // has a name, its client has to be asked whether the file is in use, at the moment at
+            // which the file goes. Before, the client cannot know (`client::leases::lingering`).
+            fields.files.retain(|field, _| !field.is_black_box());
+            fields.directories.retain(|field, _| !field.is_black_box());
+            return Some(Step { file, region, fields, ahead });
+        }
+        if let Some(read) = walks.0.get(&(asked.session, region.clone())) {
             fields.add(read);
         }
         if fields.files.contains_key(&Field::Attributes) {

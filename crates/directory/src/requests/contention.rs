@@ -1,6 +1,7 @@
 //! The fields that were recalled lately: they are granted narrowly, and those that pass to and fro
 //! are reported.
 
+use crate::requests::ask::CROWDED;
 use ident::FileId;
 use lease::{Field, Label, SessionId, Time};
 use namespace::{ContentHead, Times};
@@ -92,13 +93,14 @@ impl Contention {
         self.0.get(&(file.clone(), field.clone())).and_then(|contended| contended.took_ms)
     }
 
-    /// Whether this field was recalled lately. Of names that counts only if it was for another
-    /// session than `session`: a session that goes on taking names which no other one asks back
-    /// contends with nobody.
+    /// Whether this field was recalled lately. Names that `session` goes on taking
+    /// ([`Contention::takes_alone`]) do not count.
     pub fn is_contended(&self, now: Time, session: SessionId, file: &FileId, field: &Field) -> bool {
         let of_names = matches!(field, Field::Child(_) | Field::Children);
-        self.contended_of(now, file)
-            .any(|(contended, it)| contended == field && !(of_names && it.asker == Some(session)))
+        self.contended_of(now, file).any(|(contended, it)| {
+            contended == field
+                && !(of_names && it.asker == Some(session) && self.takes_alone(now, session, file))
+        })
     }
 
     /// Whether any field of `file` was recalled lately.
@@ -106,11 +108,11 @@ impl Contention {
         self.contended_of(now, file).next().is_some()
     }
 
-    /// The labels of `file` that were recalled lately for other sessions than `session`.
+    /// The labels of `file` that were recalled lately, but for those that `session` goes on taking.
     pub fn contended_labels(&self, now: Time, session: SessionId, file: &FileId) -> Vec<Label> {
-        let labels = self.contended_of(now, file).filter(|(_, it)| it.asker != Some(session));
-        let labels = labels.filter_map(|(field, _)| match field {
-            Field::Child(label) => Some(label.clone()),
+        let alone = self.takes_alone(now, session, file);
+        let labels = self.contended_of(now, file).filter_map(|(field, it)| match field {
+            Field::Child(label) if !(alone && it.asker == Some(session)) => Some(label.clone()),
             _ => None,
         });
         labels.collect()
@@ -118,8 +120,23 @@ impl Contention {
 
     /// The number of labels of `file` that were recalled lately, whoever asked.
     pub fn labels_recalled(&self, now: Time, file: &FileId) -> usize {
+        self.recalled_for(now, file).count()
+    }
+
+    /// Whether `session` goes on taking names which no other session asks back. It contends with
+    /// nobody, and may have all of them.
+    fn takes_alone(&self, now: Time, session: SessionId, file: &FileId) -> bool {
+        self.recalled_for(now, file).filter(|asker| *asker == Some(session)).count() >= CROWDED
+    }
+
+    /// For which session each label that was recalled lately was recalled.
+    fn recalled_for<'a>(
+        &'a self,
+        now: Time,
+        file: &'a FileId,
+    ) -> impl Iterator<Item = Option<SessionId>> + 'a {
         let labels = self.contended_of(now, file).filter(|(field, _)| matches!(field, Field::Child(_)));
-        labels.count()
+        labels.map(|(_, it)| it.asker)
     }
 
     fn contended_of<'a>(

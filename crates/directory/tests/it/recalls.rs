@@ -342,7 +342,7 @@ fn rows_of_holdings_stay_short_however_many_labels_are_taken_out() {
     let c = world.open(3, 1);
     let mut recalled_all = 0;
     world.checks = false;
-    for i in 0..1100 {
+    for i in 0..2200 {
         // Two sessions ask, so that neither gets all names.
         let asker = if i % 2 == 0 { b } else { c };
         let op = world.create(asker, &ROOT, &format!("x{i}"), FileKind::Regular, 1);
