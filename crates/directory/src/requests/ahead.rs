@@ -10,7 +10,7 @@
 //! That is the order of a listing, and so of most walks. A region of identifiers is one range of
 //! rows, and "next" is what follows in it. A directory that was moved keeps its region.
 
-use crate::requests::ask::{CROWDED, to_let_go};
+use crate::requests::ask::to_let_go;
 use crate::requests::grant::PAGE;
 use crate::requests::pending::Asked;
 use crate::requests::values::{Page, Room};
@@ -176,7 +176,7 @@ impl Transaction<'_> {
             return Vec::new();
         }
         let holders: BTreeSet<SessionId> = in_the_way.iter().map(|(holder, _)| *holder).collect();
-        let mut wanted = self.all_names(session, &step, needs);
+        let mut wanted = self.all_names(session, needs);
         for file in self.files.next_files(&step.file, &step.region, step.ahead) {
             wanted.extend(self.needed_ahead(session, &step, &file));
         }
@@ -188,19 +188,18 @@ impl Transaction<'_> {
         ahead
     }
 
-    /// Leases to read all labels of the directories in which the request looks names up, once the
-    /// walk is as long as a crowd is large. Names that are to be changed are asked for one by one
-    /// until the directory is crowded.
-    fn all_names(&self, session: SessionId, step: &Step, needs: &[Lease]) -> Vec<Lease> {
-        let steps = self.state.region.walks.0.count(self.now, &(session, step.region.clone()));
-        if usize::from(steps) < CROWDED {
-            return Vec::new();
-        }
+    /// Leases to read all labels of the directories in which the session goes on looking names up.
+    /// Names that are to be changed are asked for one by one until the directory is crowded.
+    fn all_names(&self, session: SessionId, needs: &[Lease]) -> Vec<Lease> {
         let looked_up = needs.iter().filter(|need| matches!(need.field, Field::Child(_)));
         let dirs: BTreeSet<&FileId> =
             looked_up.filter(|need| need.kind == Kind::Read).map(|need| &need.file).collect();
-        let free = dirs.into_iter().filter(|dir| !self.is_contended(session, dir, &Field::Children));
-        free.map(|dir| Lease::new(dir.clone(), Field::Children, Kind::Read)).collect()
+        let contention = &self.state.region.contention;
+        let all = dirs.into_iter().filter(|dir| {
+            contention.takes_alone(self.now, session, dir)
+                && !contention.is_contended(self.now, session, dir, &Field::Children)
+        });
+        all.map(|dir| Lease::new(dir.clone(), Field::Children, Kind::Read)).collect()
     }
 
     /// Grants also what the asker is likely to need next, as far as that is in no other session's

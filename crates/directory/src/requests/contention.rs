@@ -125,7 +125,7 @@ impl Contention {
 
     /// Whether `session` goes on taking names which no other session asks back. It contends with
     /// nobody, and may have all of them.
-    fn takes_alone(&self, now: Time, session: SessionId, file: &FileId) -> bool {
+    pub fn takes_alone(&self, now: Time, session: SessionId, file: &FileId) -> bool {
         self.recalled_for(now, file).filter(|asker| *asker == Some(session)).count() >= CROWDED
     }
 
