@@ -143,13 +143,14 @@ fn names_in(dir: &FileId, needs: &[Lease]) -> bool {
 }
 
 impl Transaction<'_> {
-    /// Counts the request as a step of a walk, if it is for leases that the asker does not hold.
-    /// Returns the number of files to take ahead.
+    /// Counts the request as a step of a walk, if it is for leases on a file that the asker does
+    /// not hold. Returns the number of files to take ahead.
     pub fn step_of_walk(&mut self, asked: &Asked, needs: &[Lease]) -> usize {
         let (now, session) = (self.now, asked.session);
         let Some(file) = self.file_walked(asked, needs) else { return 0 };
-        let held = |need: &Lease| self.files.holdings(&need.file).covers(session, &need.field, need.kind);
-        if needs.iter().all(held) {
+        let holdings = self.files.holdings(&file);
+        let of_file = |need: &&Lease| need.file == file && !matches!(need.field, Field::Child(_));
+        if needs.iter().filter(of_file).all(|need| holdings.covers(session, &need.field, need.kind)) {
             return 0;
         }
         self.state.region.walks.note(now, session, &file);
@@ -170,16 +171,17 @@ impl Transaction<'_> {
         in_the_way: &[(SessionId, Released)],
     ) -> Vec<(SessionId, Released)> {
         let (session, recalls) = (asked.session, &self.state.region.pending.queue.recalls);
-        let Some(step) = self.step(asked, needs) else { return Vec::new() };
         let is_new = |(holder, it): &(SessionId, Released)| !recalls.is_owed(*holder, &it.file, &it.field);
         if !in_the_way.iter().any(is_new) {
             return Vec::new();
         }
-        let holders: BTreeSet<SessionId> = in_the_way.iter().map(|(holder, _)| *holder).collect();
-        let mut wanted = self.all_names(session, needs);
-        for file in self.files.next_files(&step.file, &step.region, step.ahead) {
-            wanted.extend(self.needed_ahead(session, &step, &file));
+        let mut wanted = self.all_names(asked, needs);
+        if let Some(step) = self.step(asked, needs) {
+            for file in self.files.next_files(&step.file, &step.region, step.ahead) {
+                wanted.extend(self.needed_ahead(session, &step, &file));
+            }
         }
+        let holders: BTreeSet<SessionId> = in_the_way.iter().map(|(holder, _)| *holder).collect();
         let mut ahead = Vec::new();
         for Lease { file, field, kind } in wanted {
             let in_the_way = self.files.holdings(&file).in_the_way(session, &field, kind);
@@ -190,7 +192,11 @@ impl Transaction<'_> {
 
     /// Leases to read all labels of the directories in which the session goes on looking names up.
     /// Names that are to be changed are asked for one by one until the directory is crowded.
-    fn all_names(&self, session: SessionId, needs: &[Lease]) -> Vec<Lease> {
+    fn all_names(&self, asked: &Asked, needs: &[Lease]) -> Vec<Lease> {
+        let session = asked.session;
+        if self.file_walked(asked, needs).is_none() {
+            return Vec::new();
+        }
         let looked_up = needs.iter().filter(|need| matches!(need.field, Field::Child(_)));
         let dirs: BTreeSet<&FileId> =
             looked_up.filter(|need| need.kind == Kind::Read).map(|need| &need.file).collect();
