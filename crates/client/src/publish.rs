@@ -1,20 +1,22 @@
 //! The way of content to the servers: uploads of shares, publications in the log, folding of small
 //! synced writes, and the account of dirty bytes.
 
-use crate::calls::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::knowledge::KnownContent;
-use crate::server::{Publication, ServerId};
-use crate::{Now, Output, Upload};
+use crate::known::KnownContent;
+use crate::waiting::{Need, Stop};
+use crate::{Now, Output, Ticket, Upload};
 use content::{FOLD_BYTES, Flush, LAZY_BYTES_MAX, Publish, URGENT_BYTES_MAX, UploadPlan};
 use ident::FileId;
 use lease::{Field, Kind, Time};
 use namespace::{ContentChange, Error, Knowledge, Operation, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Dirty bytes of one file at which its upload begins while the writer goes on.
 const EARLY_BYTES: u64 = 8 << 20;
+/// Published but unacknowledged bytes in shares at which the log is flushed. The host keeps all of
+/// these bytes too. No other place has them for this client if its session ends.
+const UNSETTLED_BYTES: u64 = 32 << 20;
 /// Dirty ranges of one file at which its upload begins. Each is an extent, or a hole, in one entry
 /// of the log.
 const EARLY_RUNS: usize = 4096;
@@ -22,8 +24,8 @@ const EARLY_RUNS: usize = 4096;
 /// Dirty content, and uploads on their way to the share servers.
 #[derive(Debug, Default)]
 pub(crate) struct Publishing {
-    /// By upload number.
-    uploads: BTreeMap<u64, UploadUnderWay>,
+    /// By upload number: the file and content, if they are still known here, and the share.
+    uploads: BTreeMap<u64, (Option<(FileId, u64)>, ShareId)>,
     next_upload: u64,
     /// Files with bytes in memory, and since when these are dirty.
     files: FxHashMap<FileId, HeldContent>,
@@ -33,17 +35,27 @@ pub(crate) struct Publishing {
     unpublished: FxHashMap<FileId, Vec<ShareId>>,
     /// Stored shares that no publication will name.
     pub unneeded: Vec<ShareId>,
+    /// Publications that are not acknowledged yet, and the last one of each file (by sequence
+    /// number).
+    published: VecDeque<Published>,
+    last: FxHashMap<FileId, u64>,
     /// When the content that is under way became dirty, by file.
     flown: FxHashMap<FileId, Time>,
+    /// Bytes in the shares of these publications. The host keeps the bytes, too, until the server
+    /// has the publication.
+    unsettled_bytes: u64,
     /// Shares whose bytes the host need not keep any more.
     pub settled: Vec<ShareId>,
 }
 
+/// A publication that is not acknowledged yet.
 #[derive(Debug)]
-struct UploadUnderWay {
-    share: ShareId,
-    /// The file, and the number of the upload in its content, if that content is still known here.
-    content: Option<(FileId, u64)>,
+struct Published {
+    sequence: u64,
+    file: FileId,
+    shares: FxHashSet<ShareId>,
+    /// The bytes in `shares`.
+    bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,21 +108,28 @@ impl Publishing {
 
     /// Forgets the content of `file`. Uploads under way belong to no known content from then on.
     pub fn orphan(&mut self, file: &FileId) {
-        for upload in self.uploads.values_mut() {
-            upload.content.take_if(|(of, _)| of == file);
+        for (content, _) in self.uploads.values_mut() {
+            content.take_if(|(of, _)| of == file);
         }
     }
 
     /// Forgets all content. Published shares stay as they are: the server may have the publication,
     /// and the salvage reads them.
     pub fn abandon(&mut self) {
-        self.uploads.values_mut().for_each(|upload| upload.content = None);
+        self.uploads.values_mut().for_each(|(content, _)| *content = None);
         let stored = std::mem::take(&mut self.unpublished).into_values().flatten();
         let mut stored: Vec<ShareId> = stored.collect();
         stored.sort();
         self.unneeded.extend(stored);
         (self.files, self.since, self.held_bytes) = Default::default();
-        self.flown = FxHashMap::default();
+        let published = std::mem::take(&mut self.published).into_iter();
+        self.settled.extend(published.flat_map(|published| published.shares));
+        (self.last, self.flown, self.unsettled_bytes) = Default::default();
+    }
+
+    /// Whether unacknowledged publications have so many bytes that the log is to be flushed.
+    pub fn is_much_unsettled(&self) -> bool {
+        self.unsettled_bytes >= UNSETTLED_BYTES
     }
 
     /// Whether nothing is dirty and nothing under way.
@@ -121,8 +140,7 @@ impl Publishing {
 
 impl Client {
     pub(crate) fn has_room(&self) -> bool {
-        let unsettled: u64 = self.servers.iter().map(|(_, server)| server.publications.bytes()).sum();
-        let unsettled = usize::try_from(unsettled).unwrap_or(usize::MAX);
+        let unsettled = usize::try_from(self.publishing.unsettled_bytes).unwrap_or(usize::MAX);
         self.publishing.dirty_bytes().saturating_add(unsettled) < self.settings.dirty_bytes_max
     }
 
@@ -185,9 +203,10 @@ impl Client {
             self.no_longer_unpublished(file, |share| shares.contains(share));
         }
         let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
-        let server = self.servers.of_mut(file);
-        let sequence = server.push_update(since, operation);
-        server.publications.push(sequence, Publication { file: file.clone(), shares, bytes });
+        let sequence = self.push_update(since, operation);
+        self.publishing.unsettled_bytes += bytes;
+        self.publishing.published.push_back(Published { sequence, file: file.clone(), shares, bytes });
+        self.publishing.last.insert(file.clone(), sequence);
     }
 
     fn no_longer_unpublished(&mut self, file: &FileId, done: impl Fn(&ShareId) -> bool) {
@@ -204,7 +223,7 @@ impl Client {
             self.publishing.next_upload += 1;
             let upload = self.publishing.next_upload;
             let content = Some((file.clone(), plan.id));
-            self.publishing.uploads.insert(upload, UploadUnderWay { share: plan.share, content });
+            self.publishing.uploads.insert(upload, (content, plan.share));
             let pieces = plan.pieces.into_iter().map(|piece| (piece.nonce, piece.plain)).collect();
             out.push(Output::Store(Upload { upload, share: plan.share, key: plan.key, pieces }));
         }
@@ -217,8 +236,8 @@ impl Client {
         result: Result<Vec<[u8; 32]>, Error>,
         out: &mut Vec<Output>,
     ) {
-        let Some(UploadUnderWay { share, content }) = self.publishing.uploads.remove(&upload) else { return };
-        let known = content.and_then(|(file, id)| {
+        let Some((of, share)) = self.publishing.uploads.remove(&upload) else { return };
+        let known = of.and_then(|(file, id)| {
             let known = self.files.get_mut(&file).map(|known| &mut known.content);
             Some((file, id, known?))
         });
@@ -256,8 +275,14 @@ impl Client {
 
     /// Fails the calls that wait for `file` to be durable. The data stays dirty and is tried again.
     fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
-        let failed = |w: &Waiting| matches!(&w.progress, Progress::Syncing { barriers, .. } if barriers.contains_key(file));
-        self.calls.fail(error, failed, out);
+        let failed =
+            |w: &crate::waiting::Waiting| w.flushed.as_ref().is_some_and(|files| files.contains_key(file));
+        let tickets: Vec<Ticket> =
+            self.waiting.iter().filter(|(_, waiting)| failed(waiting)).map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            self.waiting.remove(&ticket);
+            out.push(Output::Answer { ticket, result: Err(error) });
+        }
     }
 
     /// Stops a fold of `file`, whose content this client may still read and no longer change. Its
@@ -290,7 +315,7 @@ impl Client {
     ) -> Result<(), Stop> {
         match self.publish(now, file, URGENT_BYTES_MAX, out) {
             Some(barrier) if !self.has_published(file, barrier) => {
-                Err(Stop::until(WaitingFor::Published(BTreeMap::from([(file.clone(), barrier)]))))
+                Err(Stop::Need(Need::Published(BTreeMap::from([(file.clone(), barrier)]))))
             }
             Some(_) | None => Ok(()),
         }
@@ -358,18 +383,21 @@ impl Client {
         if self.files.holds(file, &Field::Content, Kind::Write) {
             self.fold_from(file, URGENT_BYTES_MAX + 1, out);
         }
-        if !self.servers.of(file).publications.has(file) {
+        if !self.publishing.last.contains_key(file) {
             self.close_content(file);
         }
     }
 
-    /// Settles publications that the server has: all entries of its log up to `through`.
-    pub(crate) fn settle_content(&mut self, server: ServerId, through: u64) {
-        while let Some(publication) = self.servers.get_mut(server).publications.acknowledge(through) {
-            let Publication { file, shares, .. } = publication;
+    /// Settles publications that the server has: all log entries up to `through`.
+    pub(crate) fn settle_content(&mut self, through: u64) {
+        while self.publishing.published.front().is_some_and(|published| published.sequence <= through) {
+            let Some(published) = self.publishing.published.pop_front() else { break };
+            let Published { sequence, file, shares, bytes } = published;
+            self.publishing.unsettled_bytes -= bytes;
             self.publishing.settled.extend(shares);
             // While a later publication is under way, the server's extents differ from those here.
-            if !self.servers.get(server).publications.has(&file) {
+            if self.publishing.last.get(&file) == Some(&sequence) {
+                self.publishing.last.remove(&file);
                 self.close_content(&file);
             }
         }
@@ -512,9 +540,9 @@ mod tests {
         client.handle(at(5_000), Input::Tick, &mut out);
         let settled = |out: &[Output]| out.iter().any(|output| matches!(output, Output::Settled(_)));
         assert!(logged(&out).iter().any(is_publication) && !settled(&out), "{out:?}");
-        let applied = ToClient::Applied { through: client.server().log.last(), rejected: Vec::new() };
+        let applied = ToClient::Applied { through: client.log.last(), rejected: Vec::new() };
         client.handle(at(5_001), Input::Message(applied), &mut out);
         assert!(settled(&out), "{out:?}");
-        assert_eq!(client.server().publications.bytes(), 0);
+        assert_eq!(client.publishing.unsettled_bytes, 0);
     }
 }

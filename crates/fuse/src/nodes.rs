@@ -2,7 +2,7 @@
 
 use client::{Entries, Given, When};
 use ident::FileId;
-use lease::{Label, Recent, Time};
+use lease::Label;
 use namespace::{Attributes, FileKind, Stat};
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -13,7 +13,7 @@ use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
 use crate::forgotten::Forgotten;
@@ -29,6 +29,12 @@ const SHARDS: usize = 16;
 /// Nodes of neighbouring ids in one chunk. Files that were made together are listed together, and a
 /// miss of the processor's cache costs as much as all other work for an entry.
 const CHUNK: u64 = 8;
+
+/// How long a directory counts as one in which others work, after an entry was invalidated or its
+/// times were reported. A file's size in ping-pong counts as long.
+const LATELY: Duration = Duration::from_secs(10);
+/// The most such nodes that are remembered.
+const LATELY_MAX: usize = 4096;
 
 /// The most entries that the kernel may hold. Beyond this the oldest are invalidated until half are
 /// left. Each takes about 64 bytes. Mostly the bound on what a machine knows of files is reached
@@ -51,9 +57,9 @@ pub(crate) struct Nodes {
     /// The node of each file, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
     /// Directories of which an entry was invalidated lately.
-    contended: RwLock<Recent<u64, ()>>,
+    contended: Lately<()>,
     /// Nodes of which the kernel was given a report lately, without a lease.
-    passing: RwLock<Recent<u64, Option<Passing>>>,
+    passing: Lately<Passing>,
     /// How often a file that is no node was invalidated.
     missed: AtomicU64,
     /// The number of entries given so far, and the time when the count began.
@@ -81,6 +87,40 @@ pub(crate) enum Passing {
     Times,
     /// A file's size, with the value that the kernel has.
     Size(u64),
+}
+
+/// Nodes to which something happened, how long that counts, and what is remembered of it.
+#[derive(Debug)]
+struct Lately<T>(RwLock<FxHashMap<u64, (Instant, T)>>);
+
+impl<T> Default for Lately<T> {
+    fn default() -> Lately<T> {
+        Lately(RwLock::default())
+    }
+}
+
+impl<T: Copy> Lately<T> {
+    fn note(&self, node: u64, what: T) {
+        let now = Instant::now();
+        let mut nodes = self.0.write();
+        if nodes.len() >= LATELY_MAX {
+            nodes.retain(|_, (until, _)| *until > now);
+        }
+        if nodes.len() < LATELY_MAX {
+            nodes.insert(node, (now + LATELY, what));
+        }
+    }
+
+    fn get(&self, node: u64) -> Option<T> {
+        let nodes = self.0.read();
+        // Nearly always there is none, and then the clock is not read.
+        let (until, what) = nodes.get(&node)?;
+        (*until > Instant::now()).then_some(*what)
+    }
+
+    fn forget(&self, node: u64) {
+        self.0.write().remove(&node);
+    }
 }
 
 type Chunk = [Option<Node>; CHUNK as usize];
@@ -157,8 +197,8 @@ impl Nodes {
         let nodes = Nodes {
             root: root.clone(),
             places: Places::default(),
-            contended: RwLock::default(),
-            passing: RwLock::default(),
+            contended: Lately::default(),
+            passing: Lately::default(),
             missed: AtomicU64::default(),
             turn: AtomicU32::default(),
             began: Instant::now(),
@@ -403,59 +443,44 @@ impl Nodes {
         self.given.fetch_sub(usize::from(had), Relaxed);
     }
 
-    fn now(&self) -> Time {
-        Time(self.began.elapsed().as_millis() as u64)
-    }
-
     fn now_ms(&self) -> u32 {
         self.began.elapsed().as_millis() as u32
     }
 
     /// Notes that an entry of `dir` is invalidated: others work there too.
     pub(crate) fn contend(&self, dir: u64) {
-        self.contended.write().note(self.now(), &dir, 1);
+        self.contended.note(dir, ());
     }
 
     /// Notes that the kernel is given a report of `node`.
     pub(crate) fn pass(&self, node: u64, stat: &Stat) {
-        let passing = match stat.attributes.kind {
-            FileKind::Directory => Passing::Times,
+        match stat.attributes.kind {
+            FileKind::Directory => self.passing.note(node, Passing::Times),
             // Trap: a mapping ends where the kernel believes that the file ends. Ping-pong content
             // is a page at most, so with any size but 0 a mapping has all of it.
-            _ if stat.size == 0 => return,
-            _ => Passing::Size(stat.size),
-        };
-        if let Some(known) = self.passing.write().note(self.now(), &node, 1) {
-            *known = Some(passing);
+            _ if stat.size == 0 => {}
+            _ => self.passing.note(node, Passing::Size(stat.size)),
         }
     }
 
     /// Notes that the kernel may come to have another size of `node`.
     pub(crate) fn resize(&self, node: u64) {
-        if let Some(Passing::Size(_)) = self.passing(node) {
-            self.passing.write().forget(&node);
+        if let Some(Passing::Size(_)) = self.passing.get(node) {
+            self.passing.forget(node);
         }
     }
 
     /// The part of `node` that ping-pongs between machines. A program that does not look at it need
     /// not be given its value.
     pub(crate) fn passing(&self, node: u64) -> Option<Passing> {
-        self.lately(&self.passing, node).flatten()
+        self.passing.get(node)
     }
 
     /// Whether others work in `dir`. Trap: to expire an entry the kernel takes the directory's
     /// lock, which a request that waits for a lease there holds. So entries of such a directory are
     /// given with a time-out of 0. The kernel asks before it uses one, and nothing need be expired.
     pub(crate) fn is_contended(&self, dir: u64) -> bool {
-        self.lately(&self.contended, dir).is_some()
-    }
-
-    /// The value of `node`, if it is a recent one.
-    fn lately<V: Copy>(&self, nodes: &RwLock<Recent<u64, V>>, node: u64) -> Option<V> {
-        let nodes = nodes.read();
-        // Nearly always there is none, and then the clock is not read.
-        let value = *nodes.get(&node)?;
-        nodes.is_recent(self.now(), &node).then_some(value)
+        self.contended.get(dir).is_some()
     }
 
     /// Whether the kernel may hold an entry of `dir` that was not invalidated since it was given.
@@ -702,20 +727,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_directory_is_contended_after_an_entry_was_invalidated() {
+    fn what_was_taken_back_is_contended_for_a_while_and_within_bounds() {
         let nodes = Nodes::new(FileId::root());
         assert!(!nodes.is_contended(7));
-        nodes.contend(7);
-        assert!(nodes.is_contended(7) && !nodes.is_contended(8));
-    }
-
-    #[test]
-    fn a_size_that_was_reported_passes_until_the_kernel_may_have_another() {
-        let nodes = Nodes::new(FileId::root());
-        nodes.pass(7, &Stat { size: 3, ..stat(7, 0) });
-        assert_eq!((nodes.passing(7), nodes.passing(8)), (Some(Passing::Size(3)), None));
-        nodes.resize(7);
-        assert_eq!(nodes.passing(7), None);
+        (0..2 * LATELY_MAX as u64).for_each(|dir| nodes.contend(dir));
+        assert!(nodes.is_contended(7));
+        assert_eq!(nodes.contended.0.read().len(), LATELY_MAX);
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod trust;
 mod types;
 
 pub use disk::{Disk, DiskFile};
-pub use group::{Group, GroupError, GroupSettings, GroupStatus, Logged, MembersError, Place, wait};
+pub use group::{FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Logged, MembersError, Place, wait};
 pub use life::Life;
 pub use log::LogError;
 pub use machine::{Deliver, Event};
@@ -33,7 +33,6 @@ pub use restored::Restored;
 pub use standing::{Member, Standing};
 pub use store::{
     Checkpoint, EXIT_DISK, FORMAT, Reread, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats,
-    stop,
+    is_lost, stop,
 };
 pub use types::{Host, Keeping};
-pub use wire::FOUNDER_MEMBER as FOUNDER;

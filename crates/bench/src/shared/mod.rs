@@ -16,7 +16,6 @@ mod row;
 mod saves;
 mod servers;
 mod testbed;
-mod tree;
 mod turns;
 
 pub use row::{Bar, SharedRow, text};
@@ -45,8 +44,6 @@ pub enum Section {
     Save,
     /// Two machines open and close one file.
     Open,
-    /// A machine walks a tree that another machine has made.
-    Tree,
     /// Three servers instead of one.
     Servers,
     /// Two copies of content instead of one.
@@ -57,14 +54,13 @@ pub enum Section {
 
 impl Section {
     /// All parts, in the order in which they run.
-    pub const ALL: [Section; 10] = [
+    pub const ALL: [Section; 9] = [
         Section::Private,
         Section::Delayed,
         Section::Create,
         Section::Handover,
         Section::Save,
         Section::Open,
-        Section::Tree,
         Section::Servers,
         Section::Copies,
         Section::Coded,
@@ -79,7 +75,6 @@ impl Section {
             Section::Handover => "handover",
             Section::Save => "save",
             Section::Open => "open",
-            Section::Tree => "tree",
             Section::Servers => "servers",
             Section::Copies => "copies",
             Section::Coded => "coded",
@@ -95,7 +90,6 @@ impl Section {
             Section::Handover => pair()?.handovers(base, settings.time, tell),
             Section::Save => pair()?.saves(settings.time, tell),
             Section::Open => pair()?.opens(settings.time, tell),
-            Section::Tree => pair()?.trees(tell),
             Section::Servers => servers::run(base, settings, tell),
             Section::Copies => copies::run(base, settings, tell),
             Section::Coded => coded::run(base, settings, tell),

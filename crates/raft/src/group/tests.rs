@@ -6,7 +6,6 @@ mod grants;
 mod several;
 
 use super::*;
-use crate::FOUNDER;
 use crate::Wire;
 use crate::store::RowStore;
 use crate::store::stop;

@@ -1,0 +1,529 @@
+//! The machine's connection to its server. The link opens it again for as long as the machine is
+//! up.
+
+use super::NetThread;
+use super::authority::{CertificateError, machine_of};
+use super::credential_store::Caller;
+use super::discovery::Places;
+use super::frames::{self, Frames};
+use super::line::Line;
+use super::socket::Socket;
+use super::tls;
+use crate::engine::{Engine, Greeting};
+use crate::round_trips::{Connection, RoundTrips};
+use crate::routes::Down;
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use wire::{GreetingError, MachineId, Purpose, ServerAt, ToClient, ToServer, Version, Welcome, decode};
+
+/// How long a server may take to accept a call. The exchange after that may take longer: a network
+/// link may lose packets.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause between two attempts: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How long one of several servers may take to accept a call: at first, and at most. Another server
+/// may be quicker. If all are silent, the network itself may be slow, so the limit grows. The
+/// answer to a greeting may take [`GREETING`] times as long.
+const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+const GREETING: u32 = 4;
+/// The pause between two attempts if there are several servers. During an election no server can
+/// name a leader.
+const ELECTION_PAUSE: Duration = Duration::from_millis(100);
+/// How long a silent server is skipped if there are others. A server that refuses the connection is
+/// not silent, and may be back at any moment.
+const GONE: Duration = Duration::from_secs(3);
+/// The divisor of the time to accept a call; the quotient is the silence that a session's server
+/// may keep. After that silence the client sends a probe. After as much silence again it calls
+/// another server. This applies only if there are several servers.
+const QUIET: u32 = 2;
+/// How long all servers may be out of reach before the link logs a warning.
+const MISSED: Duration = Duration::from_secs(10);
+/// How often the link then looks for servers in the local network: all may have moved.
+const DISCOVERY_PAUSE: Duration = Duration::from_secs(30);
+/// The pause after a refusal, which is not expected to change soon.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// A stream to a server.
+pub(super) type Stream = TlsStream<Socket>;
+
+/// Why a call failed, or a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    #[error("the server sends what is no message: {0}")]
+    Frame(#[from] wire::FrameError),
+    #[error("the server refuses this machine: {0}")]
+    Refused(String),
+    #[error(
+        "this machine's clock shows a time before 1975, when no certificate holds yet: set the clock, and try again"
+    )]
+    Clock,
+    #[error(
+        "the server's certificate is of an authority that this machine does not know: either another cluster's server is there now, or the authority was renewed, and this machine was expelled before it had heard of that (leasehold machines, on a server, says so; then leasehold leave, and join anew)"
+    )]
+    Stranger,
+    #[error("no answer in time")]
+    Silence(#[from] tokio::time::error::Elapsed),
+    #[error("the session is over")]
+    Over,
+    #[error("another server leads")]
+    Elsewhere(Vec<String>),
+    #[error("the server has gone silent")]
+    Gone,
+    #[error("the server has given this machine other certificates: it calls again with those")]
+    Certified,
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error("the machine has stopped")]
+    Stopped,
+}
+
+impl End {
+    /// Whether the next call is likely to take as long as this failure did.
+    pub(super) fn is_silence(&self) -> bool {
+        match self {
+            End::Silence(_) | End::Gone => true,
+            End::Io(error) => {
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The state of the connection.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerLinkStatus {
+    /// The address of the latest call.
+    pub server: String,
+    /// Since when the connection is up, or down.
+    pub since: Instant,
+    /// Why the connection is down; `None` if it is up.
+    pub down: Option<String>,
+}
+
+/// A callback for the start of each session. Its arguments are the servers, and whether this
+/// machine is to become one.
+pub(crate) type Servers = Box<dyn Fn(Vec<ServerAt>, bool) + Send + Sync>;
+
+/// A callback for a later start of this machine that the server knows and the machine does not. It
+/// returns whether the machine counts its starts from there.
+pub(crate) type Later = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
+/// Why a running machine gives up after a later start of it became known.
+const REPLACED: &str = "another process has started with a copy of this machine's data directory, and has taken its place: of the two one must go (its machine can join anew with another data directory)";
+
+/// A machine's link to its server: the connection, its state, and the addresses to call.
+pub(crate) struct ServerLink {
+    /// The connection, if it is up.
+    line: Mutex<Option<Arc<Line>>>,
+    status: Mutex<ServerLinkStatus>,
+    /// The addresses that servers have reported: the first of each server, then the second of each.
+    told: Mutex<Vec<String>>,
+    /// The addresses of this machine's own server.
+    own: Vec<String>,
+    /// Where servers that have moved may listen. A server reports its new address only to machines
+    /// that reach it.
+    places: Arc<Places>,
+    round_trips: Arc<RoundTrips>,
+    servers: Servers,
+    later: Later,
+    /// Signals that the session is over and the link must call again.
+    again: Notify,
+    /// Signals that the link may call.
+    begun: Notify,
+}
+
+impl ServerLink {
+    /// Starts the link of a machine whose server is at one of `addresses`, at one of its `own`, or
+    /// in `places`. The returned thread keeps the connection: hold on to it. The link calls no
+    /// server before [`ServerLink::begin`].
+    pub(crate) fn start(
+        addresses: Vec<String>,
+        (own, places): (Vec<String>, Arc<Places>),
+        round_trips: Arc<RoundTrips>,
+        config: Caller,
+        engine: Weak<Engine>,
+        (servers, later): (Servers, Later),
+    ) -> Result<(Arc<ServerLink>, NetThread), CertificateError> {
+        let status = ServerLinkStatus {
+            server: addresses.first().cloned().unwrap_or_default(),
+            since: Instant::now(),
+            down: Some("not called yet".to_owned()),
+        };
+        let link = Arc::new(ServerLink {
+            line: Mutex::new(None),
+            status: Mutex::new(status),
+            told: Mutex::new(addresses),
+            own,
+            places,
+            round_trips,
+            servers,
+            later,
+            again: Notify::new(),
+            begun: Notify::new(),
+        });
+        let calling = link.clone();
+        let thread = NetThread::spawn("link", move || async move {
+            calling.begun.notified().await;
+            calling.keep(config, &engine).await;
+        })
+        .map_err(|source| crate::data::DataError::Io {
+            verb: "start a thread for",
+            file: "the network".into(),
+            source,
+        })?;
+        Ok((link, thread))
+    }
+
+    /// Lets the link call: the engine now knows that this link is its way to the server.
+    pub(crate) fn begin(&self) {
+        self.begun.notify_one();
+    }
+
+    /// Queues a message for the next [`ServerLink::push`], if there is a connection.
+    pub(crate) fn send(&self, message: ToServer) {
+        if let Some(line) = &*self.line.lock() {
+            line.say(Some(message));
+        }
+    }
+
+    /// Sends the queued messages, on this thread.
+    pub(crate) fn push(&self) {
+        let line = self.line.lock().clone();
+        if let Some(line) = line {
+            line.push();
+        }
+    }
+
+    /// Takes in the server's messages, on this thread. It serves a thread that is idle, or a call
+    /// that waits.
+    pub(crate) fn look(&self, engine: &Engine) {
+        let line = self.line.lock().clone();
+        if let Some(line) = line {
+            line.look(|frames| tell(engine, &line, frames));
+        }
+    }
+
+    /// Reports that the session is over; the link opens another one.
+    pub(crate) fn begin_again(&self) {
+        self.again.notify_one();
+    }
+
+    /// The addresses where servers may listen.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        each_once(self.told.lock().iter().chain(&self.own).chain(&self.places.all()))
+    }
+
+    /// The state of the connection.
+    pub(crate) fn status(&self) -> ServerLinkStatus {
+        self.status.lock().clone()
+    }
+
+    /// The address that is `turn` places on in the list.
+    fn address(&self, turn: usize) -> String {
+        let addresses = self.addresses();
+        addresses.get(turn % addresses.len().max(1)).cloned().unwrap_or_default()
+    }
+
+    /// The number of addresses from `turn` on that are of silent servers; 0 if all are.
+    fn passed_over(&self, turn: usize, is_gone: impl Fn(&String) -> bool) -> usize {
+        let all = self.addresses().len();
+        (0..all).find(|on| !is_gone(&self.address(turn + on))).unwrap_or_default()
+    }
+
+    async fn keep(&self, config: Caller, engine: &Weak<Engine>) {
+        let (mut pause, mut turn, mut within) = (PAUSE.0, 0, CALL_WITHIN.0);
+        // Consecutive silent addresses.
+        let mut silent = 0;
+        // The leader's addresses, from a server's answer.
+        let mut hints: Vec<String> = Vec::new();
+        // Silent addresses, and when each was found silent.
+        let mut gone: Vec<(String, Instant)> = Vec::new();
+        // Before the first connection the starter of the machine reports the failure itself.
+        let mut missed = true;
+        let mut discovered = None::<Instant>;
+        loop {
+            gone.retain(|(_, at)| at.elapsed() < GONE);
+            let is_gone = |address: &String| gone.iter().any(|(gone, _)| gone == address);
+            let hinted = hints.pop();
+            let is_hint = hinted.is_some();
+            if !is_hint {
+                turn += self.passed_over(turn, is_gone);
+            }
+            let address = hinted.unwrap_or_else(|| self.address(turn));
+            self.status.lock().server.clone_from(&address);
+            let ended = self.hold(&address, &config, engine, (&mut pause, &mut within)).await;
+            *self.line.lock() = None;
+            let Err(why) = ended else { return };
+            let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
+            // Connections end whenever servers come and go, and the next one is up in a moment.
+            // Only a failure to come back up is worth a warning.
+            if was_up {
+                tracing::info!(
+                    server = address,
+                    why = text,
+                    "the connection to the server ended; calling again"
+                );
+                missed = false;
+            } else if !missed && self.status.lock().since.elapsed() > MISSED {
+                tracing::warn!(
+                    server = address,
+                    why = text,
+                    "the server cannot be reached; what needs it waits"
+                );
+                missed = true;
+            }
+            self.went_down(was_up, text);
+            if self.status.lock().since.elapsed() > MISSED
+                && discovered.is_none_or(|at| at.elapsed() > DISCOVERY_PAUSE)
+            {
+                self.places.discover(&config.authority()).await;
+                discovered = Some(Instant::now());
+            }
+            turn += usize::from(!is_hint);
+            silent = if why.is_silence() && !was_up { silent + 1 } else { 0 };
+            if silent >= self.addresses().len() {
+                within = (2 * within).min(CALL_WITHIN.1);
+                silent = 0;
+            }
+            match why {
+                End::Over => pause = PAUSE.0,
+                End::Elsewhere(_) if is_hint => {
+                    // A leader's address may belong to another server here, or to this machine's
+                    // own server. Or the leader has stepped down, and may name one that does not
+                    // lead yet.
+                    if hints.is_empty() {
+                        tokio::time::sleep(ELECTION_PAUSE).await;
+                    }
+                }
+                End::Elsewhere(leader) => {
+                    // Other servers do not know yet that the leader is gone.
+                    if leader.is_empty() || leader.iter().any(is_gone) {
+                        hints.clear();
+                        tokio::time::sleep(ELECTION_PAUSE).await;
+                    } else {
+                        hints = leader.into_iter().rev().collect();
+                    }
+                }
+                End::Refused(_) => {
+                    if let Some(engine) = engine.upgrade() {
+                        engine.refused();
+                    }
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
+                why if self.addresses().len() > 1 => {
+                    if why.is_silence() {
+                        gone.push((address, Instant::now()));
+                    }
+                    tokio::time::sleep(ELECTION_PAUSE).await;
+                }
+                _ => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE.1);
+                }
+            }
+        }
+    }
+
+    fn went_down(&self, was_up: bool, why: String) {
+        let mut status = self.status.lock();
+        if was_up {
+            status.since = Instant::now();
+        }
+        status.down = Some(why);
+    }
+
+    /// Holds one connection from its beginning to its end; `Ok` once the machine is gone.
+    async fn hold(
+        &self,
+        address: &str,
+        config: &Caller,
+        engine: &Weak<Engine>,
+        (pause, within): (&mut Duration, &mut Duration),
+    ) -> Result<(), End> {
+        let limit = if self.addresses().len() > 1 { *within } else { CALL_TIMEOUT * 4 };
+        let began = Instant::now();
+        let stream = timeout(limit, call(address, config)).await??;
+        *within = (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1);
+        let quiet = *within / QUIET;
+        let machine = machine_at(&stream).ok_or(GreetingError::Foreign)?;
+        let mut frames = frames::greetings(stream);
+        let Some(client) = engine.upgrade() else { return Ok(()) };
+        let Greeting { start, session, receipt, .. } = client.greet();
+        drop(client);
+        let purpose = Purpose::Session { start, session, receipt };
+        let welcome = timeout(limit * GREETING, greet(&mut frames, config, &purpose)).await??;
+        let (session, servers, serve) = match welcome {
+            Welcome::Session { session, servers, serve } => (session, servers, serve),
+            Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
+            Welcome::Started { incarnation } if (self.later)(incarnation) => return Err(End::Over),
+            Welcome::Started { .. } => return Err(End::Refused(REPLACED.to_owned())),
+            _ => return Err(GreetingError::Foreign.into()),
+        };
+        frames::messages(&mut frames);
+        let watched = (servers.len() > 1).then_some(quiet);
+        self.heard(servers, serve);
+        let line = Line::new(frames, self.round_trips.to(machine, Connection::Session));
+        *self.line.lock() = Some(line.clone());
+        *pause = PAUSE.0;
+        {
+            let mut status = self.status.lock();
+            status.down = None;
+            status.since = Instant::now();
+        }
+        let Some(client) = engine.upgrade() else { return Ok(()) };
+        client.deliver(vec![Down::Opened(session)]);
+        drop(client);
+        match self.converse(&line, engine, watched).await {
+            End::Stopped => Ok(()),
+            end => Err(end),
+        }
+    }
+
+    fn heard(&self, servers: Vec<ServerAt>, serve: bool) {
+        // The first address of each server comes first, then the second of each. So another server
+        // is tried before a second address of a server that is gone.
+        let most = servers.iter().map(|server| server.addresses.len()).max().unwrap_or_default();
+        let turns =
+            (0..most).flat_map(|turn| servers.iter().filter_map(move |server| server.addresses.get(turn)));
+        let told = each_once(turns);
+        if !told.is_empty() {
+            *self.told.lock() = told;
+        }
+        (self.servers)(servers, serve);
+    }
+
+    async fn converse(&self, line: &Arc<Line>, engine: &Weak<Engine>, watched: Option<Duration>) -> End {
+        let hear = |frames| tell(&*engine.upgrade().ok_or(End::Stopped)?, line, frames);
+        let watching = async {
+            let Some(most) = watched else { return std::future::pending().await };
+            loop {
+                let quiet = line.heard().elapsed();
+                if quiet < most {
+                    tokio::time::sleep(most - quiet).await;
+                    continue;
+                }
+                line.say(None);
+                line.push();
+                tokio::time::sleep(most).await;
+                if line.heard().elapsed() >= 2 * most {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            end = line.listen(hear) => end,
+            end = line.keep_saying() => end,
+            () = watching => End::Gone,
+            () = self.again.notified() => End::Over,
+        }
+    }
+}
+
+/// The addresses without repetition. Several servers may have an address in common that means each
+/// one's own machine.
+fn each_once<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let mut once = Vec::new();
+    for address in addresses {
+        if !once.contains(address) {
+            once.push(address.clone());
+        }
+    }
+    once
+}
+
+/// Delivers the server's messages from `line` to the machine. An empty frame is only a probe.
+fn tell(engine: &Engine, line: &Line, frames: Vec<BytesMut>) -> Result<(), End> {
+    let said = frames.iter().filter(|frame| !frame.is_empty());
+    let heard = |frame: &BytesMut| {
+        let message = decode(frame)?;
+        if let ToClient::Renewed { .. } = message {
+            line.is_renewed();
+        }
+        Ok(Down::Message(message))
+    };
+    let told = said.map(heard).collect::<Result<Vec<_>, End>>()?;
+    if !told.is_empty() {
+        engine.deliver(told);
+    }
+    Ok(())
+}
+
+/// Calls `address`.
+pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> {
+    let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
+    frames::prepare(&tcp)?;
+    let connecting = TlsConnector::from(config.tls()).connect(tls::server_name(), Socket::new(tcp));
+    let connected = timeout(frames::SILENCE, connecting).await?;
+    connected.map_err(|error| match error {
+        error if tls::is_before_all(&error) => End::Clock,
+        error if tls::is_of_another_authority(&error) => End::Stranger,
+        error => End::Io(error),
+    })
+}
+
+/// Checks that `machine` is at the other end, by its certificate.
+pub(super) fn is_at(stream: &Stream, machine: MachineId) -> Result<(), End> {
+    if machine_at(stream) == Some(machine) {
+        return Ok(());
+    }
+    Err(End::Refused("another machine answers at this address".to_owned()))
+}
+
+/// The machine at the other end, by its certificate.
+fn machine_at(stream: &Stream) -> Option<MachineId> {
+    machine_of(stream.get_ref().1.peer_certificates()?.first()?)
+}
+
+/// Calls `address` and greets with `purpose`. If the server hands out other certificates, it calls
+/// once more.
+pub(super) async fn ask(
+    address: &str,
+    caller: &Caller,
+    purpose: &Purpose,
+) -> Result<(Frames<Stream>, Version, Welcome), End> {
+    let mut again = true;
+    loop {
+        let mut frames = frames::greetings(call(address, caller).await?);
+        match agree(&mut frames, caller, purpose).await {
+            Err(End::Certified) if std::mem::take(&mut again) => {}
+            agreed => return agreed.map(|(version, welcome)| (frames, version, welcome)),
+        }
+    }
+}
+
+/// Greets with `purpose` and returns the server's answer.
+pub(super) async fn greet(
+    frames: &mut Frames<Stream>,
+    caller: &Caller,
+    purpose: &Purpose,
+) -> Result<Welcome, End> {
+    Ok(agree(frames, caller, purpose).await?.1)
+}
+
+/// Greets with `purpose` and returns the version of this connection along with the answer.
+pub(super) async fn agree(
+    frames: &mut Frames<Stream>,
+    caller: &Caller,
+    purpose: &Purpose,
+) -> Result<(Version, Welcome), End> {
+    frames::send(frames, wire::greeting(caller.knows, purpose)).await?;
+    match wire::read_answer(caller.knows, &frames::receive(frames).await?)? {
+        (_, Welcome::Refused { why }) => Err(End::Refused(why)),
+        // The caller tries again anyway.
+        (_, Welcome::Certified { certificates }) => Err(caller.take(certificates)?),
+        agreed => Ok(agreed),
+    }
+}
