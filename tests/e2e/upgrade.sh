@@ -100,9 +100,9 @@ new_program --hold-version "$last_version"
 anew "$last"
 # A leader that is held knows of no newer version, so it waits for nothing. A leader that is back
 # before the others miss it leads again, so it stays away until another leads.
+another_leads() { [ "$(leader "$last")" != "$last" ]; }
 while [ "$(leader)" = "$last" ]; do
     stop "$last"
-    another_leads() { [ "$(leader "$last")" != "$last" ]; }
     wait_until "another leader than machine $last" another_leads
     start "$last" && settled && beats_again
 done
