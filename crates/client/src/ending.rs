@@ -9,9 +9,9 @@
 //! The next start sends both in the same session, if that still stands. The server knows the
 //! entries by their numbers, so the start may be cut short and begin again.
 
+use crate::calls::WaitingFor;
 use crate::client::Client;
-use crate::log::OperationLog;
-use crate::waiting::WaitingFor;
+use crate::server::{OperationLog, ServerId};
 use crate::{Call, Lost};
 use namespace::{ContentChange, Error, Operation, ShareId};
 use std::collections::BTreeSet;
@@ -22,15 +22,9 @@ impl Client {
     /// the session's term has run out. They are kept in any case.
     pub fn begin_ending(&mut self) {
         self.ending = true;
-        let tried_again: Vec<_> =
-            self.waiting.iter().filter(|(_, w)| self.takes_last_write(&w.call)).map(|(t, _)| *t).collect();
-        for ticket in tried_again {
-            if let Some(waiting) = self.waiting.get_mut(&ticket)
-                && matches!(
-                    waiting.on,
-                    WaitingFor::Session | WaitingFor::Allowance | WaitingFor::Freed { .. }
-                )
-            {
+        let has_session = self.has_session();
+        for waiting in self.calls.iter_mut().filter(|waiting| has_session && is_write(&waiting.call)) {
+            if let WaitingFor::Session | WaitingFor::Allowance(_) | WaitingFor::Freed { .. } = waiting.on {
                 waiting.on = WaitingFor::Answered;
             }
         }
@@ -39,18 +33,18 @@ impl Client {
     /// Whether this call is one of the last writes. These are done whether leases count or not,
     /// since no other machine sees them.
     pub(crate) fn takes_last_write(&self, call: &Call) -> bool {
-        self.ending && self.has_session() && matches!(call, Call::Write { .. })
+        self.ending && self.has_session() && is_write(call)
     }
 
     /// Whether messages reach the server, as far as the client knows.
     pub fn is_connected(&self) -> bool {
-        self.session.is_connected()
+        self.servers.get(ServerId::ONLY).is_connected()
     }
 
     /// Log entries that the server has, and bytes of uploads under way. The host watches these for
     /// progress.
     pub fn progress(&self) -> (u64, usize) {
-        (self.log.applied(), self.publishing.dirty_bytes())
+        (self.acknowledged(), self.publishing.dirty_bytes())
     }
 
     /// Every change made here that the server may not have, for people to read.
@@ -66,8 +60,12 @@ impl Client {
     /// The log entries that the server may not have, and the number of the first. The client must
     /// not be called after this.
     pub fn log_left(&mut self) -> (u64, Vec<LogEntry>) {
-        self.log.left()
+        self.servers.get_mut(ServerId::ONLY).log.left()
     }
+}
+
+fn is_write(call: &Call) -> bool {
+    matches!(call, Call::Write { .. })
 }
 
 /// The rest of an ended machine's session, on its way to the server in that same session. Pure, as
@@ -125,7 +123,7 @@ impl Continuation {
     }
 
     fn is_done(&self) -> bool {
-        self.log.applied() == self.log.last()
+        self.log.is_all_applied()
     }
 
     /// The shares that the rest of the log refers to. Other shares that the machine kept are at the

@@ -1,6 +1,6 @@
 //! The inputs and outputs of the client, between it and its host.
 
-use bytes::Bytes;
+use content::Upload;
 use ident::FileId;
 use lease::{Label, Time};
 use namespace::{Error, ShareId, Timestamp};
@@ -101,19 +101,6 @@ pub enum Output {
     },
     /// Revoke this item: no lease covers it any more.
     Invalidate(Invalidation),
-}
-
-/// Pieces of one file, to be sealed and stored as one share.
-#[derive(Clone, Debug)]
-pub struct Upload {
-    /// The number of this upload.
-    pub upload: u64,
-    /// The share to make.
-    pub share: ShareId,
-    /// The file's key.
-    pub key: [u8; 32],
-    /// Nonce and plaintext of each piece. The ciphertexts stand in the share one after the other.
-    pub pieces: Vec<([u8; 12], Bytes)>,
 }
 
 /// An item that front doors remove from their caches.

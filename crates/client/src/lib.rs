@@ -6,40 +6,26 @@
 
 #![allow(missing_docs, reason = "fields of calls are documented once, on the calls")]
 
-mod accesses;
-mod attempt;
 mod call;
+mod calls;
 mod client;
 mod ending;
-mod evict;
-mod file_io;
-mod given;
-mod handles;
 mod io;
-mod known;
-mod lingering;
-mod locks;
-mod log;
-mod merge;
-mod promised;
+mod knowledge;
+mod leases;
+mod messages;
 mod publish;
-mod recall;
-mod reopen;
-mod reported;
-mod requests;
-mod reserve;
 mod salvage;
+mod server;
 mod session;
-mod shipped;
 #[cfg(test)]
 mod tests;
-mod waiting;
-mod write_through;
 
 pub use call::{Allocate, Call, Listed, Reply, Upto};
+pub use calls::WaitReport;
 pub use client::{Client, Settings};
+pub use content::Upload;
 pub use ending::{Continuation, Heard};
-pub use given::{Entries, Given, When};
-pub use io::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};
+pub use io::{Input, Invalidation, Now, Outcome, Output, Ticket};
+pub use leases::{Entries, Given, When};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
-pub use waiting::WaitReport;

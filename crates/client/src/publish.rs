@@ -1,22 +1,20 @@
 //! The way of content to the servers: uploads of shares, publications in the log, folding of small
 //! synced writes, and the account of dirty bytes.
 
+use crate::calls::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::known::KnownContent;
-use crate::waiting::{Need, Stop};
-use crate::{Now, Output, Ticket, Upload};
+use crate::knowledge::KnownContent;
+use crate::server::{Publication, ServerId};
+use crate::{Now, Output, Upload};
 use content::{FOLD_BYTES, Flush, LAZY_BYTES_MAX, Publish, URGENT_BYTES_MAX, UploadPlan};
 use ident::FileId;
 use lease::{Field, Kind, Time};
 use namespace::{ContentChange, Error, Knowledge, Operation, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Dirty bytes of one file at which its upload begins while the writer goes on.
 const EARLY_BYTES: u64 = 8 << 20;
-/// Published but unacknowledged bytes in shares at which the log is flushed. The host keeps all of
-/// these bytes too. No other place has them for this client if its session ends.
-const UNSETTLED_BYTES: u64 = 32 << 20;
 /// Dirty ranges of one file at which its upload begins. Each is an extent, or a hole, in one entry
 /// of the log.
 const EARLY_RUNS: usize = 4096;
@@ -24,8 +22,8 @@ const EARLY_RUNS: usize = 4096;
 /// Dirty content, and uploads on their way to the share servers.
 #[derive(Debug, Default)]
 pub(crate) struct Publishing {
-    /// By upload number: the file and content, if they are still known here, and the share.
-    uploads: BTreeMap<u64, (Option<(FileId, u64)>, ShareId)>,
+    /// By upload number.
+    uploads: BTreeMap<u64, UploadUnderWay>,
     next_upload: u64,
     /// Files with bytes in memory, and since when these are dirty.
     files: FxHashMap<FileId, HeldContent>,
@@ -35,27 +33,17 @@ pub(crate) struct Publishing {
     unpublished: FxHashMap<FileId, Vec<ShareId>>,
     /// Stored shares that no publication will name.
     pub unneeded: Vec<ShareId>,
-    /// Publications that are not acknowledged yet, and the last one of each file (by sequence
-    /// number).
-    published: VecDeque<Published>,
-    last: FxHashMap<FileId, u64>,
     /// When the content that is under way became dirty, by file.
     flown: FxHashMap<FileId, Time>,
-    /// Bytes in the shares of these publications. The host keeps the bytes, too, until the server
-    /// has the publication.
-    unsettled_bytes: u64,
     /// Shares whose bytes the host need not keep any more.
     pub settled: Vec<ShareId>,
 }
 
-/// A publication that is not acknowledged yet.
 #[derive(Debug)]
-struct Published {
-    sequence: u64,
-    file: FileId,
-    shares: FxHashSet<ShareId>,
-    /// The bytes in `shares`.
-    bytes: u64,
+struct UploadUnderWay {
+    share: ShareId,
+    /// The file, and the number of the upload in its content, if that content is still known here.
+    content: Option<(FileId, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,28 +96,21 @@ impl Publishing {
 
     /// Forgets the content of `file`. Uploads under way belong to no known content from then on.
     pub fn orphan(&mut self, file: &FileId) {
-        for (content, _) in self.uploads.values_mut() {
-            content.take_if(|(of, _)| of == file);
+        for upload in self.uploads.values_mut() {
+            upload.content.take_if(|(of, _)| of == file);
         }
     }
 
     /// Forgets all content. Published shares stay as they are: the server may have the publication,
     /// and the salvage reads them.
     pub fn abandon(&mut self) {
-        self.uploads.values_mut().for_each(|(content, _)| *content = None);
+        self.uploads.values_mut().for_each(|upload| upload.content = None);
         let stored = std::mem::take(&mut self.unpublished).into_values().flatten();
         let mut stored: Vec<ShareId> = stored.collect();
         stored.sort();
         self.unneeded.extend(stored);
         (self.files, self.since, self.held_bytes) = Default::default();
-        let published = std::mem::take(&mut self.published).into_iter();
-        self.settled.extend(published.flat_map(|published| published.shares));
-        (self.last, self.flown, self.unsettled_bytes) = Default::default();
-    }
-
-    /// Whether unacknowledged publications have so many bytes that the log is to be flushed.
-    pub fn is_much_unsettled(&self) -> bool {
-        self.unsettled_bytes >= UNSETTLED_BYTES
+        self.flown = FxHashMap::default();
     }
 
     /// Whether nothing is dirty and nothing under way.
@@ -140,7 +121,8 @@ impl Publishing {
 
 impl Client {
     pub(crate) fn has_room(&self) -> bool {
-        let unsettled = usize::try_from(self.publishing.unsettled_bytes).unwrap_or(usize::MAX);
+        let unsettled: u64 = self.servers.iter().map(|(_, server)| server.publications.bytes()).sum();
+        let unsettled = usize::try_from(unsettled).unwrap_or(usize::MAX);
         self.publishing.dirty_bytes().saturating_add(unsettled) < self.settings.dirty_bytes_max
     }
 
@@ -203,10 +185,9 @@ impl Client {
             self.no_longer_unpublished(file, |share| shares.contains(share));
         }
         let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
-        let sequence = self.push_update(since, operation);
-        self.publishing.unsettled_bytes += bytes;
-        self.publishing.published.push_back(Published { sequence, file: file.clone(), shares, bytes });
-        self.publishing.last.insert(file.clone(), sequence);
+        let server = self.servers.of_mut(file);
+        let sequence = server.push_update(since, operation);
+        server.publications.push(sequence, Publication { file: file.clone(), shares, bytes });
     }
 
     fn no_longer_unpublished(&mut self, file: &FileId, done: impl Fn(&ShareId) -> bool) {
@@ -223,7 +204,7 @@ impl Client {
             self.publishing.next_upload += 1;
             let upload = self.publishing.next_upload;
             let content = Some((file.clone(), plan.id));
-            self.publishing.uploads.insert(upload, (content, plan.share));
+            self.publishing.uploads.insert(upload, UploadUnderWay { share: plan.share, content });
             let pieces = plan.pieces.into_iter().map(|piece| (piece.nonce, piece.plain)).collect();
             out.push(Output::Store(Upload { upload, share: plan.share, key: plan.key, pieces }));
         }
@@ -236,8 +217,8 @@ impl Client {
         result: Result<Vec<[u8; 32]>, Error>,
         out: &mut Vec<Output>,
     ) {
-        let Some((of, share)) = self.publishing.uploads.remove(&upload) else { return };
-        let known = of.and_then(|(file, id)| {
+        let Some(UploadUnderWay { share, content }) = self.publishing.uploads.remove(&upload) else { return };
+        let known = content.and_then(|(file, id)| {
             let known = self.files.get_mut(&file).map(|known| &mut known.content);
             Some((file, id, known?))
         });
@@ -275,14 +256,8 @@ impl Client {
 
     /// Fails the calls that wait for `file` to be durable. The data stays dirty and is tried again.
     fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
-        let failed =
-            |w: &crate::waiting::Waiting| w.flushed.as_ref().is_some_and(|files| files.contains_key(file));
-        let tickets: Vec<Ticket> =
-            self.waiting.iter().filter(|(_, waiting)| failed(waiting)).map(|(ticket, _)| *ticket).collect();
-        for ticket in tickets {
-            self.waiting.remove(&ticket);
-            out.push(Output::Answer { ticket, result: Err(error) });
-        }
+        let failed = |w: &Waiting| matches!(&w.progress, Progress::Syncing { barriers, .. } if barriers.contains_key(file));
+        self.calls.fail(error, failed, out);
     }
 
     /// Stops a fold of `file`, whose content this client may still read and no longer change. Its
@@ -315,7 +290,7 @@ impl Client {
     ) -> Result<(), Stop> {
         match self.publish(now, file, URGENT_BYTES_MAX, out) {
             Some(barrier) if !self.has_published(file, barrier) => {
-                Err(Stop::Need(Need::Published(BTreeMap::from([(file.clone(), barrier)]))))
+                Err(Stop::until(WaitingFor::Published(BTreeMap::from([(file.clone(), barrier)]))))
             }
             Some(_) | None => Ok(()),
         }
@@ -383,21 +358,18 @@ impl Client {
         if self.files.holds(file, &Field::Content, Kind::Write) {
             self.fold_from(file, URGENT_BYTES_MAX + 1, out);
         }
-        if !self.publishing.last.contains_key(file) {
+        if !self.servers.of(file).publications.has(file) {
             self.close_content(file);
         }
     }
 
-    /// Settles publications that the server has: all log entries up to `through`.
-    pub(crate) fn settle_content(&mut self, through: u64) {
-        while self.publishing.published.front().is_some_and(|published| published.sequence <= through) {
-            let Some(published) = self.publishing.published.pop_front() else { break };
-            let Published { sequence, file, shares, bytes } = published;
-            self.publishing.unsettled_bytes -= bytes;
+    /// Settles publications that the server has: all entries of its log up to `through`.
+    pub(crate) fn settle_content(&mut self, server: ServerId, through: u64) {
+        while let Some(publication) = self.servers.get_mut(server).publications.acknowledge(through) {
+            let Publication { file, shares, .. } = publication;
             self.publishing.settled.extend(shares);
             // While a later publication is under way, the server's extents differ from those here.
-            if self.publishing.last.get(&file) == Some(&sequence) {
-                self.publishing.last.remove(&file);
+            if !self.servers.get(server).publications.has(&file) {
                 self.close_content(&file);
             }
         }
@@ -540,9 +512,9 @@ mod tests {
         client.handle(at(5_000), Input::Tick, &mut out);
         let settled = |out: &[Output]| out.iter().any(|output| matches!(output, Output::Settled(_)));
         assert!(logged(&out).iter().any(is_publication) && !settled(&out), "{out:?}");
-        let applied = ToClient::Applied { through: client.log.last(), rejected: Vec::new() };
+        let applied = ToClient::Applied { through: client.server().log.last(), rejected: Vec::new() };
         client.handle(at(5_001), Input::Message(applied), &mut out);
         assert!(settled(&out), "{out:?}");
-        assert_eq!(client.publishing.unsettled_bytes, 0);
+        assert_eq!(client.server().publications.bytes(), 0);
     }
 }

@@ -3,7 +3,8 @@
 
 use crate::Output;
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::knowledge::KnownContent;
+use crate::server::ServerId;
 use ident::FileId;
 use lease::{Field, Label, Released};
 use namespace::{ContentChange, Error, Operation};
@@ -79,7 +80,8 @@ impl Client {
         let mut items = Vec::new();
         let mut written: SalvagedWrite =
             self.publishing.dirty_files().map(|file| (file.clone(), Vec::new())).collect();
-        let (operations, paths) = (self.log.updates(), self.paths());
+        let operations = self.servers.iter().flat_map(|(_, server)| server.log.updates());
+        let paths = self.paths();
         for operation in operations {
             match operation {
                 // Their loss needs no attention, and locks end with their session.
@@ -97,7 +99,12 @@ impl Client {
 
     /// Takes updates that the server refused while the session goes on. The client forgets the
     /// files that they concern, because the server's state differs.
-    pub(crate) fn refused(&mut self, refused: Vec<(Operation, Error)>, out: &mut Vec<Output>) {
+    pub(crate) fn refused(
+        &mut self,
+        server: ServerId,
+        refused: Vec<(Operation, Error)>,
+        out: &mut Vec<Output>,
+    ) {
         if refused.is_empty() {
             return;
         }
@@ -111,7 +118,8 @@ impl Client {
         }
         // Other writes to these files are forgotten with them: content that is still to be
         // published, and updates that the server has yet to refuse.
-        for operation in refused.iter().map(|(operation, _)| operation).chain(self.log.updates()) {
+        let unacknowledged = self.servers.get(server).log.updates();
+        for operation in refused.iter().map(|(operation, _)| operation).chain(unacknowledged) {
             if let Operation::Publish { file, size, change, .. } = operation
                 && let Some(written) = written.get_mut(file)
             {
@@ -195,7 +203,7 @@ impl Client {
         self.files.release(&released);
         self.forget_content(file);
         self.publishing.orphan(file);
-        self.push_release(released, Vec::new());
+        self.push_release(self.servers.id_of(file), released, Vec::new());
     }
 
     fn paths(&self) -> Paths<'_> {

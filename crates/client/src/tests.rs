@@ -1,5 +1,6 @@
 //! Starting points for the tests of several modules.
 
+use crate::server::{ServerId, ServerSession};
 use crate::{Call, Client, Input, Now, Output, Settings};
 use ident::FileId;
 use lease::{Field, Kind, Open, Time};
@@ -8,6 +9,16 @@ use wire::{FileGrant, LogEntry, Rights, Space, ToClient, ToServer, Values, Versi
 
 pub(crate) fn at(ms: u64) -> Now {
     Now { time: Time(ms), wall: Timestamp::default() }
+}
+
+impl Client {
+    pub(crate) fn server(&self) -> &ServerSession {
+        self.servers.get(ServerId::ONLY)
+    }
+
+    pub(crate) fn server_mut(&mut self) -> &mut ServerSession {
+        self.servers.get_mut(ServerId::ONLY)
+    }
 }
 
 /// A session begins, with all rights and an empty allowance.

@@ -24,7 +24,7 @@ pub use extents::{ExtentMap, Span, SpanContent};
 pub use file::FileContent;
 pub use placement::{COPIES, place, place_fragments, room};
 pub use plan::{Done, Flush, PlannedPiece, Publish, ReadPart, Unreadable, UploadPlan, assemble};
-pub use seal::{Damaged, Hash, open, open_whole, seal, seal_share};
+pub use seal::{Damaged, Hash, Upload, open, open_whole, seal, seal_share};
 
 /// The most plain bytes of a piece. Pieces do not cross multiples of it in the file, so that
 /// rewriting replaces whole pieces.

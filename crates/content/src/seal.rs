@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use crypto::{Cipher, Key, Nonce, NotSealed, TAG_BYTES};
-use namespace::INLINE_SEAL_BYTES;
+use namespace::{INLINE_SEAL_BYTES, ShareId};
 
 /// Of a piece's ciphertext.
 pub type Hash = [u8; 32];
@@ -80,6 +80,19 @@ pub fn open_whole(key: Option<&Key>, sealed: &[u8]) -> Result<Bytes, Damaged> {
     let length = Cipher::new(key).open(nonce, &mut plain)?.len();
     plain.truncate(length);
     Ok(plain.into())
+}
+
+/// Pieces of one file, to be sealed and stored as one share.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    /// The number of this upload.
+    pub upload: u64,
+    /// The share to make.
+    pub share: ShareId,
+    /// The file's key.
+    pub key: [u8; 32],
+    /// Nonce and plaintext of each piece. The ciphertexts stand in the share one after the other.
+    pub pieces: Vec<([u8; 12], Bytes)>,
 }
 
 /// Seals the pieces of a share. Returns the bytes to store, and the hash of each piece's ciphertext

@@ -1,15 +1,14 @@
 //! The interface of the state machine.
 
-use crate::files::Files;
+use crate::cluster::versions::known_to;
 use crate::io::{Input, Output, Store};
-use crate::keys::{self, Global};
-use crate::pending::PendingRequests;
-use crate::record::Record;
-use crate::rights::Subtrees;
-use crate::session::{Misdeed, Sessions};
-use crate::transaction::{DirectoryState, Transaction};
-use crate::versions::{InUse, known_to};
-use crate::write_through::WriteThrough;
+use crate::requests::rights::Subtrees;
+use crate::rows::files::Files;
+use crate::rows::keys;
+use crate::rows::record::Record;
+use crate::sessions::session::Misdeed;
+use crate::state::{Checkpointed, DirectoryState, RegionState, ServerState};
+use crate::transaction::Transaction;
 use crate::{
     CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, Known, LeaseReport, MachineReport,
     WaitReport,
@@ -19,7 +18,7 @@ use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 
 /// The server's choices beyond its duties. Replicated state machines must agree on it.
@@ -68,6 +67,7 @@ pub struct Status {
 #[derive(Clone, Debug)]
 pub struct Directory {
     state: DirectoryState,
+    checkpointed: Checkpointed,
     live: FxHashSet<SessionId>,
     known: Versions,
     policy: Policy,
@@ -87,39 +87,24 @@ impl Directory {
         // prefix.
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
-        let sessions = Sessions::new(root.ino.max(1) + 1);
-        let state = DirectoryState {
-            in_use: InUse::of(known.newest),
-            sessions,
-            pending: PendingRequests::default(),
-            files: 1,
-            dying: 0,
-            digest: 0,
-            sweep: None,
-            fading: BTreeSet::new(),
-            lockers: BTreeSet::new(),
-            deaf: BTreeMap::new(),
-            led: Time::default(),
-            fade_from: None,
-            enrolment: crate::enrolment::found(store, founder.to_owned()),
-            through: WriteThrough::default(),
-        };
-        let directory = Directory::of(state, known);
+        let enrolment = crate::cluster::enrolment::found(store, founder.to_owned());
+        let state = DirectoryState::new(known.newest, enrolment, root.ino.max(1) + 1);
+        let mut directory = Directory::of(state, Checkpointed::nothing(), known);
         directory.checkpoint(store);
         directory
     }
 
     /// The server as of the last [`Directory::checkpoint`], in a program that knows these versions.
     pub fn open(store: &dyn Store, known: Versions) -> Result<Directory, Fault> {
-        let key = keys::global(Global::State, &[]);
-        let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
-        Ok(Directory::of(DirectoryState::from_row(&key, &row, known)?, known))
+        let state = DirectoryState::read(store, known)?;
+        let checkpointed = Checkpointed::of(&state);
+        Ok(Directory::of(state, checkpointed, known))
     }
 
-    fn of(state: DirectoryState, known: Versions) -> Directory {
-        let live = state.sessions.all.keys().copied().collect();
+    fn of(state: DirectoryState, checkpointed: Checkpointed, known: Versions) -> Directory {
+        let live = state.server.sessions.all.keys().copied().collect();
         let (policy, misdeeds, lasts, subtrees) = Default::default();
-        Directory { state, live, known, policy, misdeeds, lasts, subtrees }
+        Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees }
     }
 
     /// The same server with another policy.
@@ -144,9 +129,9 @@ impl Directory {
         }
         self.misdeeds.clear();
         self.lasts = true;
-        let (before, asks, digest) = (out.len(), input.asks(), self.state.digest);
+        let (before, asks, digest) = (out.len(), input.asks(), self.state.server.digest);
         let live = std::mem::take(&mut self.live);
-        let files = Files::new(store, live, self.state.digest, self.state.dying);
+        let files = Files::new(store, live, self.state.server.digest, self.state.region.dying);
         let (shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
@@ -157,7 +142,7 @@ impl Directory {
             Ok((live, promised)) => {
                 self.live = live;
                 let told = out.get(before..).unwrap_or_default();
-                let is_lost = asks && !promised && self.state.digest == digest;
+                let is_lost = asks && !promised && self.state.server.digest == digest;
                 self.lasts = !is_lost || !told.iter().all(Output::tells_of_rows);
                 Ok(())
             }
@@ -177,7 +162,7 @@ impl Directory {
         }
         let mut unchanged = Unchanged(store);
         let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0, 0);
-        let rights = self.state.sessions.all.get(&session).map(|known| &known.rights);
+        let rights = self.state.server.sessions.all.get(&session).map(|known| &known.rights);
         let withheld = rights
             .filter(|rights| !rights.are_full())
             .and_then(|rights| files.withheld(&mut Subtrees::default(), rights, session, file));
@@ -194,7 +179,7 @@ impl Directory {
 
     /// The invitations that no machine has joined by, expired ones among them.
     pub fn invitations(&self, store: &dyn Store) -> Vec<InvitationReport> {
-        self.read(store, crate::enrolment::open_invitations)
+        self.read(store, crate::cluster::enrolment::open_invitations)
     }
 
     /// The path of a file from the root; its identifier, where it has none.
@@ -236,36 +221,36 @@ impl Directory {
     /// the session is over, or never was the machine's. A session that this state has not heard of
     /// yet may have begun.
     pub fn is_over(&self, machine: MachineId, session: SessionId) -> bool {
-        self.state.sessions.is_over(machine, session)
+        self.state.server.sessions.is_over(machine, session)
     }
 
     /// Whether there was such a session, or is. A session that this state has not heard of yet
     /// looks like one that never began.
     pub fn has_begun(&self, session: SessionId) -> bool {
-        self.state.sessions.has_begun(session)
+        self.state.server.sessions.has_begun(session)
     }
 
     /// How far the log of a session has come: the number of the last entry that was taken in.
     /// `None` if the session is over, or never began.
     pub fn has_through(&self, session: SessionId) -> Option<u64> {
-        self.state.sessions.all.get(&session).map(|known| known.next_entry - 1)
+        self.state.server.sessions.all.get(&session).map(|known| known.next_entry - 1)
     }
 
     /// The latest start of `machine` that has a session.
     pub fn latest_start(&self, machine: MachineId) -> Option<u64> {
-        let of = self.state.sessions.all.values().filter(|known| known.machine == machine);
+        let of = self.state.server.sessions.all.values().filter(|known| known.machine == machine);
         of.map(|known| known.incarnation).max()
     }
 
     /// The cluster's version.
     pub fn version(&self) -> Version {
-        self.state.in_use.version
+        self.state.cluster.in_use.version
     }
 
     /// The machines that may still speak an older version, by number and name. When the last of
     /// them goes, the older version goes, and the next version can come.
     pub fn older_machines(&self, store: &dyn Store) -> Vec<(MachineId, String)> {
-        self.read(store, |files| crate::versions::older(&self.state, files))
+        self.read(store, |files| crate::cluster::versions::older(&self.state, files))
     }
 
     /// The requests that have waited for at least `at_least_ms`, in the order of arrival, and the
@@ -277,7 +262,8 @@ impl Directory {
     /// Whether a request waits, or a session waits to hear how far its log has come. Then the host
     /// must report the passing of time.
     pub fn anybody_waits(&self) -> bool {
-        self.state.pending.len() > 0 || self.state.sessions.all.values().any(|session| session.owed)
+        self.state.region.pending.len() > 0
+            || self.state.server.sessions.all.values().any(|session| session.owed)
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.
@@ -289,7 +275,7 @@ impl Directory {
     /// `None`: there is no such file.
     pub fn shares_below(&self, store: &dyn Store, path: &[u8]) -> Option<BTreeSet<ShareId>> {
         self.read(store, |files| {
-            Some(crate::share_index::shares_below(files, crate::report::resolve(files, path)?))
+            Some(crate::rows::share_index::shares_below(files, crate::report::resolve(files, path)?))
         })
     }
 
@@ -310,14 +296,15 @@ impl Directory {
         files.finish().map(|_| value)
     }
 
-    /// Writes the state that is not keyed by file: one row.
-    pub fn checkpoint(&self, store: &mut dyn Store) {
-        store.put(&keys::global(Global::State, &[]), self.state.to_row());
+    /// Writes the rows of the state that is no file's own, as far as they changed since the last
+    /// checkpoint in this store.
+    pub fn checkpoint(&mut self, store: &mut dyn Store) {
+        self.checkpointed.write(&self.state, store);
     }
 
     /// Running hash of all changes to rows, for replicas to compare.
     pub fn digest(&self) -> u64 {
-        self.state.digest
+        self.state.server.digest
     }
 
     /// The misdeeds of peers in the last turn; their sessions are over.
@@ -336,12 +323,13 @@ impl Directory {
     /// Bytes that updates have used up since the host last measured; the next measurement includes
     /// them.
     pub fn used_up(&self) -> u64 {
-        self.state.sessions.used_up()
+        self.state.server.sessions.used_up()
     }
 
     /// The server's state in brief.
     pub fn status(&self, now: Time) -> Status {
-        let DirectoryState { sessions, pending, files, .. } = &self.state;
+        let DirectoryState { server: ServerState { sessions, .. }, region, .. } = &self.state;
+        let RegionState { pending, files, .. } = region;
         let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
         let space = sessions.space(*files);
         let owed = pending.queue.recalls.owed_since().into_iter();
@@ -354,7 +342,7 @@ impl Directory {
 
     /// Shows `inspector` every violation of an invariant in the whole state.
     pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
-        crate::check::check(&self.state, self.policy.granularity, store, inspector);
+        crate::rows::check::check(&self.state, self.policy.granularity, store, inspector);
     }
 }
 

@@ -1,12 +1,11 @@
 //! The inputs and outputs of the server, and the store that the host gives it.
 
-use crate::certification::{CertificateAuthority, Known};
+use crate::cluster::certification::{CertificateAuthority, Known};
 use lease::SessionId;
-use namespace::ShareId;
 use serde::{Deserialize, Serialize};
 use wire::{
-    EnrolError, ExpelError, InviteError, LogEntry, MachineId, Refusal, RevokeError, Rights, Space, ToClient,
-    ToServer, Version,
+    EnrolError, ExpelError, InviteError, LogEntry, MachineId, Refusal, RevokeError, Rights, ShareWork, Space,
+    ToClient, ToServer, Version,
 };
 
 /// The ordered rows that hold the server's state. The host makes them durable together with the
@@ -142,16 +141,6 @@ pub enum Input {
         /// BLAKE3 of the invitation's secret.
         token: [u8; 32],
     },
-}
-
-/// Work on a share's lease for this server's account. Idempotent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum ShareWork {
-    /// A reference was published: lease the share for the server's account, then release the
-    /// uploader's lease.
-    Adopt(ShareId),
-    /// The last reference is gone: release all leases on the share.
-    Drop(ShareId),
 }
 
 /// An order to the host. Only a leader's outputs leave the process. Those that [rest on the

@@ -1,8 +1,9 @@
 //! Reports on machines and leases, for people. They need no Raft log entry and recall nothing.
 
 use crate::TERM_MS;
-use crate::files::Files;
-use crate::transaction::{DirectoryState, SERVER};
+use crate::rows::files::Files;
+use crate::state::DirectoryState;
+use crate::transaction::SERVER;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId, Time};
 use namespace::Operation;
@@ -120,16 +121,16 @@ pub struct WaitReport {
 const DEPTH_MAX: usize = 4096;
 
 pub(crate) fn machines(state: &DirectoryState, now: Time, files: &Files<'_>) -> Vec<MachineReport> {
-    let unanswered = state.pending.queue.recalls.owed_since();
+    let unanswered = state.region.pending.queue.recalls.owed_since();
     let mut sessions: BTreeMap<MachineId, SessionReport> = BTreeMap::new();
-    for (id, session) in &state.sessions.all {
+    for (id, session) in &state.server.sessions.all {
         let heard_ms = now.ms_since(session.renewed);
         let unanswered_ms = unanswered.get(id).map(|since| now.ms_since(*since));
         let report = SessionReport { heard_ms, lapsed: session.lapsed(now, TERM_MS), unanswered_ms };
         sessions.insert(session.machine, report);
     }
-    let report = |(machine, row): (MachineId, crate::enrolment::MachineRow)| {
-        let crate::enrolment::MachineRow { name, rights, since, expelled, .. } = row;
+    let report = |(machine, row): (MachineId, crate::cluster::enrolment::MachineRow)| {
+        let crate::cluster::enrolment::MachineRow { name, rights, since, expelled, .. } = row;
         MachineReport { machine, name, rights, since, expelled, session: sessions.get(&machine).copied() }
     };
     files.machines().into_iter().map(report).collect()
@@ -144,7 +145,7 @@ pub(crate) fn leases(
     let mut standings: Vec<(Field, SessionId, Standing)> = Vec::new();
     for (session, held) in files.holdings(file).iter() {
         let heard_ms =
-            state.sessions.all.get(&session).map_or(TERM_MS, |session| now.ms_since(session.renewed));
+            state.server.sessions.all.get(&session).map_or(TERM_MS, |session| now.ms_since(session.renewed));
         let left_ms = TERM_MS.saturating_sub(heard_ms);
         let holds = held.iter().map(|(field, kind)| (field, session, Standing::Holds { kind, left_ms }));
         standings.extend(holds);
@@ -152,21 +153,21 @@ pub(crate) fn leases(
         let excluded = excluded.chain(held.excluded_xattrs().cloned().map(Field::Xattr));
         standings.extend(excluded.map(|field| (field, session, Standing::Excluded)));
     }
-    for (session, field, keep, since) in state.pending.queue.recalls.unanswered_of(file) {
+    for (session, field, keep, since) in state.region.pending.queue.recalls.unanswered_of(file) {
         let for_ms = now.ms_since(since);
         standings.push((field.clone(), session, Standing::Recalled { keep, for_ms }));
     }
     // Within a field in the order of arrival: the sort is stable.
-    for (session, field, kind, since) in state.pending.waits_on(file) {
+    for (session, field, kind, since) in state.region.pending.waits_on(file) {
         let for_ms = now.ms_since(since);
         standings.push((field, session, Standing::Waits { kind, for_ms }));
     }
     standings.sort_by(|(a, ..), (b, ..)| a.cmp(b));
     let report = |(field, session, standing): (Field, SessionId, Standing)| {
         // The server's own requests belong to no machine.
-        let machine = state.sessions.all.get(&session).filter(|_| session != SERVER)?.machine;
+        let machine = state.server.sessions.all.get(&session).filter(|_| session != SERVER)?.machine;
         let name = files.machine(machine).map(|row| row.name).unwrap_or_default();
-        let last_recall_ms = state.pending.last_recall_ms(file, &field);
+        let last_recall_ms = state.region.contention.last_recall_ms(file, &field);
         Some(LeaseReport { field, machine, name, standing, last_recall_ms })
     };
     standings.into_iter().filter_map(report).collect()
@@ -179,12 +180,12 @@ pub(crate) fn waits(
     at_least_ms: u64,
 ) -> Vec<WaitReport> {
     let name = |session: SessionId| {
-        let machine = state.sessions.all.get(&session)?.machine;
+        let machine = state.server.sessions.all.get(&session)?.machine;
         Some(files.machine(machine).map(|row| row.name).unwrap_or_default())
     };
-    let long = state.pending.waiting().filter(|(_, asked)| now.ms_since(asked.since) >= at_least_ms);
-    let report = |(arrival, asked): (lease::Arrival, &crate::pending::Asked)| {
-        let awaited = state.pending.awaited_by(arrival).into_iter();
+    let long = state.region.pending.waiting().filter(|(_, asked)| now.ms_since(asked.since) >= at_least_ms);
+    let report = |(arrival, asked): (lease::Arrival, &crate::requests::pending::Asked)| {
+        let awaited = state.region.pending.awaited_by(arrival).into_iter();
         let unanswered = awaited.filter_map(|(holder, since)| Some((name(holder)?, now.ms_since(since))));
         WaitReport {
             arrival: arrival.0,

@@ -1,27 +1,23 @@
 //! One turn: one input, and everything that follows from it at once.
 
-use crate::ask::to_let_go;
-use crate::effects::Aftermath;
-use crate::enrolment::Enrolment;
-use crate::extents::shares_in;
-use crate::files::Files;
-use crate::io::{Input, Output, ShareWork};
-use crate::keys::{self, Global};
-use crate::pending::{Asked, PendingRequests};
-use crate::record::{Record, exact};
-use crate::rights::Subtrees;
-use crate::session::{Misdeed, Sessions};
-use crate::versions::{InUse, known_to};
-use crate::write_through::WriteThrough;
-use crate::{Corrupt, Fault, Policy};
+use crate::io::{Input, Output};
+use crate::requests::ask::to_let_go;
+use crate::requests::pending::Asked;
+use crate::requests::rights::Subtrees;
+use crate::rows::effects::Aftermath;
+use crate::rows::extents::shares_in;
+use crate::rows::files::Files;
+use crate::rows::keys::Table;
+use crate::rows::record::Record;
+use crate::sessions::session::Misdeed;
+use crate::state::DirectoryState;
+use crate::{Corrupt, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
 use namespace::{Effect, Error, Operation};
 use rustc_hash::FxHashSet;
-use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use wire::{MachineId, ToClient, ToServer, Versions};
+use wire::{ShareWork, ToClient, ToServer};
 
 /// The time without a renewal after which a session may be taken for lapsed, ms.
 ///
@@ -36,58 +32,6 @@ pub(crate) const SERVER: SessionId = SessionId(0);
 /// The smallest and the largest block of a directory's integers. Even over a slow link the next
 /// block arrives before the last is used up.
 const RESERVATION: (u64, u64) = (wire::BIRTH_RESERVATION, 4096);
-
-/// The state that is not keyed by file: what [`crate::Directory::checkpoint`] writes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DirectoryState {
-    /// Stands first: the rest of the row may differ between versions.
-    pub in_use: InUse,
-    pub sessions: Sessions,
-    pub pending: PendingRequests,
-    /// Files in all.
-    pub files: u64,
-    /// Dead files that have rows left.
-    pub dying: u64,
-    /// Running hash of all changes to rows.
-    pub digest: u64,
-    /// How far the search for files that are to go and have no opener any more has come; absent if
-    /// none is under way.
-    pub sweep: Option<Vec<u8>>,
-    /// Departed sessions that may still be stuck at having files open, or have them locked: others
-    /// see that, or it is not yet examined.
-    pub fading: BTreeSet<SessionId>,
-    /// Sessions that have, or had, locks that were reported to others, who may be waiting for them.
-    pub lockers: BTreeSet<SessionId>,
-    /// Machines whose sessions were ended for not answering, and when that last happened.
-    pub deaf: BTreeMap<MachineId, Time>,
-    /// When the latest leader began.
-    pub led: Time,
-    /// The departed session whose files are examined next, and the row to begin at; absent if there
-    /// is none.
-    pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
-    /// The counts of recorded machines and invitations.
-    pub enrolment: Enrolment,
-    /// Content that is write-through.
-    pub through: WriteThrough,
-}
-
-impl DirectoryState {
-    /// The value of the row.
-    pub fn to_row(&self) -> Vec<u8> {
-        wire::encode(self)
-    }
-
-    /// Reads the value of the row `key`, for a program that knows these versions. The cluster's
-    /// version comes first, since only a program that knows it can read the rest.
-    pub fn from_row(key: &[u8], row: &[u8], known: Versions) -> Result<DirectoryState, Fault> {
-        let corrupt = || Corrupt::at(key, "state");
-        let (version, _) = postcard::take_from_bytes(row).map_err(|_| corrupt())?;
-        known_to(known, version)?;
-        let state: DirectoryState = exact(row).ok_or_else(corrupt)?;
-        known_to(known, state.in_use.oldest)?;
-        Ok(state)
-    }
-}
 
 /// One turn on the state. Ends with [`Transaction::finish`].
 pub(crate) struct Transaction<'a> {
@@ -117,7 +61,7 @@ impl Transaction<'_> {
             }
             Input::Message { session, message } => self.on_message(session, message),
             Input::Tick => self.tick(),
-            Input::Space(space) => self.state.sessions.measured(space),
+            Input::Space(space) => self.state.server.sessions.measured(space),
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
             Input::Invite { token, rights, at, until } => self.invite(token, rights, at, until),
@@ -145,7 +89,7 @@ impl Transaction<'_> {
             self.out.push(Output::Again);
         }
         let (live, digest, dying) = self.files.finish()?;
-        (self.state.digest, self.state.dying) = (digest, dying);
+        (self.state.server.digest, self.state.region.dying) = (digest, dying);
         Ok((live, self.promised))
     }
 
@@ -155,7 +99,7 @@ impl Transaction<'_> {
             message,
             ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
         );
-        if rests && self.state.sessions.all.get(&session).is_some_and(|known| known.owed) {
+        if rests && self.state.server.sessions.all.get(&session).is_some_and(|known| known.owed) {
             // So a client knows which of its releases each grant followed.
             self.acknowledge(session, Vec::new());
         }
@@ -163,13 +107,13 @@ impl Transaction<'_> {
     }
 
     fn on_message(&mut self, session: SessionId, message: ToServer) {
-        let Some(known) = self.state.sessions.all.get_mut(&session) else {
+        let Some(known) = self.state.server.sessions.all.get_mut(&session) else {
             return self.send(session, ToClient::Fenced);
         };
         known.renewed = self.now;
         let result = match message {
             ToServer::Renew => {
-                let space = self.state.sessions.space(self.state.files);
+                let space = self.state.server.sessions.space(self.state.region.files);
                 self.send(session, ToClient::Renewed { space });
                 Ok(())
             }
@@ -184,7 +128,7 @@ impl Transaction<'_> {
             }
             ToServer::ReserveInodes { known } => {
                 let (first, end) = match self.may_write(session) {
-                    true => self.state.sessions.reserve_inodes(session, known),
+                    true => self.state.server.sessions.reserve_inodes(session, known),
                     false => (0, 0),
                 };
                 self.send(session, ToClient::ReservedInodes { first, end });
@@ -192,10 +136,10 @@ impl Transaction<'_> {
             }
             ToServer::Allow { held, want, replaces } => {
                 let (bytes, files) = match self.may_write(session) {
-                    true => self.state.sessions.allow(session, held, want, replaces),
+                    true => self.state.server.sessions.allow(session, held, want, replaces),
                     false => (0, 0),
                 };
-                let space = self.state.sessions.space(self.state.files);
+                let space = self.state.server.sessions.space(self.state.region.files);
                 self.send(session, ToClient::Allowance { bytes, files, space });
                 Ok(())
             }
@@ -279,18 +223,17 @@ impl Transaction<'_> {
     ) -> Vec<FileId> {
         let mut aftermath = Aftermath::default();
         self.subtrees.get_mut().note(&self.files, effects);
-        let machine = self.state.sessions.all.get(&session).map(|session| session.machine);
+        let machine = self.state.server.sessions.all.get(&session).map(|session| session.machine);
         self.files.apply(session, machine, effects, &mut aftermath);
-        self.state.files =
-            (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);
+        self.state.region.files = (self.state.region.files + aftermath.born.len() as u64)
+            .saturating_sub(aftermath.dead.len() as u64);
         self.shares.append(&mut aftermath.shares);
         for file in &aftermath.dead {
-            self.state.pending.died(file);
-            self.state.through.died(file);
+            self.state.region.died(file);
             self.again |= self.files.is_dying(file);
         }
         // A search under way need not start from the beginning for every file that dies.
-        if !aftermath.dead.is_empty() && self.state.fade_from.is_none() {
+        if !aftermath.dead.is_empty() && self.state.region.fade_from.is_none() {
             self.look_for_the_departed();
         }
         let says_open = matches!(
@@ -313,9 +256,7 @@ impl Transaction<'_> {
     /// again.
     pub fn dispose_unless_open(&mut self, file: &FileId) {
         let Some(record) = self.files.record(file) else { return };
-        // Most files have a name and no deletion pending, and need no look at a row.
-        let doomed = record.attributes.links == 0 || record.disposition.is_some();
-        if !doomed || !self.files.is_doomed(file) {
+        if !record.is_doomed() {
             return;
         }
         match record.holdings.anybody(&Field::Handles) {
@@ -341,11 +282,17 @@ impl Transaction<'_> {
     /// Time has passed, or background work goes on: does one step of each kind.
     fn tick(&mut self) {
         self.fence_the_deaf();
-        for session in self.state.sessions.owed() {
+        for session in self.state.server.sessions.owed() {
             self.acknowledge(session, Vec::new());
         }
-        let lapsed: Vec<SessionId> =
-            self.state.pending.awaited().into_iter().filter(|session| self.is_lapsed(*session)).collect();
+        let lapsed: Vec<SessionId> = self
+            .state
+            .region
+            .pending
+            .awaited()
+            .into_iter()
+            .filter(|session| self.is_lapsed(*session))
+            .collect();
         lapsed.into_iter().for_each(|session| self.fence(session, None));
         self.fence_lapsed_lockers();
         self.again |= self.files.clear_dying(&mut self.shares);
@@ -355,20 +302,20 @@ impl Transaction<'_> {
 
     /// Examines all files that are to go with their last handle, from the beginning.
     pub fn look_for_the_doomed(&mut self) {
-        self.state.sweep = Some(keys::globals(Global::Doomed).0.into_vec());
+        self.state.region.sweep = Some(Table::Doomed.range().0.into_vec());
         self.again = true;
     }
 
     /// One step of the search for files that are to go and that only departed sessions had open.
     fn sweep_doomed(&mut self) {
-        let Some(from) = self.state.sweep.take() else { return };
-        let doomed = self.files.globals(Global::Doomed, Some(&from), DOOMED_PER_STEP);
+        let Some(from) = self.state.region.sweep.take() else { return };
+        let doomed = self.files.table(Table::Doomed, Some(&from), DOOMED_PER_STEP);
         if doomed.len() == DOOMED_PER_STEP {
-            self.state.sweep = doomed.last().map(|(key, _)| [key, [0].as_slice()].concat());
+            self.state.region.sweep = doomed.last().map(|(key, _)| [key, [0].as_slice()].concat());
             self.again = true;
         }
         for (key, _) in doomed {
-            if let Some(file) = self.files.parse_key(keys::file_of_global(&key)) {
+            if let Some(file) = self.files.parse_key(Table::Doomed.file(&key)) {
                 self.dispose_unless_open(&file);
             }
         }
@@ -377,17 +324,17 @@ impl Transaction<'_> {
     /// A new leader begins: it knows neither which messages were sent nor which sessions are still
     /// there.
     fn lead(&mut self) {
-        for session in self.state.sessions.all.values_mut() {
+        for session in self.state.server.sessions.all.values_mut() {
             (session.renewed, session.worked) = (self.now, self.now);
         }
-        self.state.led = self.now;
-        self.state.through.end_all();
-        self.state.pending.queue.recalls.tell_again(self.now);
-        let recalls: Vec<_> = self.state.pending.queue.recalls.unanswered().collect();
+        self.state.server.led = self.now;
+        self.state.region.through.end_all();
+        self.state.region.pending.queue.recalls.tell_again(self.now);
+        let recalls: Vec<_> = self.state.region.pending.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
             self.send(session, ToClient::Recall { leases: vec![released] });
         }
-        let flushes = self.state.pending.queue.flushes.unanswered();
+        let flushes = self.state.region.pending.queue.flushes.unanswered();
         let flushes: Vec<_> = flushes
             .map(|(session, number, file, field)| (session, number, file.clone(), field.clone()))
             .collect();
@@ -400,7 +347,7 @@ impl Transaction<'_> {
 
     /// Whether `session` was not heard of for its term.
     pub fn is_lapsed(&self, session: SessionId) -> bool {
-        self.state.sessions.all.get(&session).is_none_or(|known| known.lapsed(self.now, TERM_MS))
+        self.state.server.sessions.all.get(&session).is_none_or(|known| known.lapsed(self.now, TERM_MS))
     }
 
     /// Ends the session and reports that to its client.
@@ -414,14 +361,14 @@ impl Transaction<'_> {
     /// Ends the session. Its leases are free, at no cost: its identifier just counts for nothing in
     /// the rows that name it. Files at which it is stuck are cleared in the background.
     fn end(&mut self, session: SessionId) -> bool {
-        if self.state.sessions.all.remove(&session).is_none() {
+        if self.state.server.sessions.all.remove(&session).is_none() {
             return false;
         }
         self.files.end_session(session);
-        self.state.pending.end_session(session);
-        self.state.through.end_session(session);
-        self.state.lockers.remove(&session);
-        self.state.fading.insert(session);
+        self.state.region.pending.end_session(session);
+        self.state.region.through.end_session(session);
+        self.state.server.lockers.remove(&session);
+        self.state.server.departed.insert(session);
         self.look_for_the_departed();
         // Files that only this session had open are to be disposed of.
         self.look_for_the_doomed();

@@ -71,11 +71,13 @@ pub type Seal<'a> = Box<dyn FnOnce() -> Recheck<'a> + 'a>;
 /// A front door whose clients (the kernel, or those of an SMB server) cache the responses they were
 /// given.
 pub trait CacheHolder: Send + Sync {
-    /// Whether any of `what` may be cached.
-    fn has(&self, what: &Invalidation) -> bool;
     /// First phase of a revocation. It invalidates the caches, and returns when nothing of `what`
     /// is cached, or after a bounded time. It is never called on a thread that serves a front door.
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_>;
-    /// Revokes `what` without waiting.
+    /// First phase of the revocation of what is not cached: it waits for nothing. Nothing is
+    /// returned if any of `what` is cached. Trap: responses may be under way, and more may come
+    /// before the second phase. So that phase is needed whatever is cached now.
+    fn revoke_uncached(&self, what: &[Invalidation]) -> Option<Seal<'_>>;
+    /// Revokes `what`, which no lease covers any more, without waiting.
     fn revoke_soon(&self, what: Vec<Invalidation>);
 }

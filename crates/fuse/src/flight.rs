@@ -68,13 +68,6 @@ impl Flight {
         answered == slot.begun.load(SeqCst)
     }
 
-    /// The number of requests under way, or one more.
-    pub(crate) fn under_way(&self, whose: Whose) -> u64 {
-        let slot = self.slot_of(whose);
-        let answered = slot.answered.load(SeqCst);
-        slot.begun.load(SeqCst).saturating_sub(answered)
-    }
-
     /// Waits until no request is under way, or until `deadline`. Whether none is.
     pub(crate) fn settle(&self, whose: Whose, deadline: Instant) -> bool {
         while !self.idle(whose) {
@@ -116,7 +109,6 @@ mod tests {
         assert!(flight.settle(Whose::Anyone, soon()));
         flight.begin(7);
         assert!(!flight.idle(Whose::Node(7)) && !flight.idle(Whose::Anyone));
-        assert_eq!((flight.under_way(Whose::Node(7)), flight.under_way(Whose::Node(8))), (1, 0));
         assert!(flight.idle(Whose::Node(8)));
         assert!(!flight.settle(Whose::Node(7), soon()));
         flight.end(7);

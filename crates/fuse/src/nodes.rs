@@ -2,7 +2,7 @@
 
 use client::{Entries, Given, When};
 use ident::FileId;
-use lease::Label;
+use lease::{Label, Recent, Time};
 use namespace::{Attributes, FileKind, Stat};
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -13,7 +13,7 @@ use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::errno::Errno;
 use crate::forgotten::Forgotten;
@@ -29,12 +29,6 @@ const SHARDS: usize = 16;
 /// Nodes of neighbouring ids in one chunk. Files that were made together are listed together, and a
 /// miss of the processor's cache costs as much as all other work for an entry.
 const CHUNK: u64 = 8;
-
-/// How long a directory counts as one in which others work, after an entry was invalidated or its
-/// times were reported. A file's size in ping-pong counts as long.
-const LATELY: Duration = Duration::from_secs(10);
-/// The most such nodes that are remembered.
-const LATELY_MAX: usize = 4096;
 
 /// The most entries that the kernel may hold. Beyond this the oldest are invalidated until half are
 /// left. Each takes about 64 bytes. Mostly the bound on what a machine knows of files is reached
@@ -57,11 +51,10 @@ pub(crate) struct Nodes {
     /// The node of each file, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
     /// Directories of which an entry was invalidated lately.
-    contended: Lately<()>,
+    contended: RwLock<Recent<u64, ()>>,
     /// Nodes of which the kernel was given a report lately, without a lease.
-    passing: Lately<Passing>,
-    /// How often a file that is no node was invalidated.
-    missed: AtomicU64,
+    passing: RwLock<Recent<u64, Option<Passing>>>,
+    barred: Barred,
     /// The number of entries given so far, and the time when the count began.
     turn: AtomicU32,
     began: Instant,
@@ -87,40 +80,6 @@ pub(crate) enum Passing {
     Times,
     /// A file's size, with the value that the kernel has.
     Size(u64),
-}
-
-/// Nodes to which something happened, how long that counts, and what is remembered of it.
-#[derive(Debug)]
-struct Lately<T>(RwLock<FxHashMap<u64, (Instant, T)>>);
-
-impl<T> Default for Lately<T> {
-    fn default() -> Lately<T> {
-        Lately(RwLock::default())
-    }
-}
-
-impl<T: Copy> Lately<T> {
-    fn note(&self, node: u64, what: T) {
-        let now = Instant::now();
-        let mut nodes = self.0.write();
-        if nodes.len() >= LATELY_MAX {
-            nodes.retain(|_, (until, _)| *until > now);
-        }
-        if nodes.len() < LATELY_MAX {
-            nodes.insert(node, (now + LATELY, what));
-        }
-    }
-
-    fn get(&self, node: u64) -> Option<T> {
-        let nodes = self.0.read();
-        // Nearly always there is none, and then the clock is not read.
-        let (until, what) = nodes.get(&node)?;
-        (*until > Instant::now()).then_some(*what)
-    }
-
-    fn forget(&self, node: u64) {
-        self.0.write().remove(&node);
-    }
 }
 
 type Chunk = [Option<Node>; CHUNK as usize];
@@ -158,6 +117,8 @@ impl Marks {
     const LINGERS: u8 = 8;
     /// It may be a program, whose capabilities a write removes.
     const RUNS: u8 = 16;
+    /// The kernel was told its attributes since the last invalidation.
+    const TOLD: u8 = 32;
 
     fn has(self, mark: u8) -> bool {
         self.0.get() & mark != 0
@@ -175,6 +136,13 @@ impl Marks {
         self.set(Marks::RUNS, may_run(stat));
         self
     }
+
+    /// These marks when the kernel is told `stat`.
+    fn told(self, stat: &Stat) -> Marks {
+        let mut marks = self.seen(stat);
+        marks.set(Marks::TOLD, true);
+        marks
+    }
 }
 
 /// A hash of 24 bits, to save room.
@@ -182,10 +150,51 @@ type StatDigest = [u8; 3];
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 
+/// The leases that have gone when a request begins. Its answer may have been decided before another
+/// one goes, and is given to the kernel for no time then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
+    /// The number of files barred so far.
+    barred: u64,
+    /// [`Directory::barred`].
+    barred_entries: u32,
+}
+
+/// The number of counters that files share. Two files that are in use at a time seldom share one.
+const BARRED_SLOTS: usize = 4096;
+
+/// Files whose leases on attributes and content went: the number of the last such event of a file,
+/// and of all files.
+#[derive(Debug)]
+struct Barred {
+    events: AtomicU64,
+    everything: AtomicU64,
+    last: Box<[AtomicU64]>,
+}
+
+impl Default for Barred {
+    fn default() -> Barred {
+        let last = (0..BARRED_SLOTS).map(|_| AtomicU64::default()).collect();
+        Barred { events: AtomicU64::default(), everything: AtomicU64::default(), last }
+    }
+}
+
+impl Barred {
+    fn last(&self, file: &FileId) -> &AtomicU64 {
+        &self.last[hash(file) as usize % BARRED_SLOTS]
+    }
+
+    fn add(&self, last: &AtomicU64) {
+        last.fetch_max(self.events.fetch_add(1, SeqCst) + 1, SeqCst);
+    }
+}
+
 /// The state of a directory.
 #[derive(Debug, Default)]
 struct Directory {
     given: Given,
+    /// How often the leases on entries went.
+    barred: u32,
     /// Its attributes as the kernel was given them. They are shown of a directory that another
     /// machine has removed while a program here is still in it.
     was: Option<Attributes>,
@@ -197,9 +206,9 @@ impl Nodes {
         let nodes = Nodes {
             root: root.clone(),
             places: Places::default(),
-            contended: Lately::default(),
-            passing: Lately::default(),
-            missed: AtomicU64::default(),
+            contended: RwLock::default(),
+            passing: RwLock::default(),
+            barred: Barred::default(),
             turn: AtomicU32::default(),
             began: Instant::now(),
             given: AtomicUsize::default(),
@@ -284,7 +293,7 @@ impl Nodes {
             }
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
-                (known.marks, known.told) = (known.marks.seen(stat), told(stat));
+                (known.marks, known.told) = (known.marks.told(stat), told(stat));
                 if is_directory {
                     known.directory.get_or_insert_default().was = Some(stat.attributes);
                 }
@@ -292,7 +301,7 @@ impl Nodes {
             empty => {
                 let directory = is_directory
                     .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
-                let (marks, told) = (Marks::default().seen(stat), told(stat));
+                let (marks, told) = (Marks::default().told(stat), told(stat));
                 *empty = Some(Node { file: file.clone(), directory, lookups: 1, marks, told });
                 if node < FIRST_FURTHER {
                     self.back(file).write().insert(file.clone(), node);
@@ -302,18 +311,38 @@ impl Nodes {
         Ok(node)
     }
 
-    /// Counts an invalidation of a file that is no node yet. An answer that makes it one may be on
-    /// its way.
-    pub(crate) fn miss(&self) {
-        self.missed.fetch_add(1, SeqCst);
+    /// The leases on attributes and content of `file` go. From now on its attributes are not given
+    /// with a name if they were decided before.
+    pub(crate) fn bar(&self, file: &FileId) {
+        self.barred.add(self.barred.last(file));
     }
 
-    /// How often [`Nodes::miss`] was called. A request notes the number before it asks. If the
-    /// number has grown when the file was given, the answer may have been invalidated meanwhile.
-    /// Trap: an invalidation looks for the node after it was counted, and so finds a node that was
-    /// given before.
-    pub(crate) fn missed(&self) -> u64 {
-        self.missed.load(SeqCst)
+    /// All leases go.
+    pub(crate) fn bar_everything(&self) {
+        self.barred.add(&self.barred.everything);
+        self.all().into_iter().filter(|node| self.is_directory(*node)).for_each(|dir| self.bar_entries(dir));
+    }
+
+    /// A request in `dir` begins. This comes before its first call to the client.
+    pub(crate) fn since(&self, dir: u64) -> Since {
+        let entries = self.look(dir, |n| n.directory.as_ref().map_or(0, |directory| directory.barred));
+        Since { barred: self.barred.events.load(SeqCst), barred_entries: entries.unwrap_or_default() }
+    }
+
+    /// Whether `file` was barred since. Trap: this is asked once the file is given. So a file that
+    /// is barred later has its node already, and a mark that it was told.
+    pub(crate) fn is_barred(&self, file: &FileId, since: Since) -> bool {
+        let barred = &self.barred;
+        barred.last(file).load(SeqCst).max(barred.everything.load(SeqCst)) > since.barred
+    }
+
+    /// The leases on entries of `dir` go. From now on no entry is given to the kernel that was
+    /// decided before. Those that were given before are in the table.
+    pub(crate) fn bar_entries(&self, dir: u64) {
+        self.change(dir, |n| {
+            let barred = &mut n.directory.get_or_insert_default().barred;
+            *barred = barred.wrapping_add(1);
+        });
     }
 
     /// Marks that `file` has lost its last name, and lingers until the kernel has forgotten it.
@@ -372,8 +401,8 @@ impl Nodes {
     /// Notes the attributes of `node` that the kernel is about to be given.
     pub(crate) fn tell(&self, node: u64, stat: &Stat) {
         let told = told(stat);
-        if self.look(node, |n| n.marks == n.marks.seen(stat) && n.told == told) == Some(false) {
-            self.change(node, |n| (n.marks, n.told) = (n.marks.seen(stat), told));
+        if self.look(node, |n| n.marks == n.marks.told(stat) && n.told == told) == Some(false) {
+            self.change(node, |n| (n.marks, n.told) = (n.marks.told(stat), told));
         }
     }
 
@@ -382,12 +411,18 @@ impl Nodes {
         self.look(node, |n| n.told) == Some(told(stat))
     }
 
-    /// Notes that the last stat of `node` may be out of date.
+    /// Notes that the last stat of `node` may be out of date, and is about to be invalidated.
     pub(crate) fn doubt(&self, node: u64) {
         self.change(node, |n| {
             n.marks.set(Marks::SETID, true);
             n.marks.set(Marks::RUNS, true);
+            n.marks.set(Marks::TOLD, false);
         });
+    }
+
+    /// Whether the kernel was told attributes of `node` since they were invalidated.
+    pub(crate) fn is_told(&self, node: u64) -> bool {
+        self.look(node, |n| n.marks.has(Marks::TOLD)).unwrap_or(false)
     }
 
     /// Whether `node` may have set-id bits.
@@ -413,26 +448,31 @@ impl Nodes {
 
     /// Notes that the kernel is about to be told which file `label` in directory `dir` is, or that
     /// there is none. The kernel may hold that until it is invalidated or the directory is
-    /// forgotten. It does not say when it drops an entry.
-    pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
+    /// forgotten. It does not say when it drops an entry. Returns false if the leases on entries of
+    /// the directory went since the request began. Then the kernel may hold this one for no time.
+    pub(crate) fn give_entry(&self, dir: u64, label: &Label, since: Since) -> bool {
         let when = When { turn: self.turn.fetch_add(1, Relaxed), at_ms: self.now_ms(), was_told: false };
-        let mut is_new = false;
-        self.change(dir, |n| is_new = n.directory.get_or_insert_default().given.give(label, when));
-        if !is_new {
-            return;
+        let (mut may, mut is_new) = (false, false);
+        self.change(dir, |n| {
+            let directory = n.directory.get_or_insert_default();
+            may = directory.barred == since.barred_entries;
+            is_new = may && directory.given.give(label, when);
+        });
+        if is_new {
+            let given = self.given.fetch_add(1, Relaxed);
+            if given >= GIVEN_MAX && given.is_multiple_of(GIVEN_MAX / 128) {
+                self.crowd.lock().is_due = true;
+                self.crowded.notify_all();
+            }
         }
-        let given = self.given.fetch_add(1, Relaxed);
-        if given >= GIVEN_MAX && given.is_multiple_of(GIVEN_MAX / 128) {
-            self.crowd.lock().is_due = true;
-            self.crowded.notify_all();
-        }
+        may
     }
 
     /// Notes that the kernel has moved an entry to another name, and holds it there for as long.
     pub(crate) fn move_entry(&self, (from_dir, from): (u64, &Label), (to_dir, to): (u64, &Label)) {
         let is_given = |n: &Node| n.directory.as_ref().is_some_and(|directory| directory.given.has(from));
         if self.look(from_dir, is_given) == Some(true) {
-            self.give_entry(to_dir, to);
+            self.give_entry(to_dir, to, self.since(to_dir));
         }
     }
 
@@ -443,44 +483,59 @@ impl Nodes {
         self.given.fetch_sub(usize::from(had), Relaxed);
     }
 
+    fn now(&self) -> Time {
+        Time(self.began.elapsed().as_millis() as u64)
+    }
+
     fn now_ms(&self) -> u32 {
         self.began.elapsed().as_millis() as u32
     }
 
     /// Notes that an entry of `dir` is invalidated: others work there too.
     pub(crate) fn contend(&self, dir: u64) {
-        self.contended.note(dir, ());
+        self.contended.write().note(self.now(), &dir, 1);
     }
 
     /// Notes that the kernel is given a report of `node`.
     pub(crate) fn pass(&self, node: u64, stat: &Stat) {
-        match stat.attributes.kind {
-            FileKind::Directory => self.passing.note(node, Passing::Times),
+        let passing = match stat.attributes.kind {
+            FileKind::Directory => Passing::Times,
             // Trap: a mapping ends where the kernel believes that the file ends. Ping-pong content
             // is a page at most, so with any size but 0 a mapping has all of it.
-            _ if stat.size == 0 => {}
-            _ => self.passing.note(node, Passing::Size(stat.size)),
+            _ if stat.size == 0 => return,
+            _ => Passing::Size(stat.size),
+        };
+        if let Some(known) = self.passing.write().note(self.now(), &node, 1) {
+            *known = Some(passing);
         }
     }
 
     /// Notes that the kernel may come to have another size of `node`.
     pub(crate) fn resize(&self, node: u64) {
-        if let Some(Passing::Size(_)) = self.passing.get(node) {
-            self.passing.forget(node);
+        if let Some(Passing::Size(_)) = self.passing(node) {
+            self.passing.write().forget(&node);
         }
     }
 
     /// The part of `node` that ping-pongs between machines. A program that does not look at it need
     /// not be given its value.
     pub(crate) fn passing(&self, node: u64) -> Option<Passing> {
-        self.passing.get(node)
+        self.lately(&self.passing, node).flatten()
     }
 
     /// Whether others work in `dir`. Trap: to expire an entry the kernel takes the directory's
     /// lock, which a request that waits for a lease there holds. So entries of such a directory are
     /// given with a time-out of 0. The kernel asks before it uses one, and nothing need be expired.
     pub(crate) fn is_contended(&self, dir: u64) -> bool {
-        self.contended.get(dir).is_some()
+        self.lately(&self.contended, dir).is_some()
+    }
+
+    /// The value of `node`, if it is a recent one.
+    fn lately<V: Copy>(&self, nodes: &RwLock<Recent<u64, V>>, node: u64) -> Option<V> {
+        let nodes = nodes.read();
+        // Nearly always there is none, and then the clock is not read.
+        let value = *nodes.get(&node)?;
+        nodes.is_recent(self.now(), &node).then_some(value)
     }
 
     /// Whether the kernel may hold an entry of `dir` that was not invalidated since it was given.
@@ -676,7 +731,9 @@ pub(crate) mod tests {
         let nodes = Nodes::new(FileId::root());
         let readme = label("readme");
         assert!(!nodes.has_entries(ROOT, None));
-        ["README", "other"].iter().for_each(|name| nodes.give_entry(ROOT, &label(name)));
+        ["README", "other"]
+            .iter()
+            .for_each(|name| _ = nodes.give_entry(ROOT, &label(name), nodes.since(ROOT)));
         let entries = nodes.entries(ROOT, Some(&readme));
         assert_eq!(entries.iter().map(|(label, _)| label.to_string()).collect::<Vec<_>>(), ["README"]);
         nodes.taken_back(ROOT, &entries, true);
@@ -696,7 +753,8 @@ pub(crate) mod tests {
         dir.attributes.kind = FileKind::Directory;
         nodes.give(&FileId::root().child(9), &dir).unwrap();
         for n in 0..=GIVEN_MAX {
-            nodes.give_entry(if n % 2 == 0 { ROOT } else { 5 }, &label(&n.to_string()));
+            let dir = if n % 2 == 0 { ROOT } else { 5 };
+            nodes.give_entry(dir, &label(&n.to_string()), nodes.since(dir));
         }
         let old = nodes.crowded().unwrap();
         let count: usize = old.iter().map(|(_, entries)| entries.len()).sum();
@@ -727,12 +785,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_is_contended_for_a_while_and_within_bounds() {
+    fn a_directory_is_contended_after_an_entry_was_invalidated() {
         let nodes = Nodes::new(FileId::root());
         assert!(!nodes.is_contended(7));
-        (0..2 * LATELY_MAX as u64).for_each(|dir| nodes.contend(dir));
-        assert!(nodes.is_contended(7));
-        assert_eq!(nodes.contended.0.read().len(), LATELY_MAX);
+        nodes.contend(7);
+        assert!(nodes.is_contended(7) && !nodes.is_contended(8));
+    }
+
+    #[test]
+    fn a_size_that_was_reported_passes_until_the_kernel_may_have_another() {
+        let nodes = Nodes::new(FileId::root());
+        nodes.pass(7, &Stat { size: 3, ..stat(7, 0) });
+        assert_eq!((nodes.passing(7), nodes.passing(8)), (Some(Passing::Size(3)), None));
+        nodes.resize(7);
+        assert_eq!(nodes.passing(7), None);
     }
 
     #[test]

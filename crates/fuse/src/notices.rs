@@ -47,6 +47,10 @@ const SETTLE: Duration = Duration::from_millis(2);
 /// longer than a recall waits: as with a notification that blocks, this one is sent even so.
 const RUNS_AGAIN: Duration = Duration::from_secs(1);
 
+/// The time after which an answer that was under way has arrived in the kernel, however busy the
+/// machine, unless its request waits. Then it was not decided yet.
+const ARRIVES: Duration = Duration::from_millis(100);
+
 /// The pause between two tries of a notification until then.
 const TRY_EVERY: Duration = Duration::from_micros(100);
 
@@ -81,8 +85,9 @@ pub(crate) struct Notices {
 
 #[derive(Default)]
 struct NoticeState {
-    /// Invalidations, and whether each is sent once more with no recall waiting for it.
-    queue: VecDeque<(Invalidation, bool, Batch)>,
+    queue: VecDeque<(Invalidation, Time, Batch)>,
+    /// Invalidations that are sent for the last time when that is due.
+    last: VecDeque<(Instant, Invalidation)>,
     /// Drops that requests wait for. They go before recalls, since a recall may wait for such a
     /// request.
     drops: VecDeque<(u64, Drop, Written)>,
@@ -92,64 +97,55 @@ struct NoticeState {
     closed: bool,
 }
 
+/// How often an invalidation has been sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Time {
+    /// A recall waits for it.
+    First,
+    /// The leases have gone, and an answer may have brought the copy back before. Nothing waits.
+    Second,
+    /// The answer was still under way then.
+    Last,
+}
+
 /// The number of notifications that are still to be sent, of those queued together.
 type Batch = Arc<AtomicUsize>;
 
 impl CacheHolder for Notices {
-    /// Trap: a notification is needed only for entries, attributes and pages that the kernel was
-    /// given. An answer on its way counts as given.
-    fn has(&self, what: &Invalidation) -> bool {
-        let nodes = &self.front.nodes;
-        match what {
-            Invalidation::Entry(dir, folded) => nodes
-                .of(dir)
-                .into_iter()
-                .any(|dir| nodes.has_entries(dir, Some(folded)) || !self.front.flight.idle(Whose::Node(dir))),
-            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
-                !nodes.of(file).is_empty() || !self.front.flight.idle(Whose::Anyone)
-            }
-            // One request counts: that which changes a name of the directory is under way itself.
-            Invalidation::Entries(dir) => nodes
-                .of(dir)
-                .into_iter()
-                .any(|dir| nodes.has_entries(dir, None) || self.front.flight.under_way(Whose::Node(dir)) > 1),
-            Invalidation::Everything => true,
-        }
-    }
-
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
-        let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
+        let noted = self.note(what);
+        let had = || noted.iter().filter(|noted| noted.had).map(|noted| &noted.what);
         // A recall waits until all that a program appends in one call has come. Otherwise another
         // machine could append in the middle of it.
-        let appended = had.iter().filter_map(|what| match what {
+        let appended = had().filter_map(|what| match what {
             Invalidation::Pages(file) => Some(self.front.nodes.of(file)),
             _ => None,
         });
         let settled: Vec<Settled<'_>> =
             appended.flatten().map(|node| self.front.appends.settle(node)).collect();
-        let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
-        self.queue_and_wait(&had);
-        // Trap: a notification makes the kernel disregard attributes that are just being answered
-        // (`attr_version`), and a read then ends where the file ended before. So only needed
-        // notifications are sent. A copy is gone for good if no request has been under way since
-        // before its invalidation.
-        Box::new(move || {
-            let brought_back = had
-                .into_iter()
-                .zip(before)
-                .filter(|(what, before)| before.is_none() || self.quiet_since(what) != *before);
-            let brought_back: Vec<Invalidation> = brought_back.map(|(what, _)| what).collect();
-            Box::new(move || {
-                let had = brought_back.into_iter().filter(|what| of_entries(what) || self.has(what));
-                self.queue_as(had.collect(), true);
-                drop(settled);
-            })
-        })
+        self.queue_and_wait(&had().cloned().collect::<Vec<_>>());
+        self.seal(noted, settled)
+    }
+
+    fn revoke_uncached(&self, what: &[Invalidation]) -> Option<Seal<'_>> {
+        let noted = self.note(what);
+        (!noted.iter().any(|noted| noted.had)).then(|| self.seal(noted, Vec::new()))
     }
 
     fn revoke_soon(&self, what: Vec<Invalidation>) {
+        self.bar(what.iter());
         self.queue(what.into_iter().filter(|what| self.has(what)).collect());
     }
+}
+
+/// An item that is revoked.
+struct Noted {
+    what: Invalidation,
+    /// The requests that may bring it back, and [`Flight::quiet_since`](crate::flight::Flight) of
+    /// them before the first phase.
+    whose: Whose,
+    quiet: Option<u64>,
+    had: bool,
 }
 
 impl Dirty for Notices {
@@ -171,6 +167,79 @@ impl Notices {
         let told_by: Arc<dyn Dirty> = notices.clone();
         notices.front.mapped.tell_by(Arc::downgrade(&told_by));
         notices
+    }
+
+    /// Whether the kernel was given any of `what`. Trap: an answer on its way may be given after
+    /// this; see [`Notices::bar`].
+    fn has(&self, what: &Invalidation) -> bool {
+        let nodes = &self.front.nodes;
+        let has_entries = |dir, folded| nodes.of(dir).into_iter().any(|dir| nodes.has_entries(dir, folded));
+        match what {
+            Invalidation::Entry(dir, folded) => has_entries(dir, Some(folded)),
+            Invalidation::Entries(dir) => has_entries(dir, None),
+            Invalidation::Attributes(file) | Invalidation::Pages(file) => !nodes.of(file).is_empty(),
+            Invalidation::Everything => true,
+        }
+    }
+
+    fn note(&self, what: &[Invalidation]) -> Vec<Noted> {
+        let note = |what: &Invalidation| {
+            // Before the look: what is given between the two counts as brought back.
+            let whose = self.whose(what);
+            let quiet = self.front.flight.quiet_since(whose);
+            Noted { what: what.clone(), whose, quiet, had: self.has(what) }
+        };
+        what.iter().map(note).collect()
+    }
+
+    /// The second phase. Trap: a notification makes the kernel disregard attributes that are just
+    /// being answered (`attr_version`), and a read then ends where the file ended before. So only
+    /// needed notifications are sent.
+    fn seal<'a>(&'a self, noted: Vec<Noted>, settled: Vec<Settled<'a>>) -> Seal<'a> {
+        Box::new(move || {
+            self.bar(noted.iter().map(|noted| &noted.what));
+            let again = noted.iter().filter_map(|noted| self.brought_back(noted)).collect();
+            Box::new(move || {
+                self.queue_as(again, Time::Second);
+                drop(settled);
+            })
+        })
+    }
+
+    /// The part of the item that answers since the first phase may have brought back.
+    fn brought_back(&self, Noted { what, whose, quiet, had }: &Noted) -> Option<Invalidation> {
+        // A copy is gone for good if no request has been under way since before its invalidation.
+        let is_quiet = || quiet.is_some() && self.front.flight.quiet_since(*whose) == *quiet;
+        if *had && !is_quiet() {
+            return Some(what.clone());
+        }
+        match what {
+            Invalidation::Entry(..) | Invalidation::Entries(_) => {
+                (!had && self.has(what)).then(|| what.clone())
+            }
+            // Attributes that were given with a name: that is no request on their node.
+            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                let is_told =
+                    self.front.nodes.of(file).into_iter().any(|node| self.front.nodes.is_told(node));
+                is_told.then(|| Invalidation::Attributes(file.clone()))
+            }
+            Invalidation::Everything => None,
+        }
+    }
+
+    /// From now on the kernel may hold none of `what` of an answer that was decided before and not
+    /// yet given.
+    fn bar<'a>(&self, what: impl Iterator<Item = &'a Invalidation>) {
+        let nodes = &self.front.nodes;
+        for what in what {
+            match what {
+                Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
+                    nodes.of(dir).into_iter().for_each(|dir| nodes.bar_entries(dir));
+                }
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => nodes.bar(file),
+                Invalidation::Everything => nodes.bar_everything(),
+            }
+        }
     }
 
     /// The requests whose answers may bring `what` back. These are all requests if the kernel does
@@ -258,10 +327,10 @@ impl Notices {
 
     /// Queues these invalidations, and returns the count of those that are still to be sent.
     fn queue(&self, what: Vec<Invalidation>) -> Batch {
-        self.queue_as(what, false)
+        self.queue_as(what, Time::First)
     }
 
-    fn queue_as(&self, what: Vec<Invalidation>, again: bool) -> Batch {
+    fn queue_as(&self, what: Vec<Invalidation>, time: Time) -> Batch {
         let left = Batch::new(AtomicUsize::new(what.len()));
         for what in what {
             let nodes = &self.front.nodes;
@@ -269,15 +338,14 @@ impl Notices {
                 Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
                     nodes.of(dir).into_iter().for_each(|dir| nodes.contend(dir));
                 }
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => match nodes.of(file) {
-                    has if has.is_empty() => nodes.miss(),
-                    has => has.into_iter().for_each(|node| nodes.doubt(node)),
-                },
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                    nodes.of(file).into_iter().for_each(|node| nodes.doubt(node));
+                }
                 Invalidation::Everything => {}
             }
             let mut state = self.state.lock();
             if state.queue.len() < QUEUE_MAX && what != Invalidation::Everything {
-                state.queue.push_back((what, again, Arc::clone(&left)));
+                state.queue.push_back((what, time, Arc::clone(&left)));
             } else {
                 let NoticeState { queue, everything, .. } = &mut *state;
                 everything.extend(queue.drain(..).map(|(.., batch)| batch).chain([Arc::clone(&left)]));
@@ -296,7 +364,14 @@ impl Notices {
                 && state.drops.is_empty()
                 && !state.closed
             {
-                self.queued.wait(&mut state);
+                let Some((due, _)) = state.last.front() else {
+                    self.queued.wait(&mut state);
+                    continue;
+                };
+                let due = *due;
+                if self.queued.wait_until(&mut state, due).timed_out() {
+                    break;
+                }
             }
             if state.closed {
                 return;
@@ -307,14 +382,20 @@ impl Notices {
                 then();
                 continue;
             }
+            if let Some((_, what)) = state.last.pop_front_if(|(due, _)| *due <= Instant::now()) {
+                drop(state);
+                self.send(&what, Time::Last);
+                continue;
+            }
             let mut done = std::mem::take(&mut state.everything);
             let next = if done.is_empty() { state.queue.pop_front() } else { None };
             drop(state);
             match next {
-                Some((what, again, batch)) => {
-                    self.send(&what, again);
+                Some((what, time, batch)) => {
+                    self.send(&what, time);
                     done.push(batch);
                 }
+                None if done.is_empty() => continue,
                 None => self.send_everything(),
             }
             let _state = self.state.lock();
@@ -347,13 +428,14 @@ impl Notices {
     /// Sends one notification, and repeats it while answers on their way may bring the copy back.
     /// They were decided under the lease that is being recalled. Trap: reads are still answered
     /// while their pages are being invalidated; repeat until none was.
-    fn send(&self, what: &Invalidation, again: bool) {
+    fn send(&self, what: &Invalidation, time: Time) {
+        let again = time != Time::First;
         let deadline = Instant::now() + SETTLE;
         for round in 0..ROUNDS_MAX {
             let (nodes, before) = (self.nodes_of(what), self.quiet_since(what));
             let whose = self.whose(what);
             // A file that is given meanwhile gets a time-out of 0:
-            // [`Nodes::miss`](crate::nodes::Nodes::miss).
+            // [`Nodes::bar`](crate::nodes::Nodes::bar).
             if nodes.is_empty() {
                 return;
             }
@@ -369,7 +451,15 @@ impl Notices {
                     what => log(what, self.notify_given(node, what)),
                 }
             }
-            if is_quiet() || !self.front.flight.settle(whose, deadline) {
+            if is_quiet() {
+                return;
+            }
+            if !self.front.flight.settle(whose, deadline) {
+                if time == Time::Second {
+                    let due = Instant::now() + ARRIVES;
+                    self.state.lock().last.push_back((due, what.clone()));
+                    self.queued.notify_one();
+                }
                 return;
             }
         }
@@ -462,442 +552,4 @@ fn log(what: impl std::fmt::Debug, result: io::Result<()>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use file_service::Response;
-    use namespace::{Attributes, Cred, Entry, Error, FileKind, Stat, Timestamp};
-
-    use crate::front::LookedUp;
-    use crate::groups::Asker;
-    use crate::nodes::ROOT;
-
-    /// Answers a lookup with `file`, after it has called `meanwhile`.
-    #[derive(Default)]
-    struct Door {
-        file: Option<(Entry, Stat)>,
-        meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    }
-
-    impl file_service::FileService for Door {
-        fn call(&self, _: &Cred, _: client::Call, answer: file_service::Responder) -> Option<client::Ticket> {
-            let file = self.file.clone().ok_or(Error::CutOff);
-            let meanwhile = self.meanwhile.lock().take();
-            meanwhile.into_iter().for_each(|meanwhile| meanwhile());
-            answer(file.map(|(entry, stat)| Response::Reply(client::Reply::Node(entry, stat))));
-            None
-        }
-
-        fn root(&self) -> FileId {
-            FileId::root()
-        }
-
-        fn cancel(&self, _: client::Ticket) {}
-
-        fn give_way(&self, _: client::Ticket) {}
-        fn forgotten(&self, _: Vec<FileId>) {}
-
-        fn valid_for(&self) -> Duration {
-            Duration::from_secs(30)
-        }
-
-        fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
-    }
-
-    /// Notes each notification, and calls `meanwhile` at the first. It returns `NotFound` for the
-    /// first `has_not` notifications.
-    #[derive(Default)]
-    struct Recorder {
-        told: Mutex<Vec<String>>,
-        meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-        has_not: AtomicUsize,
-    }
-
-    impl Recorder {
-        fn note(&self, what: String) -> io::Result<()> {
-            self.told.lock().push(what);
-            let meanwhile = self.meanwhile.lock().take();
-            meanwhile.into_iter().for_each(|meanwhile| meanwhile());
-            let has_not = self.has_not.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
-            if has_not { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
-        }
-    }
-
-    impl Kernel for Arc<Recorder> {
-        fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()> {
-            self.note(format!("entry {dir} {}", name.escape_ascii()))
-        }
-
-        fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
-            self.note(format!("attributes {node}"))
-        }
-
-        fn invalidate_pages(&self, node: u64) -> io::Result<()> {
-            self.note(format!("pages {node}"))
-        }
-
-        fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
-            self.note(format!("written back {node} {offset} {length}"))
-        }
-
-        fn drop_all_entries(&self) -> io::Result<()> {
-            self.note("all entries".into())
-        }
-    }
-
-    /// A file and its stat, as node 5.
-    fn five() -> (FileId, Stat) {
-        let at = Timestamp::default();
-        let attributes = Attributes {
-            kind: FileKind::Regular,
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
-            links: 1,
-            ino: 5,
-            rdev: 0,
-            ctime: at,
-            btime: at,
-            atime: at,
-        };
-        (FileId::root().child(9), Stat { attributes, size: 0, occupied: 0, mtime: at })
-    }
-
-    /// Notices that are sent to a recorder, and a file that the kernel has as node 5.
-    fn sending() -> (Arc<Notices>, Arc<Recorder>, FileId) {
-        let recorder: Arc<Recorder> = Arc::default();
-        let notices = Notices::new(Front::new(Arc::new(Door::default())), Box::new(recorder.clone()));
-        let (file, stat) = five();
-        notices.front.nodes.give(&file, &stat).unwrap();
-        (notices, recorder, file)
-    }
-
-    /// Sends all notifications: those queued, and those that `tell` queues. Returns what the
-    /// recorder was told.
-    fn told(notices: &Notices, recorder: &Arc<Recorder>, tell: impl FnOnce()) -> Vec<String> {
-        std::thread::scope(|scope| {
-            scope.spawn(|| notices.run());
-            tell();
-            // `revoke` waits a bounded time only. The one sender here sends this last, and it is a
-            // notification of no node.
-            let last = notices.queue(vec![Invalidation::Attributes(FileId::root().child(7))]);
-            let mut state = notices.state.lock();
-            while last.load(SeqCst) > 0 {
-                notices.sent.wait(&mut state);
-            }
-            drop(state);
-            notices.close();
-        });
-        recorder.told.lock().clone()
-    }
-
-    fn entry(name: &str) -> Invalidation {
-        Invalidation::Entry(FileId::root(), Label::new(name.as_bytes()).unwrap())
-    }
-
-    #[test]
-    fn what_the_kernel_was_not_given_is_not_told() {
-        let (notices, recorder, file) = sending();
-        notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
-        let told = told(&notices, &recorder, || {
-            let strange = Invalidation::Pages(FileId::root().child(8));
-            notices.revoke(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)])()(
-            );
-        });
-        assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
-        assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");
-    }
-
-    #[test]
-    fn what_the_kernel_is_about_to_have_is_waited_for() {
-        let (notices, recorder, file) = sending();
-        recorder.has_not.store(3, SeqCst);
-        let pages = [Invalidation::Pages(file)];
-        assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages))), ["pages 5"; 4]);
-        // An invalidation of everything repeats as well: two nodes, of which the first is told
-        // three times.
-        let (notices, recorder, _) = sending();
-        recorder.has_not.store(2, SeqCst);
-        let everything = told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Everything])));
-        assert_eq!(everything.len(), 4, "{everything:?}");
-        // A node that the kernel has forgotten is not repeated.
-        let (notices, recorder, _) = sending();
-        recorder.has_not.store(1000, SeqCst);
-        let front = Arc::clone(&notices.front);
-        *recorder.meanwhile.lock() = Some(Box::new(move || assert!(front.nodes.forget(5, 1).is_none())));
-        assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages))), ["pages 5"]);
-    }
-
-    #[test]
-    fn what_is_taken_back_before_it_is_given_is_given_for_no_time() {
-        let (file, stat) = five();
-        let (position, ino, kind) = (3, 5, FileKind::Regular);
-        let entry = Entry { file: file.clone(), position, ino, kind };
-        let door = Arc::new(Door { file: Some((entry, stat)), ..Door::default() });
-        let recorder: Arc<Recorder> = Arc::default();
-        let notices = Notices::new(Front::new(door.clone()), Box::new(recorder.clone()));
-        let look = || {
-            let (tell, told) = std::sync::mpsc::channel();
-            notices.front.lookup(Asker::KERNEL, ROOT, b"x", move |found| tell.send(found).unwrap());
-            let Ok(Ok(LookedUp::File(shown))) = told.recv() else { panic!("nothing found") };
-            assert!(notices.front.nodes.forget(5, 1).is_none());
-            shown.ttl
-        };
-        assert_eq!(look(), Duration::from_secs(30));
-        let taking_back = Arc::clone(&notices);
-        *door.meanwhile.lock() = Some(Box::new(move || {
-            // As if a request had been under way since before.
-            taking_back.front.flight.begin(ROOT);
-            taking_back.revoke_soon(vec![Invalidation::Pages(file)]);
-            taking_back.front.flight.end(ROOT);
-        }));
-        assert_eq!(look(), Duration::ZERO);
-        assert!(told(&notices, &recorder, || {}).is_empty(), "there was no node");
-        assert_eq!(look(), Duration::from_secs(30));
-    }
-
-    #[test]
-    fn pages_are_dropped_until_no_read_was_answered_meanwhile() {
-        let (notices, recorder, file) = sending();
-        let front = Arc::clone(&notices.front);
-        *recorder.meanwhile.lock() = Some(Box::new(move || {
-            front.flight.begin(5);
-            front.flight.end(5);
-        }));
-        assert_eq!(
-            told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Pages(file)]))),
-            ["pages 5", "pages 5"]
-        );
-    }
-
-    #[test]
-    fn what_was_answered_before_the_lease_went_is_taken_back_again() {
-        let (notices, recorder, file) = sending();
-        let pages = [Invalidation::Pages(file)];
-        let quiet = told(&notices, &recorder, || notices.revoke(&pages)()());
-        assert_eq!(quiet, ["pages 5"], "the next answers are under the next lease, and stay");
-        let (notices, recorder, _) = sending();
-        let flight = &notices.front.flight;
-        let read_meanwhile = || {
-            let again = notices.revoke(&pages);
-            flight.begin(5);
-            flight.end(5);
-            again()();
-        };
-        assert_eq!(told(&notices, &recorder, read_meanwhile), ["pages 5", "pages 5"]);
-        let (notices, recorder, _) = sending();
-        let flight = &notices.front.flight;
-        let read_afterwards = || {
-            let again = notices.revoke(&pages)();
-            flight.begin(5);
-            flight.end(5);
-            again();
-        };
-        assert_eq!(
-            told(&notices, &recorder, read_afterwards),
-            ["pages 5"],
-            "that would make the kernel disregard what it is told"
-        );
-    }
-
-    #[test]
-    fn a_notification_that_blocks_holds_up_no_other() {
-        let (notices, recorder, file) = sending();
-        notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
-        let blocked = Arc::clone(&recorder);
-        *recorder.meanwhile.lock() = Some(Box::new(move || {
-            while blocked.told.lock().len() < 3 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }));
-        std::thread::scope(|scope| {
-            (0..2).for_each(|_| drop(scope.spawn(|| notices.run())));
-            notices.revoke_soon(vec![Invalidation::Pages(file)]);
-            while recorder.told.lock().is_empty() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            notices.revoke_soon(vec![entry("given")]);
-            while recorder.told.lock().len() < 3 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            notices.close();
-        });
-        assert_eq!(recorder.told.lock()[..], ["pages 5", "attributes 1", "entry 1 given"]);
-    }
-
-    #[test]
-    fn a_lease_on_a_name_is_of_all_that_fold_to_it() {
-        let (notices, recorder, _) = sending();
-        for name in ["README", "Readme", "other"] {
-            notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
-        }
-        let told = told(&notices, &recorder, || drop(notices.revoke(&[entry("readme")])));
-        assert_eq!(told, ["attributes 1", "entry 1 README", "entry 1 Readme"]);
-        assert!(!notices.has(&entry("readme")) && notices.has(&entry("other")));
-    }
-
-    #[test]
-    fn all_entries_of_a_directory_go_one_by_one() {
-        let (notices, recorder, _) = sending();
-        for name in ["README", "other"] {
-            notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
-        }
-        let entries = [Invalidation::Entries(FileId::root())];
-        let mut told = told(&notices, &recorder, || drop(notices.revoke(&entries)));
-        told.sort();
-        // One is sent again if it took long, on a machine with much to do.
-        told.dedup();
-        assert_eq!(told, ["attributes 1", "entry 1 README", "entry 1 other"]);
-        assert!(!notices.has(&entries[0]), "they are told once");
-    }
-
-    /// A file service whose every call waits until it gives way.
-    #[derive(Default)]
-    struct Waiting(Mutex<Vec<(client::Ticket, file_service::Responder)>>);
-
-    impl file_service::FileService for Waiting {
-        fn call(&self, _: &Cred, _: client::Call, answer: file_service::Responder) -> Option<client::Ticket> {
-            let ticket = client::Ticket(1);
-            self.0.lock().push((ticket, answer));
-            Some(ticket)
-        }
-
-        fn cancel(&self, _: client::Ticket) {}
-
-        fn forgotten(&self, _: Vec<FileId>) {}
-
-        fn give_way(&self, ticket: client::Ticket) {
-            let answers: Vec<_> = self.0.lock().extract_if(.., |(waits, _)| *waits == ticket).collect();
-            answers.into_iter().for_each(|(_, answer)| answer(Err(Error::Interrupted)));
-        }
-
-        fn root(&self) -> FileId {
-            FileId::root()
-        }
-
-        fn valid_for(&self) -> Duration {
-            Duration::from_secs(30)
-        }
-
-        fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
-    }
-
-    /// A kernel that expires an entry under its directory's lock. A request holds that lock until
-    /// it is answered.
-    #[derive(Default)]
-    struct Locking {
-        recorder: Arc<Recorder>,
-        locked: Mutex<bool>,
-        unlocked: Condvar,
-    }
-
-    impl Kernel for Arc<Locking> {
-        fn write_back(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()> {
-            let mut locked = self.locked.lock();
-            while *locked {
-                self.unlocked.wait(&mut locked);
-            }
-            self.recorder.expire_entry(dir, name)
-        }
-
-        fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
-            self.recorder.invalidate_attributes(node)
-        }
-
-        fn invalidate_pages(&self, node: u64) -> io::Result<()> {
-            self.recorder.invalidate_pages(node)
-        }
-
-        fn drop_all_entries(&self) -> io::Result<()> {
-            let told = self.recorder.drop_all_entries();
-            self.unlock();
-            told
-        }
-    }
-
-    impl Locking {
-        fn unlock(&self) {
-            *self.locked.lock() = false;
-            self.unlocked.notify_all();
-        }
-    }
-
-    /// Thread `tid` makes a name in a directory, keeps it locked and waits. Meanwhile an entry of
-    /// the directory is invalidated. Returns the error of the request, and what the kernel was
-    /// told.
-    fn taken_back_from_locked(tid: u32) -> (Option<crate::errno::Errno>, Vec<String>) {
-        let kernel: Arc<Locking> = Arc::default();
-        let notices = Notices::new(Front::new(Arc::new(Waiting::default())), Box::new(Arc::clone(&kernel)));
-        for name in ["README", "other"] {
-            notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
-        }
-        *kernel.locked.lock() = true;
-        let (asker, answered) = (
-            Asker { uid: 0, gid: 0, pid: tid, request: 1, keeps_set_ids: false },
-            Arc::<Mutex<Option<_>>>::default(),
-        );
-        let (unlocks, tells) = (Arc::clone(&kernel), Arc::clone(&answered));
-        let new = crate::front::NewNode::new(FileKind::Directory, 0o755, 0);
-        notices.front.flight.begin(ROOT);
-        let front = Arc::clone(&notices.front);
-        notices.front.make(asker, ROOT, b"new", new, move |made| {
-            *tells.lock() = made.err();
-            front.flight.end(ROOT);
-            unlocks.unlock();
-        });
-        let told = told(&notices, &kernel.recorder, || drop(notices.revoke(&[entry("readme")])));
-        (*answered.lock(), told)
-    }
-
-    #[test]
-    fn whoever_keeps_a_directory_locked_gives_way() {
-        // A thread in a system call that goes by a path.
-        let dir = tempfile::tempdir().unwrap();
-        let pipe = dir.path().join("pipe");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
-        let (tell, tid) = std::sync::mpsc::channel();
-        let path = pipe.clone();
-        let opens = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
-            std::fs::File::open(path).unwrap()
-        });
-        let tid = tid.recv().unwrap();
-        while crate::syscall::retries(tid).is_none() {
-            std::thread::yield_now();
-        }
-        let (answered, mut told) = taken_back_from_locked(tid);
-        assert_eq!(answered, Some(crate::errno::Errno(libc::EINTR)));
-        told.sort();
-        told.dedup();
-        assert_eq!(
-            told,
-            ["attributes 1", "entry 1 README", "entry 1 other"],
-            "all of it, and nothing else's"
-        );
-        drop(std::fs::OpenOptions::new().write(true).open(pipe).unwrap());
-        drop(opens.join().unwrap());
-    }
-
-    #[test]
-    fn nobody_gives_way_of_whom_it_is_not_known_that_it_tries_again() {
-        let (answered, told) = taken_back_from_locked(u32::MAX);
-        assert!(answered.is_none() && told.contains(&"all entries".to_owned()), "{answered:?}: {told:?}");
-    }
-
-    #[test]
-    fn an_overflow_drops_everything() {
-        let (notices, recorder, file) = sending();
-        for _ in 0..QUEUE_MAX {
-            notices.queue(vec![entry("x")]);
-        }
-        notices.queue(vec![Invalidation::Attributes(file)]);
-        notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
-        let mut told = told(&notices, &recorder, || {});
-        told.sort();
-        assert_eq!(told, ["entry 1 given", "pages 1", "pages 5"]);
-        assert!(notices.state.lock().queue.is_empty());
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ mod label;
 mod open;
 mod queue;
 mod recalls;
+mod recent;
 mod time;
 
 pub use field::{Field, Kind, Lease, Released, SessionId};
@@ -21,4 +22,5 @@ pub use label::{LABEL_BYTES_MAX, Label, NotALabel};
 pub use open::{Mode, Open, Others};
 pub use queue::{Arrival, Queue, REQUESTS_MAX, Request, RequestKind, WANTS_MAX};
 pub use recalls::Recalls;
+pub use recent::Recent;
 pub use time::Time;

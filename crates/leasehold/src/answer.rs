@@ -3,6 +3,7 @@
 //! closes the pipe early (`| head`, `| grep -q`) makes no command fail.
 
 use crate::Failure;
+use crate::words::Words;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -21,6 +22,14 @@ impl Answer {
     /// Answers with `what`, in the words of its `Display`.
     pub fn of<T: Serialize + Display>(what: &T) -> Result<Answer, Failure> {
         Answer::told(what, what.to_string())
+    }
+
+    /// Answers with a machine's report, in [`Words`].
+    pub fn report<T: Serialize>(what: &T) -> Result<Answer, Failure>
+    where
+        for<'a> Words<'a, T>: Display,
+    {
+        Answer::told(what, Words(what).to_string())
     }
 
     /// Answers with `what`, in these words for people. The last line needs no end.

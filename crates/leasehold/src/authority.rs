@@ -31,7 +31,7 @@ impl AuthorityCommand {
     /// Renews the authority.
     pub fn run(self) -> Result<Answer, Failure> {
         let AuthorityCommand::Renew(Renew { data }) = self;
-        let renewed = node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
+        let renewed = admin::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
         // The steps are already reported.
         Answer::told(&renewed, "")
     }

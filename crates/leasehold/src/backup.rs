@@ -4,8 +4,8 @@ use crate::answer::Answer;
 use crate::confirm::Confirm;
 use crate::progress::Progress;
 use crate::{Failure, places};
+use backup::{BackupOrder, Extracting, Restoring};
 use clap::Args;
-use node::{BackupOrder, Extracting, Restoring};
 use std::path::{Path, PathBuf};
 
 /// See the command's help.
@@ -90,7 +90,7 @@ impl Restore {
             incomplete: self.incomplete,
         };
         let progress = Progress::new();
-        let report = node::restore(&order, &mut |text| progress.say(text))?;
+        let report = backup::restore(&order, &mut |text| progress.say(text))?;
         drop(progress);
         let next = format!("next: leasehold fsck --data {0}, leasehold up --data {0}", data.display());
         Ok(Answer::told(&report, format!("{report}{next}"))?.no_if(!report.lost.is_empty()))
@@ -101,7 +101,7 @@ impl Restore {
         let (dir, name, incomplete) = (self.dir.clone(), self.backup.clone(), self.incomplete);
         let order = Extracting { dir, name, file, to, incomplete };
         let progress = Progress::new();
-        let report = node::extract(&order, &mut |text| progress.say(text))?;
+        let report = backup::extract(&order, &mut |text| progress.say(text))?;
         drop(progress);
         Ok(Answer::of(&report)?.no_if(!report.lost.is_empty()))
     }
@@ -109,7 +109,7 @@ impl Restore {
 
 /// Lists the backups in `dir`.
 fn list(dir: &Path) -> Result<Answer, Failure> {
-    let backups = node::backups(dir)?;
+    let backups = backup::list(dir)?;
     if backups.is_empty() {
         return Err(format!("there is no backup in {}: leasehold backup makes one", dir.display()).into());
     }

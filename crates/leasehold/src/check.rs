@@ -21,6 +21,6 @@ impl Check {
         let progress = Progress::new();
         let report = node::fsck(&data, &mut |text| progress.say(text))?;
         drop(progress);
-        Ok(Answer::of(&report)?.no_if(!report.faults.is_empty()))
+        Ok(Answer::report(&report)?.no_if(!report.faults.is_empty()))
     }
 }

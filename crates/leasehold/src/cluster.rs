@@ -3,10 +3,12 @@
 use crate::answer::Answer;
 use crate::confirm::Confirm;
 use crate::table::table;
+use crate::words::Words;
 use crate::{Failure, arguments, places, service};
+use admin::{Invitation, InvitationReport, MachineReport};
 use clap::{Args, Subcommand};
-use node::figures::date;
-use node::{Invitation, InvitationReport, MachineReport, SalvageStore};
+use figures::date;
+use node::SalvageStore;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -46,7 +48,7 @@ impl Invite {
             good_for_s: (self.hours * 3600.0) as u64,
             addresses: self.addresses,
         };
-        let invited = node::invite(&data, invitation)?;
+        let invited = admin::invite(&data, invitation)?;
         Answer::told(&invited, &invited.token)
     }
 }
@@ -110,10 +112,10 @@ pub struct Machines {
 impl Machines {
     /// Lists the machines.
     pub fn run(self) -> Result<Answer, Failure> {
-        let machines = node::machines(&self.data.map_or_else(places::data, Ok)?)?;
+        let machines = admin::machines(&self.data.map_or_else(places::data, Ok)?)?;
         let row = |machine: &MachineReport| {
             let MachineReport { machine, name, rights, standing, .. } = machine;
-            [machine.to_string(), name.clone(), rights.to_string(), standing.clone()]
+            [machine.to_string(), name.clone(), Words(rights).to_string(), standing.clone()]
         };
         Answer::told(&machines, table(["NUMBER", "NAME", "MAY", "STANDING"], machines.iter().map(row)))
     }
@@ -138,7 +140,7 @@ impl Expel {
         self.confirm.ask(&format!(
             "{who} will be out at once, what it has not sent will not be applied, and it cannot come back as the same machine."
         ))?;
-        let expelled = node::expel(&self.data.map_or_else(places::data, Ok)?, &self.machine)?;
+        let expelled = admin::expel(&self.data.map_or_else(places::data, Ok)?, &self.machine)?;
         Answer::told(&expelled, format!("{} is no machine of this cluster any more", self.machine))
     }
 }
@@ -173,17 +175,17 @@ impl Invitations {
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             Invitations::List { data } => {
-                let invitations = node::invitations(&data.map_or_else(places::data, Ok)?)?;
+                let invitations = admin::invitations(&data.map_or_else(places::data, Ok)?)?;
                 let row = |invitation: &InvitationReport| {
                     let InvitationReport { id, rights, until, expired } = invitation;
                     let over = if *expired { "expired" } else { "" };
-                    [id.clone(), rights.to_string(), date(*until), over.to_owned()]
+                    [id.clone(), Words(rights).to_string(), date(*until), over.to_owned()]
                 };
                 let rows = invitations.iter().map(row);
                 Answer::told(&invitations, table(["INVITATION", "MAY", "UNTIL", ""], rows))
             }
             Invitations::Revoke { id, data } => {
-                node::revoke(&data.map_or_else(places::data, Ok)?, &id)?;
+                admin::revoke(&data.map_or_else(places::data, Ok)?, &id)?;
                 let words = format!("nobody joins by invitation {id} any more");
                 Answer::told(&Revoked { id: &id }, words)
             }

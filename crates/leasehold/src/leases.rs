@@ -19,6 +19,6 @@ impl Leases {
     /// Prints the leases.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
-        Answer::of(&node::leases(&data, &places::below_root(&data, self.path))?)
+        Answer::report(&admin::leases(&data, &places::below_root(&data, self.path))?)
     }
 }

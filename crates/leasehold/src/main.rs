@@ -31,6 +31,7 @@ mod table;
 mod token;
 mod top;
 mod up;
+mod words;
 
 use answer::Answer;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -200,7 +201,7 @@ fn main() -> ExitCode {
                 text.push_str(&format!(": {error}"));
                 cause = error.source();
             }
-            let is_up = !matches!(error.downcast_ref(), Some(node::AskError::NotUp { .. }));
+            let is_up = !matches!(error.downcast_ref(), Some(admin::AskError::NotUp { .. }));
             if let Some(elsewhere) = places::elsewhere().filter(|_| !is_up) {
                 text.push_str(&format!("\n({elsewhere})"));
             }

@@ -6,6 +6,7 @@
 mod list;
 
 use crate::Failure;
+use admin::LiveReport;
 use file_service::Activity;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -15,7 +16,6 @@ use hyper_util::rt::TokioIo;
 use list::{LATENCY, METRICS, Type};
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use node::LiveReport;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -153,7 +153,7 @@ async fn answer(
         return Ok(said(StatusCode::NOT_FOUND, "metrics are at /metrics\n".to_owned()));
     }
     let scraped = tokio::task::spawn_blocking(move || {
-        node::ask_live(&data, false).map(|report| exposition(&report) + &latencies.render())
+        admin::ask_live(&data, false).map(|report| exposition(&report) + &latencies.render())
     });
     Ok(match scraped.await {
         Ok(Ok(text)) => {

@@ -51,7 +51,7 @@ fn home(instead: &str) -> Result<PathBuf, Failure> {
 /// Returns a path from the root of the file system. `path` may also be one below the mount of the
 /// machine on `data`.
 pub fn below_root(data: &Path, path: String) -> String {
-    let mounted_on = node::ask_status(data).ok().flatten().and_then(|status| status.mounted_on);
+    let mounted_on = admin::ask_status(data).ok().flatten().and_then(|status| status.mounted_on);
     let (Some(dir), Ok(absolute)) = (mounted_on, std::path::absolute(&path)) else { return path };
     let below = absolute.strip_prefix(&dir).ok().and_then(Path::to_str);
     below.map_or_else(|| path.clone(), |below| format!("/{below}"))

@@ -116,7 +116,7 @@ impl Set {
             Spread::Copies(copies) => copies.into(),
             Spread::Code { data, parity } => usize::from(data + parity),
         };
-        let servers = node::servers(&self.data.map_or_else(places::data, Ok)?).ok();
+        let servers = admin::servers(&self.data.map_or_else(places::data, Ok)?).ok();
         let servers = servers.map(|servers| servers.len());
         match servers {
             Some(servers) if servers < needs => step(&format!(

@@ -19,8 +19,8 @@ impl Scrub {
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let progress = Progress::new();
-        let report = node::scrub(&data, &mut |text| progress.say(text))?;
+        let report = admin::scrub(&data, &mut |text| progress.say(text))?;
         drop(progress);
-        Ok(Answer::of(&report)?.no_if(report.found > 0 || report.damaged > 0))
+        Ok(Answer::report(&report)?.no_if(report.found > 0 || report.damaged > 0))
     }
 }

@@ -5,9 +5,9 @@ use crate::confirm::Confirm;
 use crate::progress::step;
 use crate::table::table;
 use crate::{Failure, places};
+use admin::{MachineName, ServerStanding};
 use clap::{Args, Subcommand};
-use node::figures::span;
-use node::{MachineName, ServerStanding};
+use figures::span;
 use std::path::PathBuf;
 
 /// A server that was heard of within this time is up, ms.
@@ -56,7 +56,7 @@ impl ServerCommand {
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             ServerCommand::Add(Named { machine, data }) => {
-                let added = node::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?;
+                let added = admin::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?;
                 said(&added)
             }
             ServerCommand::Remove(Departing { named: Named { machine, data }, confirm }) => {
@@ -64,10 +64,10 @@ impl ServerCommand {
                     "{machine} will be no server any more, and what its disk has will be worth nothing."
                 ))?;
                 let data = data.map_or_else(places::data, Ok)?;
-                said(&node::remove_server(&data, &machine, &mut step)?)
+                said(&admin::remove_server(&data, &machine, &mut step)?)
             }
             ServerCommand::List { data } => {
-                let servers = node::servers(&data.map_or_else(places::data, Ok)?)?;
+                let servers = admin::servers(&data.map_or_else(places::data, Ok)?)?;
                 let headings = ["NAME", "ROLE", "CONTENT", "VERSION", "ADDRESS", ""];
                 Answer::told(&servers, table(headings, servers.iter().map(row)))
             }
@@ -111,6 +111,6 @@ impl Drain {
     pub fn run(self) -> Result<Answer, Failure> {
         let Departing { named: Named { machine, data }, confirm } = self.departing;
         confirm.ask(&format!("Other servers will keep the content that {machine} keeps."))?;
-        said(&node::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?)
+        said(&admin::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?)
     }
 }

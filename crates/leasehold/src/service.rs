@@ -95,7 +95,7 @@ pub fn begin(data: &Path) -> Result<Answer, Failure> {
                 child.id(),
                 log_of(data).display()
             );
-            let status = node::ask_status(data)?.ok_or("it has ended since it was mounted")?;
+            let status = admin::ask_status(data)?.ok_or("it has ended since it was mounted")?;
             return Answer::told(&status, words);
         }
         come_to.into_iter().for_each(step);

@@ -2,13 +2,15 @@
 
 use crate::answer::Answer;
 use crate::progress::Progress;
+use crate::words::Words;
 use crate::{Failure, arguments, places};
+use admin::{
+    Allowance, AskError, DeletionReport, EndedLeases, GarbageReport, LeasesReport, ParcelReport,
+    SharesRequest, StoresReport, UsageReport,
+};
 use clap::{Args, Subcommand};
 use data_encoding::BASE64;
-use node::{
-    AccountClient, Allowance, AskError, DeletionReport, EndedLeases, GarbageReport, KeyFile, LeasesReport,
-    ParcelReport, SharesRequest, StoresReport, Sum, UsageReport,
-};
+use node::{AccountClient, KeyFile, Sum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
@@ -230,12 +232,12 @@ impl Shares {
             }
             Shares::Import { file, asking } => {
                 let request = SharesRequest::Import { file: std::path::absolute(file)? };
-                parcel(asking.ask(|data, tell| node::shares(data, request, tell))?)
+                parcel(asking.ask(|data, tell| admin::shares(data, request, tell))?)
             }
             Shares::Discover(asking) => {
                 let stored: Sum =
-                    asking.ask(|data, tell| node::shares(data, SharesRequest::Discover, tell))?;
-                Answer::told(&stored, format!("every share in the store here is known: {stored}"))
+                    asking.ask(|data, tell| admin::shares(data, SharesRequest::Discover, tell))?;
+                Answer::told(&stored, format!("every share in the store here is known: {}", Words(&stored)))
             }
             Shares::Account(account) => account.run(),
             Shares::Put { file, of } => {
@@ -325,18 +327,18 @@ impl Asking {
     }
 
     /// Answers a request. The reply is a `T`.
-    fn answer<T: Serialize + DeserializeOwned + Display>(
-        self,
-        request: SharesRequest,
-    ) -> Result<Answer, Failure> {
-        let told: T = self.ask(|data, tell| node::shares(data, request, tell))?;
-        Answer::of(&told)
+    fn answer<T: Serialize + DeserializeOwned>(self, request: SharesRequest) -> Result<Answer, Failure>
+    where
+        for<'a> Words<'a, T>: Display,
+    {
+        let told: T = self.ask(|data, tell| admin::shares(data, request, tell))?;
+        Answer::report(&told)
     }
 }
 
 /// Answers with the report. Exits with 1 if some shares could not be taken along.
 fn parcel(report: ParcelReport) -> Result<Answer, Failure> {
-    Ok(Answer::of(&report)?.no_if(!report.faults.is_empty()))
+    Ok(Answer::report(&report)?.no_if(!report.faults.is_empty()))
 }
 
 impl Of {
@@ -346,7 +348,7 @@ impl Of {
             Some(server) => server,
             None => {
                 let status =
-                    node::ask_status(&data)?.ok_or("no machine is up here; say where with --server")?;
+                    admin::ask_status(&data)?.ok_or("no machine is up here; say where with --server")?;
                 let own = status.listens.into_iter().next();
                 let its = || status.link.map(|link| link.server);
                 own.or_else(its).ok_or("this machine has no server that listens; say where with --server")?

@@ -1,10 +1,12 @@
 //! `leasehold status`.
 
 use crate::answer::Answer;
+use crate::words::Words;
 use crate::{Failure, places};
+use admin::{HostReport, LinkReport, Role, ServerReport, StatusReport};
 use clap::Args;
-use node::figures::{size, span};
-use node::{HostReport, LinkReport, Role, ServerReport, ShareStanding, StatusReport};
+use figures::{size, span};
+use node::ShareStanding;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -33,7 +35,7 @@ impl Status {
     /// Asks the machine. Exits with 1 if none is up.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
-        let Some(status) = node::ask_status(&data)? else {
+        let Some(status) = admin::ask_status(&data)? else {
             let not_up = NotUp { up: false, data: data.display().to_string() };
             let mut words = format!("no machine is up on {}; start it with: leasehold up", not_up.data);
             places::elsewhere().iter().for_each(|elsewhere| words.push_str(&format!("\n({elsewhere})")));
@@ -109,7 +111,7 @@ fn text(status: &StatusReport) -> String {
 }
 
 fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
-    let versions = server.version_in_use.to_string();
+    let versions = Words(&server.version_in_use).to_string();
     versions.lines().for_each(|told| match told.strip_prefix("version") {
         Some(rest) => line("version", rest.trim_start().to_owned()),
         None => line("", told.trim_start().to_owned()),
@@ -146,7 +148,7 @@ fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
     if server.disk_full {
         line("DISK FULL", "what the server has to write down waits for room".to_owned());
     }
-    line("scrub", server.scrub.to_string());
+    line("scrub", Words(&server.scrub).to_string());
     if server.store_mended > 0 {
         line("mended", format!("{} bits in the rows: look at this machine's disk", server.store_mended));
     }

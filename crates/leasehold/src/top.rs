@@ -5,8 +5,8 @@ mod view;
 
 use crate::answer::Answer;
 use crate::{Failure, places};
+use admin::{AskError, LiveReport, MachineReport};
 use clap::Args;
-use node::{AskError, LiveReport, MachineReport};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
@@ -41,8 +41,8 @@ struct Sample {
 
 impl Sample {
     fn take(data: &Path) -> Result<Sample, AskError> {
-        let live = node::ask_live(data, true)?;
-        let machines = node::machines(data).map_err(|error| match error {
+        let live = admin::ask_live(data, true)?;
+        let machines = admin::machines(data).map_err(|error| match error {
             // This machine has answered. The error is a server's.
             AskError::Failed(why) => why,
             other => other.to_string(),
@@ -131,7 +131,7 @@ pub mod tests {
         let machine = |machine, name: &str, unanswered_ms| MachineReport {
             machine,
             name: name.to_owned(),
-            rights: node::RightsReport { path: "/".to_owned(), read_only: false, squash: None },
+            rights: admin::RightsReport { path: "/".to_owned(), read_only: false, squash: None },
             standing: "active".to_owned(),
             expelled: false,
             session: true,

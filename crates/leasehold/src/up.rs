@@ -6,11 +6,11 @@ use crate::guard::Guard;
 use crate::metrics::Endpoint;
 use crate::progress::step;
 use crate::{Failure, arguments, places, service};
+use backup::{BackupOrder, BackupSchedule};
 use clap::Args;
 use fuse::Options;
 use node::{
-    BackupOrder, BackupSchedule, Expiry, GroupSettings, Listen, Machine, MachineError, MachineSettings,
-    ShareSettings, Version, Versions,
+    Expiry, GroupSettings, Listen, Machine, MachineError, MachineSettings, ShareSettings, Version, Versions,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -1,8 +1,8 @@
 //! A change that could not be applied, as it is reported to people and programs.
 
-use crate::figures::{date, size};
 use crate::salvaged::path;
 use client::KnownPath;
+use figures::{date, size};
 use lease::Label;
 use namespace::{AttributeChange, FileKind, NewFile, Operation, RenameMode, SetTime, Timestamp};
 use serde::{Deserialize, Serialize};

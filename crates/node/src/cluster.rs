@@ -1,14 +1,15 @@
 //! The cluster as people see it: invitations, machines, expulsions, and the leases on a file.
 
-use crate::net::{Listener, Token, fingerprint};
 use crate::server::Server;
+use admin::{
+    FileLeases, Invitation, InvitationReport, Invited, LeaseLine, MachineName, MachineReport, RightsReport,
+};
 use data_encoding::HEXLOWER;
 use directory::{Input, Standing};
 use lease::{Field, Kind};
+use net::{Listener, Token, fingerprint};
 use os::fill_random;
 use os::utc_secs;
-use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::fs::DirEntry;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,113 +20,6 @@ use wire::{MachineId, Rights};
 
 /// How long the directory may take for an order.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// An invitation to make: the machine's rights, and the way to the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Invitation {
-    /// The path of the machine's root directory, from the root of all; all of it if empty.
-    pub path: String,
-    /// The machine may only read.
-    pub read_only: bool,
-    /// All its users count as this one.
-    pub squash: Option<u32>,
-    /// The time for which the token is good, seconds.
-    pub good_for_s: u64,
-    /// The addresses that the machine is to call, `host:port`; this machine's own if empty.
-    pub addresses: Vec<String>,
-}
-
-/// The rights of a machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RightsReport {
-    /// The path of the directory that the machine sees as its root, from the root of all.
-    pub path: String,
-    /// The machine only reads.
-    pub read_only: bool,
-    /// All its users count as this one.
-    pub squash: Option<u32>,
-}
-
-/// An invitation by which no machine has joined yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InvitationReport {
-    /// Names the invitation, and is no secret.
-    pub id: String,
-    /// The rights of the machine that joins.
-    pub rights: RightsReport,
-    /// The end of its validity, UTC seconds.
-    pub until: u64,
-    /// The end has passed.
-    pub expired: bool,
-}
-
-/// A token to join with, and its invitation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Invited {
-    /// The secret: its bearer can join, once.
-    pub token: String,
-    /// The invitation, as `leasehold invitations list` shows it.
-    #[serde(flatten)]
-    pub invitation: InvitationReport,
-}
-
-/// A machine of the cluster to which an order applied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineName {
-    /// Its number.
-    pub machine: u64,
-    /// Its name.
-    pub name: String,
-}
-
-impl MachineName {
-    pub(crate) fn id(&self) -> MachineId {
-        MachineId(self.machine)
-    }
-}
-
-/// A machine of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineReport {
-    /// Its number.
-    pub machine: u64,
-    /// Its name.
-    pub name: String,
-    /// Its rights.
-    pub rights: RightsReport,
-    /// How its session stands, in words.
-    pub standing: String,
-    /// Whether it was expelled.
-    pub expelled: bool,
-    /// Whether it has a session.
-    pub session: bool,
-    /// Whether the server has not heard from it for its term.
-    pub lapsed: bool,
-    /// The time for which it has left a recall unanswered, ms.
-    pub unanswered_ms: Option<u64>,
-}
-
-/// The leases, and the waits for them, on the fields of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileLeases {
-    /// The file.
-    pub file: String,
-    /// One line for each machine and field.
-    pub leases: Vec<LeaseLine>,
-}
-
-/// A machine's lease on a field, or its wait for one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaseLine {
-    /// The field.
-    pub field: String,
-    /// The machine.
-    pub machine: String,
-    /// The lease or the wait, in words.
-    pub standing: String,
-    /// The time that the last recall of the field took, ms.
-    pub last_recall_ms: Option<u64>,
-}
 
 impl Server {
     /// Makes a token.
@@ -213,7 +107,7 @@ impl Server {
         self.group().query(|directory, store| {
             let report = |known: directory::MachineReport| {
                 let rights = rights(directory.path(store, &known.rights.root), &known.rights);
-                MachineReport::of(known, rights)
+                machine_report(known, rights)
             };
             directory.machines(now, store).into_iter().map(report).collect()
         })
@@ -276,34 +170,32 @@ fn ends_here(interfaces: &Path, name: &str) -> bool {
     !ports.any(has_device)
 }
 
-impl MachineReport {
-    fn of(report: directory::MachineReport, rights: RightsReport) -> MachineReport {
-        let directory::MachineReport { machine, name, expelled, session, .. } = report;
-        let standing = match (&expelled, &session) {
-            (Some(_), _) => "expelled".to_owned(),
-            (None, None) => "not connected".to_owned(),
-            (None, Some(session)) => {
-                let heard = if session.lapsed {
-                    format!("lapsed, not heard of for {} s", session.heard_ms / 1000)
-                } else {
-                    format!("up, heard of {} s ago", session.heard_ms / 1000)
-                };
-                match session.unanswered_ms {
-                    Some(ms) => format!("{heard}; has not answered a recall for {:.1} s", ms as f64 / 1e3),
-                    None => heard,
-                }
+fn machine_report(report: directory::MachineReport, rights: RightsReport) -> MachineReport {
+    let directory::MachineReport { machine, name, expelled, session, .. } = report;
+    let standing = match (&expelled, &session) {
+        (Some(_), _) => "expelled".to_owned(),
+        (None, None) => "not connected".to_owned(),
+        (None, Some(session)) => {
+            let heard = if session.lapsed {
+                format!("lapsed, not heard of for {} s", session.heard_ms / 1000)
+            } else {
+                format!("up, heard of {} s ago", session.heard_ms / 1000)
+            };
+            match session.unanswered_ms {
+                Some(ms) => format!("{heard}; has not answered a recall for {:.1} s", ms as f64 / 1e3),
+                None => heard,
             }
-        };
-        MachineReport {
-            machine: machine.0,
-            name,
-            rights,
-            standing,
-            expelled: expelled.is_some(),
-            session: session.is_some(),
-            lapsed: session.is_some_and(|session| session.lapsed),
-            unanswered_ms: session.and_then(|session| session.unanswered_ms),
         }
+    };
+    MachineReport {
+        machine: machine.0,
+        name,
+        rights,
+        standing,
+        expelled: expelled.is_some(),
+        session: session.is_some(),
+        lapsed: session.is_some_and(|session| session.lapsed),
+        unanswered_ms: session.and_then(|session| session.unanswered_ms),
     }
 }
 
@@ -321,16 +213,6 @@ fn answered<T>(told: &Receiver<T>) -> Result<T, String> {
     told.recv_timeout(TIMEOUT).map_err(|_| {
         format!("the directory does not answer within {} s: leasehold status says why", TIMEOUT.as_secs())
     })
-}
-
-impl fmt::Display for RightsReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.read_only { "reads" } else { "reads and writes" })?;
-        if self.path != "/" {
-            write!(f, " below {}", self.path)?;
-        }
-        self.squash.map_or(Ok(()), |id| write!(f, ", as user {id}"))
-    }
 }
 
 fn standing(field: &Field, standing: &Standing) -> String {
@@ -353,23 +235,6 @@ fn standing(field: &Field, standing: &Standing) -> String {
             format!("waits for {} since {:.1} s", kind(wanted), seconds(for_ms))
         }
         Standing::Excluded => "holds all but this one".to_owned(),
-    }
-}
-
-impl fmt::Display for FileLeases {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "file {}", self.file)?;
-        if self.leases.is_empty() {
-            return writeln!(f, "nobody holds anything of it");
-        }
-        for LeaseLine { field, machine, standing, last_recall_ms } in &self.leases {
-            write!(f, "{field:<24} {machine:<16} {standing}")?;
-            match last_recall_ms {
-                Some(ms) => writeln!(f, " (the last recall took {ms} ms)")?,
-                None => writeln!(f)?,
-            }
-        }
-        Ok(())
     }
 }
 

@@ -4,17 +4,16 @@
 //! A file system in use changes during the check. The server's state is checked as of one moment.
 //! Any fault beyond it is checked a second time, and only faults seen both times are reported.
 
-use crate::figures::size;
-use crate::repair::whole;
 use crate::server::Server;
-use crate::shares_server::uploader;
+use admin::FsckReport;
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
+use figures::size;
 use namespace::{ContentHead, Extent, Place, ShareId, Spread};
-use serde::{Deserialize, Serialize};
+use share_hosts::uploader;
+use share_hosts::whole;
 use shares::AccountId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -26,36 +25,6 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 /// Pieces between two reports of progress.
 const PROGRESS_EVERY: usize = 1_000;
-
-/// The result of a check.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct FsckReport {
-    /// The number of rows of the server's state.
-    pub rows: u64,
-    /// The number of pieces of content, in shares or inline.
-    pub pieces: usize,
-    /// The bytes of these pieces.
-    pub bytes: u64,
-    /// The number of shares.
-    pub shares: usize,
-    /// The faults, in words.
-    pub faults: Vec<String>,
-}
-
-impl fmt::Display for FsckReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for fault in &self.faults {
-            writeln!(f, "{fault}")?;
-        }
-        let FsckReport { rows, pieces, bytes, shares, faults } = self;
-        let verdict = if faults.is_empty() { "clean".to_owned() } else { format!("{} faults", faults.len()) };
-        writeln!(
-            f,
-            "{verdict}: {rows} rows, {pieces} pieces of content ({}), {shares} shares checked",
-            size(*bytes)
-        )
-    }
-}
 
 /// The faults that concern one share, by share.
 type Suspects = BTreeMap<ShareId, String>;

@@ -4,7 +4,7 @@
 //!
 //! Only servers of the cluster can make a receipt, so no machine can stop a server by one. Receipts
 //! are given now and then, which is enough. A machine keeps the operations acknowledged since its
-//! last receipt, and repeats them when the server knows less ([`crate::engine`]).
+//! last receipt, and repeats them when the server knows less ([`crate::client_host`]).
 
 use lease::SessionId;
 use parking_lot::Mutex;

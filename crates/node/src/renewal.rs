@@ -3,10 +3,10 @@
 //! machine has had the key. Machines get certificates as they greet, which those that are up do at
 //! once. Once a machine has shown its own certificate, earlier ones are refused.
 
-use crate::net::{Authority, CertificateError, ShownCertificate};
 use crate::server::Server;
+use admin::AuthorityReport;
 use directory::{CertificateAuthority, Input, Known};
-use serde::{Deserialize, Serialize};
+use net::{Authority, AuthorityKeys, CertificateError, ShownCertificate, fingerprint};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use wire::{Certificates, MachineId, Welcome};
@@ -20,17 +20,10 @@ const LOOK: Duration = Duration::from_millis(10);
 const FORGED: &str = "this certificate is for another key than the machine's own: whoever made it had the authority's key (leasehold authority renew)";
 const OUTDATED: &str = "this certificate is of an authority that was renewed, and the machine has been given a later one: the data directory is an older copy, so have the machine join anew with another";
 
-/// The authority that certifies machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuthorityReport {
-    /// Its number. Each renewal takes the next.
-    pub authority: u64,
-}
-
 impl Server {
     /// Returns the authority that certifies machines now.
     pub(crate) fn authority(&self) -> Result<Authority, String> {
-        Authority::of_row(&self.latest_authority()?.1).map_err(|error| error.to_string())
+        Authority::read(&keys_of(&self.latest_authority()?.1)).map_err(|error| error.to_string())
     }
 
     /// Returns the latest authority and its number. Waits for a server that has just begun.
@@ -118,7 +111,7 @@ impl Server {
     }
 
     fn propose_authority(&self, number: u64, cluster: [u8; 32]) -> Result<(), CertificateError> {
-        let authority = Authority::generate()?.to_row(Some(cluster));
+        let authority = row_of(&Authority::generate()?, Some(cluster));
         self.group().propose(Input::Authorize { number, authority });
         Ok(())
     }
@@ -137,17 +130,18 @@ impl Server {
     fn try_to_tend_certificates(&self) -> Result<(), CertificateError> {
         let me = self.share_host().peers().me();
         let authorities = self.authorities();
-        self.credentials().serve(me, &authorities)?;
+        let keys: Vec<_> = authorities.iter().map(|(number, row)| (*number, keys_of(row))).collect();
+        self.credentials().serve(me, &keys)?;
         let latest = authorities.last();
-        if let Some((_, authority)) = latest {
-            self.receipts().are_by(Authority::of_row(authority)?.secret());
+        if let Some((_, authority)) = keys.last() {
+            self.receipts().are_by(Authority::read(authority)?.secret());
             Authority::forget(self.dir())?;
         }
         if !self.group().leads() {
             return Ok(());
         }
         let Some((latest, row)) = latest else {
-            let authority = Authority::open(self.dir())?.to_row(None);
+            let authority = row_of(&Authority::open(self.dir())?, None);
             self.group().propose(Input::Authorize { number: 1, authority });
             return Ok(());
         };
@@ -190,4 +184,17 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// The authority's keys, out of its row.
+fn keys_of(row: &CertificateAuthority) -> AuthorityKeys {
+    AuthorityKeys { certificate: row.certificate.clone(), key: row.key.clone() }
+}
+
+/// The authority's row in the cluster named by `cluster`. The first authority names the cluster
+/// itself.
+fn row_of(authority: &Authority, cluster: Option<[u8; 32]>) -> CertificateAuthority {
+    let AuthorityKeys { certificate, key } = authority.keys();
+    let cluster = cluster.unwrap_or_else(|| fingerprint(authority.certificate()));
+    CertificateAuthority { certificate, key, cluster }
 }

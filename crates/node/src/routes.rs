@@ -26,6 +26,19 @@ pub(crate) enum Down {
     Enrolled(MachineId),
 }
 
+/// The client of the server's own machine. The machine's client host is the one: it calls the
+/// server, and the server calls back.
+pub(crate) trait LocalClient: Send + Sync {
+    /// Whether it calls the leader over the network, as any other client.
+    fn is_remote(&self) -> bool;
+    /// Its session.
+    fn session(&self) -> Option<SessionId>;
+    /// Takes messages of the server.
+    fn deliver(&self, told: Vec<Down>);
+    /// Opens another session.
+    fn open_again(&self);
+}
+
 /// The connections of one server, and the sessions that go over them.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {

@@ -10,13 +10,12 @@
 //! its next start needs to go on with them ([`crate::unsent`]).
 
 use crate::change::{SalvagedChange, digest};
-use crate::data::DataError;
 use crate::salvaged::{Salvaged, SalvagedContent, SalvagedItem, path};
-use crate::small::{read_file, replace_file};
 use crate::unsent::{self, Unsent, Whose, Writing};
 use bytes::Bytes;
 use client::{Lost, LostWhat, Salvage};
 use content::ReadPart;
+use data_dir::{DataError, read_file, replace_file};
 use namespace::{Error, Operation, ShareId};
 use os::private;
 use std::collections::{BTreeMap, BTreeSet};

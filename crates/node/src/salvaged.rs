@@ -1,8 +1,8 @@
 //! The description of salvage, as people and programs read it.
 
 use crate::change::SalvagedChange;
-use crate::figures::{date, size};
 use client::KnownPath;
+use figures::{date, size};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

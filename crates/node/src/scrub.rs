@@ -4,19 +4,18 @@
 //! A pass goes through the small files, the rows and the log. It repairs damage as any other reader
 //! does: a bit at once, a whole member by adding it anew. The share server has a pass of its own,
 //! through its database and all shares. A damaged share is fetched from another host
-//! ([`crate::repair`]).
+//! (`share_hosts::repair`).
 
-use crate::control::in_words;
-use crate::data::{self, DataError};
-use crate::figures::{size, when};
-use crate::machine::STOP_LOOK;
+use crate::error::in_words;
 use crate::server::Server;
-use crate::small::{read_file, replace_file};
+use admin::ScrubReport;
+use data_dir::{DataError, read_file, replace_file};
+use figures::size;
+use os::STOP_LOOK;
 use os::utc_secs;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shares::{DatabaseError, Process, ShareServer};
-use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -31,23 +30,6 @@ const AFTER_START: Duration = Duration::from_secs(600);
 /// Rows that are read together.
 const STEP: usize = 256;
 const FILE: &str = "scrub.json";
-
-/// How the passes through everything stand.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScrubReport {
-    /// When the last whole pass through small files, rows and log ended, UTC seconds.
-    pub ended: Option<u64>,
-    /// Bytes that the pass under way has read.
-    pub bytes: Option<u64>,
-    /// When the last whole pass through the shares ended, UTC seconds.
-    pub shares_ended: Option<u64>,
-    /// Shares that the pass under way has looked at.
-    pub shares_examined: Option<u64>,
-    /// Shares that the last pass, under way or over, has found damaged or missing.
-    pub found: u64,
-    /// Shares that are known to be damaged or missing now.
-    pub damaged: u64,
-}
 
 /// The record of the passes on disk.
 #[derive(Default, Serialize, Deserialize)]
@@ -170,7 +152,7 @@ struct ScrubPass<'a> {
 impl ScrubPass<'_> {
     /// Goes through all data, unless the server stops.
     fn run(&mut self) -> Result<(), DataError> {
-        data::read_small(self.dir)?;
+        data_dir::read_small(self.dir)?;
         if !self.rows() || !self.log() {
             return Ok(());
         }
@@ -218,24 +200,5 @@ impl ScrubPass<'_> {
             std::thread::sleep(least.saturating_sub(begun.elapsed()));
         }
         !self.server.is_stopping()
-    }
-}
-
-impl fmt::Display for ScrubReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ScrubReport { ended, bytes, shares_ended, shares_examined, found, damaged } = self;
-        let ago = |ended: &Option<u64>| match ended {
-            Some(at) => format!("read {}", when(*at, utc_secs())),
-            None => "not all read yet".to_owned(),
-        };
-        write!(f, "rows and log {}", ago(ended))?;
-        if let Some(bytes) = bytes {
-            write!(f, " ({} of the next pass)", size(*bytes))?;
-        }
-        write!(f, ", shares {}", ago(shares_ended))?;
-        if let Some(examined) = shares_examined {
-            write!(f, " ({examined} of the next pass)")?;
-        }
-        write!(f, ": {found} found damaged, {damaged} damaged now")
     }
 }

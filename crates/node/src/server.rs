@@ -2,24 +2,22 @@
 //! while it leads, the connections of all clients.
 
 use crate::clock;
-use crate::data::DataError;
-use crate::engine::Engine;
-use crate::machine::MachineError;
-use crate::net::CredentialStore;
+use crate::error::MachineError;
 use crate::receipts::Receipts;
-use crate::routes::{Down, HERE, Routes};
+use crate::routes::{Down, HERE, LocalClient, Routes};
 use crate::scrub::Scrub;
-use crate::share_host::ShareHost;
-use crate::shares_server::Shares;
-use crate::space::{self, Measured};
+use crate::space::Measured;
 use crate::traffic::Traffic;
-use crate::upstream::open_here;
 use crate::waits::{LONG_MS, LongWaits};
+use data_dir::DataError;
 use directory::{Input, Output};
 use lease::SessionId;
 use namespace::Attributes;
+use net::CredentialStore;
 use parking_lot::{Condvar, Mutex};
 use raft::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
+use share_hosts::ShareHost;
+use share_hosts::Shares;
 use std::collections::BTreeMap;
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -42,7 +40,7 @@ pub(crate) struct Server {
     routes: Mutex<Routes>,
     traffic: Traffic,
     /// The client of this very machine.
-    here: OnceLock<Weak<Engine>>,
+    here: OnceLock<Weak<dyn LocalClient>>,
     waiting: Mutex<WaitingAnswers>,
     /// Machines that are to become servers, and their numbers in the group. Only in the leader's
     /// memory: after a change of leader the command asks again.
@@ -120,12 +118,12 @@ impl Server {
     /// Opens the group's member. Called once, before any thread is started.
     pub(crate) fn serve(
         self: &Arc<Self>,
-        here: &Arc<Engine>,
+        here: Weak<dyn LocalClient>,
         settings: GroupSettings,
         place: Place,
         wires: Arc<dyn Wires>,
     ) -> Result<(), MachineError> {
-        let _ = self.here.set(Arc::downgrade(here));
+        let _ = self.here.set(here);
         let dir = self.dir.join("server");
         os::private::make_dir(&dir).map_err(|source| DataError::Io {
             verb: "make",
@@ -330,8 +328,8 @@ impl Server {
     fn carry_out(&self, outputs: Vec<Output>) {
         let mut here = Vec::new();
         // The client here calls over the network once there are several servers.
-        let engine = self.here.get().and_then(Weak::upgrade).filter(|engine| !engine.is_remote());
-        let mut its_session = engine.as_ref().and_then(|engine| engine.session());
+        let client = self.here.get().and_then(Weak::upgrade).filter(|client| !client.is_remote());
+        let mut its_session = client.as_ref().and_then(|client| client.session());
         let (mut opened, mut raised) = (None, None);
         let mut routes = self.routes.lock();
         for output in outputs {
@@ -401,12 +399,12 @@ impl Server {
             routes.hang_up();
         }
         drop(routes);
-        let Some(engine) = engine else { return };
+        let Some(client) = client else { return };
         if !here.is_empty() {
-            engine.deliver(here);
+            client.deliver(here);
         }
         if raised.is_some() {
-            open_here(self, &engine);
+            client.open_again();
         }
     }
 
@@ -503,15 +501,15 @@ impl Server {
     /// Reports the free space of a new leader's own disk before anything else. The room on other
     /// disks comes later.
     fn measure_at_first(&self) {
-        if let Ok(here) = space::measure(&self.dir) {
+        if let Ok(here) = share_hosts::measure(&self.dir) {
             let hosts = self.share_host.peers().hosts().now();
-            self.group().propose(Input::Space(space::cluster(&hosts, &self.rooms.lock(), here)));
+            self.group().propose(Input::Space(share_hosts::cluster(&hosts, &self.rooms.lock(), here)));
         }
     }
 
     /// Reports free space to the directory, when it has changed enough.
     fn measure_space(&self) {
-        let Ok(here) = space::measure(&self.dir) else { return };
+        let Ok(here) = share_hosts::measure(&self.dir) else { return };
         let used_up = self.group().query(|directory, _| directory.used_up());
         let space = self.room(here);
         if self.measured.lock().is_due(Instant::now(), space.free + space.lends, used_up) {

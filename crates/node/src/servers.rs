@@ -1,10 +1,9 @@
 //! Servers as people see them: adding, draining and removing them, and how they stand. All of it
 //! runs on the leader.
 
-use crate::cluster::MachineName;
 use crate::server::Server;
+use admin::{MachineName, ServerStanding};
 use raft::{Host, Keeping, Member, wait};
-use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use wire::MachineId;
 
@@ -14,30 +13,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(500);
 /// The silence after which a server counts as away: others keep its shares then.
 const AWAY: Duration = Duration::from_secs(600);
-
-/// A server, as the leader knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerStanding {
-    /// The machine's number.
-    pub machine: u64,
-    /// Its name.
-    pub name: String,
-    /// Where it listens.
-    pub addresses: Vec<String>,
-    /// Whether it leads.
-    pub leads: bool,
-    /// Whether it votes. Otherwise it follows, and votes once it makes an odd number with other
-    /// followers.
-    pub votes: bool,
-    /// Whether it keeps shares, in words.
-    pub keeping: String,
-    /// Log entries that it lacks.
-    pub behind: Option<u64>,
-    /// How long ago it was last heard of, ms.
-    pub heard_ms: Option<u64>,
-    /// The newest version that it speaks with the leader.
-    pub speaks: Option<u16>,
-}
 
 impl Server {
     /// Returns how the servers stand.

@@ -1,12 +1,14 @@
 //! Whole machines on damaged, old or copied data directories.
 
+pub(crate) mod backups;
+mod peers;
 mod sweep;
 
-use crate::backup::tests::{content, read, start, write};
-use crate::cluster::Invitation;
-use crate::data::Identity;
-use crate::machine::{Listen, Machine, MachineError, MachineSettings};
-use crate::net::join;
+use crate::{Listen, Machine, MachineError, MachineSettings};
+use admin::Invitation;
+use backups::{content, read, start, write};
+use data_dir::Identity;
+use net::join;
 use raft::GroupSettings;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -116,7 +118,7 @@ fn what_is_missing_is_named_or_not_needed() {
                 machine.stop().unwrap();
             }
             Err(error) => {
-                let text = crate::control::in_words(&error);
+                let text = crate::error::in_words(&error);
                 // It may name the directory that the missing file is in.
                 let first = missing.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
                 assert!(text.contains(&first), "{missing:?} is not named: {text}");
@@ -165,7 +167,7 @@ fn no_log_that_ends_too_early_is_believed() {
         tried += 1;
         match Machine::start(dir.path(), "a test", small()) {
             Err(error) => {
-                let text = crate::control::in_words(&error);
+                let text = crate::error::in_words(&error);
                 assert!(text.contains("log") || text.contains("rows"), "{what}: {text}");
                 found += 1;
             }
@@ -232,7 +234,7 @@ fn an_older_state_is_gone_on_with_if_people_say_so() {
     let machine = Machine::start(dir.path(), "a test", accepts).unwrap();
     assert!(read(&machine, "small-a") == Ok(content("small-a")));
     // As after a backup, sessions are numbered above every number that can be in use.
-    let session = machine.engine().session().unwrap();
+    let session = machine.client_host().session().unwrap();
     assert!(session.0 > 1 << 32, "{session:?}");
     write(&machine, "small-b").unwrap();
     machine.stop().unwrap();
@@ -290,7 +292,7 @@ fn three() -> (Vec<TempDir>, Vec<Machine>) {
     let mut machines = vec![Machine::start(dirs[0].path(), "a test", listening(ANY_PORT)).unwrap()];
     for name in ["second", "third"] {
         let (dir, machine) = another(dirs[0].path(), &machines[0], name, ANY_PORT);
-        crate::control::add_server(dirs[0].path(), name, &mut |_| ()).unwrap();
+        admin::add_server(dirs[0].path(), name, &mut |_| ()).unwrap();
         dirs.push(dir);
         machines.push(machine);
     }
@@ -313,7 +315,7 @@ fn another(first_dir: &Path, first: &Machine, name: &str, listens: SocketAddr) -
         good_for_s: 60,
         addresses: vec![first.listens().unwrap().to_string()],
     };
-    let token = crate::control::invite(first_dir, invitation).unwrap().token.parse().unwrap();
+    let token = admin::invite(first_dir, invitation).unwrap().token.parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &token, name).unwrap();
     let machine = Machine::start(dir.path(), "a test", listening(listens)).unwrap();
@@ -327,10 +329,10 @@ fn a_machine_whose_port_was_in_use_serves_when_the_port_is_free() {
     let first = Machine::start(dir.path(), "a test", listening(ANY_PORT)).unwrap();
     let taken = std::net::TcpListener::bind(ANY_PORT).unwrap();
     let (second_dir, second) = another(dir.path(), &first, "second", taken.local_addr().unwrap());
-    assert!(crate::control::add_server(dir.path(), "second", &mut |_| ()).is_err());
+    assert!(admin::add_server(dir.path(), "second", &mut |_| ()).is_err());
     assert!(second.server().is_none());
     drop(taken);
-    crate::control::add_server(dir.path(), "second", &mut |_| ()).unwrap();
+    admin::add_server(dir.path(), "second", &mut |_| ()).unwrap();
     assert!(second.server().is_some());
     for machine in [second, first] {
         match machine.stop() {
@@ -378,7 +380,7 @@ fn the_round_trip_to_each_peer_is_known() {
     wait_until("those of shares", || peers(leads(), "shares") == others(leads()));
     wait_until("that of a session", || {
         let (leader, client) = (leads(), (leads() + 1) % 3);
-        let upstream = machines[client].engine().upstream();
+        let upstream = machines[client].client_host().upstream();
         upstream.send(None, wire::ToServer::Renew);
         upstream.push();
         peers(client, "session") == [leader as u64 + 1]

@@ -1,6 +1,6 @@
 //! Counts the messages between the sessions of clients and their server.
 
-use serde::{Deserialize, Serialize};
+use admin::TrafficReport;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::ToClient;
 
@@ -11,17 +11,6 @@ pub(crate) struct Traffic {
     heard: AtomicU64,
     told: AtomicU64,
     recalls: AtomicU64,
-}
-
-/// Messages of all sessions so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrafficReport {
-    /// From clients.
-    pub messages_heard: u64,
-    /// To clients.
-    pub messages_told: u64,
-    /// The recalls among them.
-    pub recalls: u64,
 }
 
 // Relaxed: counts order nothing.

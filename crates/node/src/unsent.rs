@@ -8,9 +8,9 @@
 //! salvage/NUMBER/share-NAME   a share's bytes
 //! ```
 
-use crate::data::{DataError, io, sync_dir};
-use crate::hash_chain::{ChainError, Reader, Writer};
+use backup::hash_chain::{ChainError, Reader, Writer};
 use bytes::Bytes;
+use data_dir::{DataError, io, sync_dir};
 use lease::SessionId;
 use namespace::ShareId;
 use os::private;

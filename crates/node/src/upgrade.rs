@@ -2,29 +2,14 @@
 //! next version, and no machine speaks a version that this drops.
 
 use crate::server::Server;
+use admin::VersionReport;
 use directory::Input;
 use raft::{Member, Standing};
-use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::time::Duration;
 use wire::Version;
 
 /// A server that stayed silent for this long may come back with an older program.
 const THERE: Duration = Duration::from_secs(2);
-
-/// The versions in use, as `leasehold status` shows them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VersionReport {
-    /// The cluster's version.
-    pub cluster: u16,
-    /// The newest version that this server knows.
-    pub known: u16,
-    /// Machines, by name, that may still speak an older one than the cluster's.
-    pub older: Vec<String>,
-    /// The reasons why the version is not raised, if this server knows a newer one. Only the leader
-    /// knows them.
-    pub waits_for: Vec<String>,
-}
 
 impl Server {
     /// Raises the version, if no machine prevents it.
@@ -70,23 +55,6 @@ fn keeping(next: Version, standing: &Standing, speaks: impl Fn(u64) -> Option<Ve
         }
     };
     standing.members.iter().filter_map(keeps).collect()
-}
-
-impl fmt::Display for VersionReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let VersionReport { cluster, known, older, waits_for } = self;
-        match known > cluster {
-            true => writeln!(f, "version    {cluster}; this server knows {known}")?,
-            false => writeln!(f, "version    {cluster}")?,
-        }
-        for why in waits_for {
-            writeln!(f, "           not raised to {}: {why}", cluster + 1)?;
-        }
-        if !older.is_empty() {
-            writeln!(f, "           an older one may still be spoken by {}", older.join(", "))?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

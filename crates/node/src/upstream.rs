@@ -1,10 +1,8 @@
 //! The client's way to its server: within the process, or over the network.
 
-use crate::engine::{Engine, Greeting};
-use crate::net::ServerLink;
-use crate::routes::HERE;
 use crate::server::Server;
 use lease::SessionId;
+use net::{ServerLink, SessionClient};
 use std::sync::{Arc, Weak};
 use wire::{ToClient, ToServer};
 
@@ -41,9 +39,9 @@ impl Upstream {
     }
 
     /// Takes the messages of a server elsewhere, on this thread. Never blocks.
-    pub(crate) fn look(&self, engine: &Engine) {
+    pub(crate) fn look(&self, client: &dyn SessionClient) {
         if let Upstream::There(link) = self {
-            link.look(engine);
+            link.look(client);
         }
     }
 
@@ -58,29 +56,4 @@ impl Upstream {
             }
         }
     }
-
-    /// Opens another session, since this one is over.
-    pub(crate) fn open_again(&self, engine: &Engine) {
-        match self {
-            Upstream::Here(server) => {
-                if let Some(server) = server.upgrade() {
-                    open_here(&server, engine);
-                }
-            }
-            Upstream::There(link) => link.begin_again(),
-        }
-    }
-}
-
-/// Opens a session of this machine's client at its own server.
-pub(crate) fn open_here(server: &Server, engine: &Engine) {
-    let mut greeting = engine.greet();
-    let latest = server.group().query(|directory, _| directory.latest_start(greeting.machine));
-    let is_later = |latest: &u64| *latest > greeting.start.incarnation;
-    // The directory of keys is older than the server's, or a copy.
-    if latest.filter(is_later).is_some_and(|latest| engine.counts_from(latest).is_some()) {
-        greeting = engine.greet();
-    }
-    let Greeting { machine, start, session, .. } = greeting;
-    server.open((machine, server.knows().newest), start.incarnation, session, HERE);
 }

@@ -9,7 +9,10 @@ pub use patience::Patience;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often threads that wait for work check whether the machine stops.
+pub const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// Fills `bytes` with random bytes of the system.
 ///
@@ -22,6 +25,13 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
         left = left.split_at_mut(filled).1;
     }
     Ok(())
+}
+
+/// Whether a read error means that written data is lost.
+pub fn is_lost(cause: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, UnexpectedEof};
+    matches!(cause.kind(), InvalidData | UnexpectedEof)
+        || cause.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 /// The wall clock, s since 1970; 0 before that.

@@ -77,9 +77,6 @@ pub struct Place {
     pub moved: bool,
 }
 
-/// The founder's number.
-pub const FOUNDER: u64 = 1;
-
 /// The number of log segments that make a checkpoint necessary, and the number written while it is
 /// under way.
 const SEGMENTS: (u64, u64) = (4, 3);

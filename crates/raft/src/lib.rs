@@ -24,7 +24,7 @@ mod trust;
 mod types;
 
 pub use disk::{Disk, DiskFile};
-pub use group::{FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Logged, MembersError, Place, wait};
+pub use group::{Group, GroupError, GroupSettings, GroupStatus, Logged, MembersError, Place, wait};
 pub use life::Life;
 pub use log::LogError;
 pub use machine::{Deliver, Event};
@@ -33,6 +33,7 @@ pub use restored::Restored;
 pub use standing::{Member, Standing};
 pub use store::{
     Checkpoint, EXIT_DISK, FORMAT, Reread, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats,
-    is_lost, stop,
+    stop,
 };
 pub use types::{Host, Keeping};
+pub use wire::FOUNDER_MEMBER as FOUNDER;

@@ -65,6 +65,16 @@ pub struct ShareRequest {
     pub what: ShareCall,
 }
 
+/// Work on a share's lease for a server's account, as the directory demands it. Idempotent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ShareWork {
+    /// A reference was published: lease the share for the server's account, then release the
+    /// uploader's lease.
+    Adopt(ShareId),
+    /// The last reference is gone: release all leases on the share.
+    Drop(ShareId),
+}
+
 /// A call to the share server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShareCall {

@@ -14,13 +14,15 @@ pub use account::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
 pub use frame::{
     FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX, ShareCall, ShareReply, ShareRequest, ShareStanding,
-    decode, decode_with_body, encode,
+    ShareWork, decode, decode_with_body, encode,
 };
 pub use greeting::{
     Certificates, GreetingError, Purpose, Receipt, ServerAt, Start, Welcome, answer, answer_other_version,
     greeting, read_answer, read_greeting,
 };
-pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};
+pub use message::{
+    AskMode, FOUNDER, FOUNDER_MEMBER, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,
+};
 pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, RevokeError, Rights};
 pub use version::{Version, Versions};
 

@@ -16,6 +16,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MachineId(pub u64);
 
+/// The machine that the cluster was made on.
+pub const FOUNDER: MachineId = MachineId(1);
+/// The number of the founder's member in the server group.
+pub const FOUNDER_MEMBER: u64 = 1;
+
 /// Client to server, within its session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToServer {

@@ -5,7 +5,7 @@
 //! not depend on how long anything takes.
 
 use super::player::{Order, Said, receive, send};
-use node::Invitation;
+use admin::Invitation;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use sim::Violation;
@@ -65,7 +65,7 @@ impl Processes {
         self.clients.iter_mut().try_for_each(Process::has_ended)?;
         let report = node::fsck(&self.server.data, &mut |_| {}).map_err(in_words)?;
         if !report.faults.is_empty() {
-            return Err(format!("fsck: {report}"));
+            return Err(format!("fsck: {}", report.faults.join("; ")));
         }
         self.server.end();
         self.server.has_ended()
@@ -200,7 +200,7 @@ fn join(server: &Path, data: &Path, name: &str) -> Result<(), Violation> {
         good_for_s: TOKEN_GOOD_FOR_S,
         addresses: Vec::new(),
     };
-    let invited = node::invite(server, invitation).map_err(in_words)?;
+    let invited = admin::invite(server, invitation).map_err(in_words)?;
     let mut command = leasehold()?;
     command.args(["join", &invited.token, "--name", name, "--data"]).arg(data);
     let joined = command.stdout(Stdio::null()).status().map_err(in_words)?;

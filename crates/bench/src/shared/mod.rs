@@ -16,6 +16,7 @@ mod row;
 mod saves;
 mod servers;
 mod testbed;
+mod tree;
 mod turns;
 
 pub use row::{Bar, SharedRow, text};
@@ -44,6 +45,8 @@ pub enum Section {
     Save,
     /// Two machines open and close one file.
     Open,
+    /// A machine walks a tree that another machine has made.
+    Tree,
     /// Three servers instead of one.
     Servers,
     /// Two copies of content instead of one.
@@ -54,13 +57,14 @@ pub enum Section {
 
 impl Section {
     /// All parts, in the order in which they run.
-    pub const ALL: [Section; 9] = [
+    pub const ALL: [Section; 10] = [
         Section::Private,
         Section::Delayed,
         Section::Create,
         Section::Handover,
         Section::Save,
         Section::Open,
+        Section::Tree,
         Section::Servers,
         Section::Copies,
         Section::Coded,
@@ -75,6 +79,7 @@ impl Section {
             Section::Handover => "handover",
             Section::Save => "save",
             Section::Open => "open",
+            Section::Tree => "tree",
             Section::Servers => "servers",
             Section::Copies => "copies",
             Section::Coded => "coded",
@@ -90,6 +95,7 @@ impl Section {
             Section::Handover => pair()?.handovers(base, settings.time, tell),
             Section::Save => pair()?.saves(settings.time, tell),
             Section::Open => pair()?.opens(settings.time, tell),
+            Section::Tree => pair()?.trees(tell),
             Section::Servers => servers::run(base, settings, tell),
             Section::Copies => copies::run(base, settings, tell),
             Section::Coded => coded::run(base, settings, tell),

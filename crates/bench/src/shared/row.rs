@@ -119,6 +119,13 @@ impl SharedRow {
         self.bar(format!("{most} recalls in 100"), met)
     }
 
+    /// Each operation may cost at most so many messages, recalls and flushes of the log.
+    pub fn costs_bar(self, (messages, recalls, flushes): (f64, f64, f64)) -> SharedRow {
+        let costs = [(self.messages, messages), (self.recalls, recalls), (self.flushes, flushes)];
+        let met = costs.iter().all(|(cost, most)| cost.is_some_and(|cost| cost <= *most));
+        self.bar(format!("{messages} messages, {recalls} recalls, {flushes} flushes"), met)
+    }
+
     /// Whether all its bars are met.
     pub fn met(&self) -> bool {
         self.bars.iter().all(|bar| bar.met)
@@ -173,6 +180,10 @@ mod tests {
         assert!(!row(4000, 1100, 0).flush_bar(1.0).met());
         assert!(row(0, 0, 10).recall_bar(1.0).met());
         assert!(!row(0, 0, 11).recall_bar(1.0).met());
+        assert!(row(50, 10, 10).costs_bar((0.05, 0.01, 0.01)).met());
+        for (messages, flushes, recalls) in [(51, 0, 0), (0, 11, 0), (0, 0, 11)] {
+            assert!(!row(messages, flushes, recalls).costs_bar((0.05, 0.01, 0.01)).met());
+        }
     }
 
     #[test]

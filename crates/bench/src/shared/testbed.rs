@@ -2,7 +2,8 @@
 
 use super::relay::Relay;
 use crate::target::{Kind, Target};
-use node::{Invitation, Token};
+use admin::Invitation;
+use node::Token;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -64,7 +65,7 @@ impl Testbed {
             good_for_s: 600,
             addresses: Vec::new(),
         };
-        let invited = node::invite(self.server.data(), invitation).map_err(io::Error::other)?;
+        let invited = admin::invite(self.server.data(), invitation).map_err(io::Error::other)?;
         let mut token: Token = invited.token.parse().map_err(io::Error::other)?;
         if !delay.is_zero() {
             let server =
@@ -81,11 +82,11 @@ impl Testbed {
     pub fn with_servers(base: &Path, machines: usize, servers: usize) -> io::Result<Testbed> {
         let testbed = Testbed::start(base, machines + servers - 1, Duration::ZERO)?;
         for n in machines + 1..machines + servers {
-            node::add_server(testbed.server.data(), &format!("machine-{n}"), &mut |_| {})
+            admin::add_server(testbed.server.data(), &format!("machine-{n}"), &mut |_| {})
                 .map_err(io::Error::other)?;
         }
         let voters = || -> io::Result<usize> {
-            let servers = node::servers(testbed.server.data()).map_err(io::Error::other)?;
+            let servers = admin::servers(testbed.server.data()).map_err(io::Error::other)?;
             Ok(servers.iter().filter(|server| server.votes).count())
         };
         // Only an odd number of servers votes.
@@ -122,7 +123,7 @@ impl Testbed {
     }
 
     fn counts(&self) -> io::Result<Counts> {
-        let status = node::ask_status(self.server.data()).map_err(io::Error::other)?;
+        let status = admin::ask_status(self.server.data()).map_err(io::Error::other)?;
         let server = status.and_then(|status| status.server);
         let server = server.ok_or_else(|| io::Error::other("the server is gone"))?;
         Ok(Counts {

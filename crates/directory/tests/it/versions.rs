@@ -14,8 +14,8 @@ const NEW: Version = OLD.next();
 /// The versions that each program knows.
 const KNOW_OLD: Versions = Versions::KNOWN;
 const KNOW_NEW: Versions = Versions::WITH_NEXT;
-/// The key of the state's row.
-const STATE: &[u8] = &[0x01];
+/// The key of the cluster's row.
+const CLUSTER: &[u8] = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x30];
 
 /// A cluster of the old version, whose servers have the new program.
 fn old_cluster() -> World {
@@ -214,9 +214,9 @@ fn a_state_of_versions_that_a_program_does_not_know_is_refused() {
         "machines of the cluster may still speak version 1, and this leasehold knows versions 2 to 3: go back to the one before, until `leasehold status` names none"
     );
     let mut store = raised();
-    store.put(STATE, vec![9, 0xff]);
+    store.put(CLUSTER, vec![9, 0xff]);
     let later = Fault::Version { version: Version(9), known: KNOW_NEW };
     assert_eq!(Directory::open(&store, KNOW_NEW).map(drop), Err(later), "whatever follows it");
-    store.put(STATE, vec![2, 0xff]);
+    store.put(CLUSTER, vec![2, 0xff]);
     assert!(matches!(Directory::open(&store, KNOW_NEW), Err(Fault::Corrupt(_))));
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::{Front, Outcome, Shown, unexpected};
 use crate::errno::Errno;
 use crate::groups::Asker;
+use crate::nodes::Since;
 
 /// Cookies of `.` and `..`; an entry's cookie is its position plus these. Positions stay far below
 /// 2^63, where cookies would turn negative for the kernel.
@@ -122,7 +123,7 @@ impl Front {
             file,
             handle,
             upto: self.listings.upto(handle, after),
-            since: self.nodes.missed(),
+            since: self.nodes.since(dir),
             page,
             given: false,
             lines: 0,
@@ -224,10 +225,7 @@ impl Front {
         let place = (to.asker, to.dir, label);
         let given = |stat| self.give(place, entry, stat, false, to.since);
         let shown = stat.filter(|_| to.page.plus()).map(given).transpose()?.flatten();
-        let kept = to.given && !passing;
-        if kept && shown.is_some() {
-            self.nodes.give_entry(to.dir, label);
-        }
+        let kept = to.given && !passing && shown.is_some() && self.nodes.give_entry(to.dir, label, to.since);
         let shown = shown
             .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.passing() } });
         if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
@@ -277,7 +275,7 @@ struct Filling<P> {
     /// Where the listing ends: see [`Listings`].
     upto: Option<Upto>,
     /// The argument `since` of [`Front::give`].
-    since: u64,
+    since: Since,
     page: P,
     /// Whether the kernel may keep entries.
     given: bool,

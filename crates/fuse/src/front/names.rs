@@ -12,6 +12,7 @@ use super::{Front, Outcome, Shown, done, unexpected};
 use crate::errno::Errno;
 use crate::flight::{RENAMES, Whose};
 use crate::groups::Asker;
+use crate::nodes::Since;
 use crate::syscall;
 use crate::watches::Noted;
 
@@ -62,17 +63,13 @@ impl Front {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
         };
-        let (since, within) = (self.nodes.missed(), file.clone());
+        let (since, within) = (self.nodes.since(dir), file.clone());
         self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             let found = match told {
                 Ok(Response::Reply(Reply::Glimpsed(None))) => Ok(LookedUp::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
-                    if front.nodes.is_contended(dir) {
-                        Ok(LookedUp::Missing(Duration::ZERO))
-                    } else {
-                        front.nodes.give_entry(dir, &label);
-                        Ok(LookedUp::Missing(front.door.valid_for()))
-                    }
+                    let may = !front.nodes.is_contended(dir) && front.nodes.give_entry(dir, &label, since);
+                    Ok(LookedUp::Missing(if may { front.door.valid_for() } else { Duration::ZERO }))
                 }
                 // If the directory is gone, perhaps removed by another machine, its name `label` is
                 // gone as well. If only a file was replaced, ESTALE has the kernel ask once more.
@@ -102,7 +99,7 @@ impl Front {
             Ok(file) => file,
             Err(errno) => return reply(Err(errno)),
         };
-        let since = self.nodes.missed();
+        let since = self.nodes.since(node);
         let call = match parent {
             true => Call::Parent { dir: file.clone() },
             false => Call::Stat { file: file.clone() },
@@ -121,7 +118,8 @@ impl Front {
                 Err(error) => return reply(Err(error.into())),
             };
             let shown = front.nodes.give(&entry.file, &stat).map(|node| front.show(node, stat));
-            let passing = passing || front.nodes.missed() != since || front.mapped.hides(entry.ino, &stat);
+            let passing =
+                passing || front.nodes.is_barred(&entry.file, since) || front.mapped.hides(entry.ino, &stat);
             reply(shown.map(|shown| LookedUp::File(if passing { shown.passing() } else { shown })));
         });
     }
@@ -141,7 +139,7 @@ impl Front {
         };
         let noted = self.watches.begins([(&file, &label)]);
         let call = create(file, label.clone(), new, None);
-        let since = self.nodes.missed();
+        let since = self.nodes.since(dir);
         self.ask(dir, asker, call, move |front, told| {
             noted.into_iter().for_each(|noted| noted.bound(&told));
             reply(match told {
@@ -171,7 +169,7 @@ impl Front {
         let within = file.clone();
         let noted = self.watches.begins([(&file, &label)]);
         let call = create(file, label.clone(), new, Some(opening(flags).0));
-        let since = self.nodes.missed();
+        let since = self.nodes.since(dir);
         let name = label.clone();
         self.ask(dir, asker, call, move |front, told| {
             noted.into_iter().for_each(|noted| noted.bound(&told));
@@ -236,7 +234,7 @@ impl Front {
         };
         let noted = self.watches.begins([(&to, &label)]);
         let call = Call::Link { file, dir: to, label: label.clone() };
-        let since = self.nodes.missed();
+        let since = self.nodes.since(dir);
         self.ask(dir, asker, call, move |front, told| {
             noted.into_iter().for_each(|noted| noted.bound(&told));
             reply(front.node_of(told, (asker, dir, &label), since))
@@ -365,7 +363,7 @@ impl Front {
         &self,
         told: Result<Response, Error>,
         (asker, dir, label): (Asker, u64, &Label),
-        since: u64,
+        since: Since,
     ) -> Outcome<Shown> {
         let (entry, stat, passing, glimpsed) = match told? {
             Response::Reply(Reply::Node(entry, stat)) => (entry, stat, false, false),
@@ -373,21 +371,19 @@ impl Front {
             Response::Reply(Reply::Glimpsed(Some((entry, stat)))) => (entry, stat, true, true),
             other => return Err(unexpected(&other)),
         };
-        let contended = glimpsed || self.nodes.is_contended(dir);
-        if !contended {
-            self.nodes.give_entry(dir, label);
-        }
+        // Trap: it counts as given before it is a node, so that a revocation finds either.
+        let may = !glimpsed && !self.nodes.is_contended(dir) && self.nodes.give_entry(dir, label, since);
         let shown = self.give((asker, dir, label), &entry, stat, true, since)?;
         // With `anew` a file is always given a node.
         let mut shown = shown.ok_or(Errno::STALE)?;
-        if contended {
+        if !may {
             shown = Shown { entry_ttl: Duration::ZERO, ..shown };
         }
-        Ok(if contended || passing { shown.passing() } else { shown })
+        Ok(if !may || passing { shown.passing() } else { shown })
     }
 
     /// Gives the kernel a file as `label` in `dir`. `since` is
-    /// [`Nodes::missed`](crate::nodes::Nodes::missed) from before the file was asked for. Trap: an
+    /// from before the file was asked for. Trap: an
     /// invalidation that comes between the decision and this finds no node. So if there was any,
     /// the file is given with a time-out of 0. A directory that the kernel has elsewhere and cannot
     /// move is given only if it may get another node (`anew`).
@@ -397,7 +393,7 @@ impl Front {
         entry: &Entry,
         mut stat: Stat,
         anew: bool,
-        since: u64,
+        since: Since,
     ) -> Outcome<Option<Shown>> {
         stat.attributes.ino = entry.ino;
         let can_splice = |from: u64| self.can_splice(asker, from, dir);
@@ -405,7 +401,7 @@ impl Front {
             return Ok(None);
         };
         let shown = self.show(node, stat);
-        let keeps = self.nodes.missed() == since && !self.mapped.hides(entry.ino, &shown.stat);
+        let keeps = !self.nodes.is_barred(&entry.file, since) && !self.mapped.hides(entry.ino, &shown.stat);
         Ok(Some(if keeps { shown } else { shown.passing() }))
     }
 

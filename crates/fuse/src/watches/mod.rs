@@ -306,13 +306,9 @@ impl WatchState {
 }
 
 impl CacheHolder for Watches {
-    fn has(&self, what: &Invalidation) -> bool {
-        self.any.load(SeqCst) && !self.state.lock().concerned(what).is_empty()
-    }
-
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
         if self.any.load(SeqCst) {
-            for what in what.iter().filter(|what| self.has(what)) {
+            for what in what.iter().filter(|what| self.is_watched(what)) {
                 // The leases are held until this returns. So the current state is the work of this
                 // machine's programs.
                 let looks = match what {
@@ -326,6 +322,11 @@ impl CacheHolder for Watches {
         Box::new(|| Box::new(|| ()))
     }
 
+    fn revoke_uncached(&self, what: &[Invalidation]) -> Option<Seal<'_>> {
+        let is_watched = what.iter().any(|what| self.is_watched(what));
+        (!is_watched).then(|| -> Seal<'_> { Box::new(|| Box::new(|| ())) })
+    }
+
     fn revoke_soon(&self, what: Vec<Invalidation>) {
         if self.any.load(SeqCst) {
             let mut state = self.state.lock();
@@ -336,6 +337,11 @@ impl CacheHolder for Watches {
 }
 
 impl Watches {
+    /// Whether a directory is watched that `what` concerns.
+    fn is_watched(&self, what: &Invalidation) -> bool {
+        self.any.load(SeqCst) && !self.state.lock().concerned(what).is_empty()
+    }
+
     /// The state of `file` under leases; nothing if that takes a request to the server.
     fn looks(&self, file: &FileId) -> Option<Looks> {
         let found: Arc<Mutex<Option<Looks>>> = Arc::default();

@@ -2,7 +2,7 @@
 //! registered, documented and charted metrics against this list.
 
 use Type::{Counter, Gauge};
-use node::{LiveReport, ServerReport};
+use admin::{LiveReport, ServerReport};
 
 /// Takes a value with its labels.
 pub type Give<'a> = &'a mut dyn FnMut(&[(&'static str, String)], f64);

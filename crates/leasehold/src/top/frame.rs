@@ -1,7 +1,7 @@
 //! One frame, on a terminal or as text.
 
 use super::view::{OperationRate, View};
-use node::figures::{size, span};
+use figures::{size, span};
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize};

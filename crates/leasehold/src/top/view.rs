@@ -2,8 +2,8 @@
 //! `leasehold top --once --json`.
 
 use super::Sample;
-use node::figures::span;
-use node::{LinkReport, ServerReport};
+use admin::{LinkReport, ServerReport};
+use figures::span;
 use serde::Serialize;
 
 /// One frame.

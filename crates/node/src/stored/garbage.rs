@@ -1,74 +1,17 @@
 //! Shares that nothing needs any more: which of them go now, and what keeps the rest.
 
 use super::leases::LeaseNames;
-use super::report::{PassReport, StoreReport};
-use super::{Sum, words};
-use crate::figures::{date, when};
-use crate::machine::STOP_LOOK;
+use super::words;
 use crate::server::Server;
-use crate::share_host::ShareHost;
-use serde::{Deserialize, Serialize};
+use admin::{DeletionReport, GarbageReport, Kept};
+use os::STOP_LOOK;
+use share_hosts::{PassProcess, ShareHost, StoreReport, Sum};
 use shares::{AccountId, DatabaseError, ShareLease, State, StoredShare};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::ControlFlow;
 
 /// How many shares are compared with the directory at a time.
 const STEP: usize = 1000;
-
-/// The stored shares that nothing needs, and what keeps them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GarbageReport {
-    /// The time by the share server's clock, UTC seconds.
-    pub now: u64,
-    /// Shares that have gone since the request, including those that others released meanwhile.
-    /// Zero in a dry run.
-    pub gone: Sum,
-    /// Shares that files refer to; they stay.
-    pub needed: Sum,
-    /// Shares that may go now. After a collection their deletion is under way.
-    pub goes: Sum,
-    /// Shares that do not go yet, by the reason that keeps them.
-    pub stays: Vec<Kept>,
-    /// Why nothing is deleted at all, if so.
-    pub suspended: Option<String>,
-}
-
-/// Shares that nothing refers to and that stay for the same reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// The reason that keeps them.
-    pub by: String,
-    /// How many they are.
-    #[serde(flatten)]
-    pub sum: Sum,
-    /// The end of the longest such lease; `None` if it has no end.
-    pub until: Option<u64>,
-}
-
-/// The state of deletion.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DeletionReport {
-    /// The time by the share server's clock, UTC seconds.
-    pub now: u64,
-    /// Shares that no account has leased.
-    pub unleased: Sum,
-    /// Those of them that may be deleted now.
-    pub due: Sum,
-    /// When the next unleased share may be deleted.
-    pub next_due: Option<u64>,
-    /// Shares that are being deleted.
-    pub going: Sum,
-    /// Why nothing is deleted, if so.
-    pub suspended: Option<String>,
-    /// Whether a backup is being made. Until it ends, shares stay even if nothing refers to them
-    /// any more.
-    pub held: bool,
-    /// When all that files refer to was last known to be leased.
-    pub vouched: Option<u64>,
-    /// The deletions day by day, the latest first.
-    pub days: Vec<PassReport>,
-}
 
 /// Compares everything with the directory and deletes what may go, unless it is a `dry_run`. Then
 /// it reports what is there.
@@ -114,8 +57,8 @@ fn look_through(server: &Server, progress: &mut dyn FnMut(&str)) -> Result<(), S
 
 /// The state of deletion.
 pub(super) fn standing(share_host: &ShareHost) -> Result<DeletionReport, DatabaseError> {
-    let mut store = StoreReport::of(share_host)?;
-    store.passes.retain(|pass| pass.process == "reaper");
+    let mut store = StoreReport::of(share_host.shares().server())?;
+    store.passes.retain(|pass| pass.process == PassProcess::Reaper);
     Ok(DeletionReport {
         now: store.now,
         unleased: store.unleased,
@@ -149,7 +92,7 @@ fn sort(server: &Server) -> Result<GarbageReport, DatabaseError> {
     })?;
     failed?;
     sorting.take(&page)?;
-    let StoreReport { due, unleased, next_due, going, suspended, .. } = StoreReport::of(server.share_host())?;
+    let StoreReport { due, unleased, next_due, going, suspended, .. } = StoreReport::of(store)?;
     let Sorting { mut report, stays, .. } = sorting;
     report.goes.shares += due.shares + going.shares;
     report.goes.bytes += due.bytes + going.bytes;
@@ -205,51 +148,6 @@ impl Sorting<'_> {
                 sum.add(share.length);
                 *longest = longest.zip(until).map(|(longest, until)| longest.max(until));
             }
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for GarbageReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.gone != Sum::default() {
-            writeln!(f, "gone       {}", self.gone)?;
-        }
-        writeln!(f, "needed     {}", self.needed)?;
-        writeln!(f, "goes now   {}", self.goes)?;
-        for Kept { by, sum, until } in &self.stays {
-            write!(f, "stays      {sum}, for {by}")?;
-            match until {
-                Some(until) => writeln!(f, " (ends {})", when(*until, self.now))?,
-                None => writeln!(f)?,
-            }
-        }
-        match &self.suspended {
-            Some(why) => writeln!(f, "SUSPENDED  nothing expires or is deleted: {why}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for DeletionReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "unleased   {}; {} of them may go now", self.unleased, self.due.shares)?;
-        if let Some(at) = self.next_due {
-            writeln!(f, "next       {}", when(at, self.now))?;
-        }
-        writeln!(f, "going      {}", self.going)?;
-        if let Some(why) = &self.suspended {
-            writeln!(f, "SUSPENDED  nothing expires or is deleted: {why}")?;
-        }
-        if self.held {
-            writeln!(f, "HELD       a backup is being made; until it is, nothing that it may need goes")?;
-        }
-        match self.vouched {
-            Some(at) => writeln!(f, "looked     through all that files refer to {}", when(at, self.now))?,
-            None => writeln!(f, "looked     not through all that files refer to yet, since the start")?,
-        }
-        for pass in &self.days {
-            writeln!(f, "deleted    {} shares in the pass that began {}", pass.acted, date(pass.began))?;
         }
         Ok(())
     }

@@ -1,73 +1,12 @@
 //! The holders of shares: accounts with what they hold, and shares with their holders, by names
 //! that people know.
 
-use super::Sum;
-use crate::figures::{size, when};
 use crate::server::Server;
-use crate::shares_server::{GROUP, uploader};
+use admin::{AccountReport, LeaseReport, LeasesReport, ShareReport, Standing, UsageReport};
 use namespace::ShareId;
-use serde::{Deserialize, Serialize};
+use share_hosts::{GROUP, Sum, uploader};
 use shares::{Account, AccountId, DatabaseError, Health, State};
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// The shares that each account has leased here.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct UsageReport {
-    /// All accounts.
-    pub accounts: Vec<AccountReport>,
-    /// All stored shares. A share that several accounts have leased counts with each of them.
-    pub stored: Sum,
-}
-
-/// An account.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct AccountReport {
-    /// The account's name.
-    pub account: String,
-    /// The account's key; `None` for the cluster's own accounts.
-    pub key: Option<String>,
-    /// The shares that it has leased.
-    #[serde(flatten)]
-    pub leased: Sum,
-    /// The quota of the account.
-    pub quota: Option<Sum>,
-}
-
-/// The holders of leases on shares.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct LeasesReport {
-    /// The time by the share server's clock, UTC seconds.
-    pub now: u64,
-    /// The shares that were asked for.
-    pub shares: Vec<ShareReport>,
-}
-
-/// A share.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ShareReport {
-    /// Its name.
-    pub share: String,
-    /// The state of the share here.
-    pub standing: String,
-    /// Bytes of the share's body, if it is here.
-    pub bytes: Option<u32>,
-    /// Whether a file refers to it.
-    pub referenced: bool,
-    /// The leases on it here.
-    pub leases: Vec<LeaseReport>,
-}
-
-/// A lease.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct LeaseReport {
-    /// The account that holds the lease.
-    pub account: String,
-    /// When the lease was last taken or renewed, UTC seconds.
-    pub renewed: u64,
-    /// When the lease ends; never if absent.
-    pub ends: Option<u64>,
-}
 
 /// The names of accounts.
 pub(super) struct LeaseNames(BTreeMap<AccountId, String>);
@@ -127,12 +66,12 @@ pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, Da
     for (share, referenced) in shares.iter().zip(referenced) {
         let known = store.share(share)?;
         let standing = match known.as_ref().map(|known| (known.state, known.health)) {
-            None => "not here",
-            Some((State::Coming, _)) => "being written",
-            Some((State::Going, _)) => "being deleted",
-            Some((State::Stable, Health::Ok)) => "sound",
-            Some((State::Stable, Health::Missing)) => "its file is gone",
-            Some((State::Stable, Health::Partial | Health::Corrupt)) => "damaged",
+            None => Standing::NotHere,
+            Some((State::Coming, _)) => Standing::Coming,
+            Some((State::Going, _)) => Standing::Going,
+            Some((State::Stable, Health::Ok)) => Standing::Sound,
+            Some((State::Stable, Health::Missing)) => Standing::Missing,
+            Some((State::Stable, Health::Partial | Health::Corrupt)) => Standing::Damaged,
         };
         let leases = store.leases_of(share)?.into_iter().map(|lease| LeaseReport {
             account: names.of(lease.account),
@@ -141,46 +80,13 @@ pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, Da
         });
         report.shares.push(ShareReport {
             share: share.to_string(),
-            standing: standing.to_owned(),
+            standing,
             bytes: known.map(|known| known.length),
             referenced,
             leases: leases.collect(),
         });
     }
     Ok(report)
-}
-
-impl fmt::Display for UsageReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for AccountReport { account, leased, quota, .. } in &self.accounts {
-            write!(f, "{account:<40} {leased}")?;
-            match quota {
-                Some(quota) => writeln!(f, " of {}", size(quota.bytes))?,
-                None => writeln!(f)?,
-            }
-        }
-        writeln!(f, "{:<40} {}", "stored in all", self.stored)
-    }
-}
-
-impl fmt::Display for LeasesReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for ShareReport { share, standing, bytes, referenced, leases } in &self.shares {
-            let bytes = bytes.map_or(String::new(), |bytes| format!(", {}", size(bytes.into())));
-            let referenced = if *referenced { "a file refers to it" } else { "no file refers to it" };
-            writeln!(f, "{share}  {standing}{bytes}; {referenced}")?;
-            for LeaseReport { account, renewed, ends } in leases {
-                let ends =
-                    ends.map_or("never ends".to_owned(), |ends| format!("ends {}", when(ends, self.now)));
-                writeln!(f, "    {account:<40} renewed {}, {ends}", when(*renewed, self.now))?;
-            }
-        }
-        if self.shares.is_empty() {
-            writeln!(f, "no shares: content up to 4 KiB is kept with the file")
-        } else {
-            Ok(())
-        }
-    }
 }
 
 #[cfg(test)]

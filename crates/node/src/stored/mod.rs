@@ -2,83 +2,18 @@
 //! their deletion, and their export and import.
 
 mod accounts;
-mod client;
 mod garbage;
 mod leases;
 mod parcel;
 mod report;
 
-pub(crate) use accounts::answer as answer_account;
-pub use accounts::{Allowance, EndedLeases};
-pub use client::{AccountClient, AccountClientError, KeyFile};
-pub use garbage::{DeletionReport, GarbageReport};
-pub use leases::{LeasesReport, UsageReport};
-pub use parcel::ParcelReport;
-pub(crate) use report::StoreReport;
-pub use report::StoresReport;
-
-use crate::control::value;
-use crate::figures::size;
 use crate::server::Server;
-use crate::shares_server::{Shares, wall_clock};
+use admin::{ParcelReport, SharesRequest};
 use namespace::ShareId;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
-use std::fmt;
-use std::path::{Path, PathBuf};
-
-/// A request to the machine that has the store. Each variant links to the type of its answer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum SharesRequest {
-    /// The state of the stores of all hosts: [`StoresReport`].
-    Status,
-    /// The shares that each account has leased here: [`UsageReport`].
-    Usage,
-    /// The leases on a share, or on the shares of a path: [`LeasesReport`].
-    Leases(String),
-    /// The shares that nothing needs any more, and what keeps them: [`GarbageReport`]. Unless it is
-    /// a `dry_run`, what may go is deleted first.
-    Collect {
-        /// Whether to change nothing.
-        dry_run: bool,
-    },
-    /// The state of deletion: [`DeletionReport`].
-    Deletion,
-    /// Writes shares with their leases into a file: [`ParcelReport`].
-    Export {
-        /// The file, which must not exist yet.
-        file: PathBuf,
-        /// Shares and paths; everything if empty.
-        which: Vec<String>,
-    },
-    /// Takes in an exported file: [`ParcelReport`].
-    Import {
-        /// The file.
-        file: PathBuf,
-    },
-    /// Makes a key's account, or changes its quota: [`Allowance`].
-    AddAccount {
-        /// The account's name.
-        name: String,
-        /// The account's key, 64 hexadecimal digits.
-        key: String,
-        /// Bytes that it may lease at most.
-        quota: Option<u64>,
-    },
-    /// Ends a key's account, by its name or key: [`EndedLeases`].
-    RemoveAccount(String),
-    /// Ends the leases of a key's account, by its name or key, that are older than so many seconds:
-    /// [`EndedLeases`].
-    SweepAccount {
-        /// The account's name or key.
-        account: String,
-        /// The least age of the leases since their last renewal, in seconds.
-        unrenewed: u64,
-    },
-    /// Takes in shares that lie in the store without a row in the database, and marks rows whose
-    /// file is gone. The answer is the [`Sum`] of stored shares after that.
-    Discover,
-}
+use share_hosts::{Shares, Sum, wall_clock};
+use std::path::Path;
 
 /// Carries out a request. Every user who may enter the data directory may ask.
 pub(crate) fn reply(
@@ -156,6 +91,11 @@ fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, Strin
     Ok(shares)
 }
 
+/// Turns an answer into JSON for the asker.
+pub(crate) fn value(answer: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(answer).map_err(|error| error.to_string())
+}
+
 /// Parses the name of a share: 32 hexadecimal digits.
 pub fn share_of(name: &str) -> Option<ShareId> {
     let is_name = name.len() == 32 && name.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -165,35 +105,7 @@ pub fn share_of(name: &str) -> Option<ShareId> {
 
 /// The text of an error with all its causes.
 fn words(error: impl std::error::Error) -> String {
-    crate::control::in_words(&error)
-}
-
-/// A number of shares and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sum {
-    /// How many shares.
-    pub shares: u64,
-    /// Bytes of their bodies.
-    pub bytes: u64,
-}
-
-impl From<shares::Usage> for Sum {
-    fn from(shares::Usage { shares, bytes }: shares::Usage) -> Sum {
-        Sum { shares, bytes }
-    }
-}
-
-impl Sum {
-    fn add(&mut self, bytes: u32) {
-        self.shares += 1;
-        self.bytes += u64::from(bytes);
-    }
-}
-
-impl fmt::Display for Sum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} shares, {}", self.shares, size(self.bytes))
-    }
+    crate::error::in_words(&error)
 }
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
 //! Parcels: files of shares with their leases, for another store, or for this one later (leasedb,
 //! "Next").
 //!
-//! A parcel is a chain ([`crate::hash_chain`], `LHPARCEL`) of [`Frame`]s. An imported share is stored as
+//! A parcel is a chain ([`backup::hash_chain`], `LHPARCEL`) of [`Frame`]s. An imported share is stored as
 //! if it were new. It gets a starter lease, unless a key has leased it. It keeps the leases that
 //! the cluster's files and keys had on it. Leases of sessions stay behind: an upload that nothing
 //! refers to is for its session alone.
 
 use super::words;
-use crate::figures::size;
-use crate::hash_chain::{self, ChainError};
-use crate::peers::fetched;
 use crate::server::Server;
-use crate::share_host::ShareHost;
-use crate::shares_server::Shares;
+use admin::ParcelReport;
+use backup::hash_chain::{self, ChainError};
 use bytes::Bytes;
+use figures::size;
 use namespace::ShareId;
 use os::private;
 use serde::{Deserialize, Serialize};
+use share_hosts::ShareHost;
+use share_hosts::Shares;
+use share_hosts::fetched;
 use shares::{AccountId, AccountKey, DatabaseError, NewShare, ShareLease, State, Usage};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::ops::ControlFlow;
@@ -69,29 +69,6 @@ enum Holder {
     Group,
     /// A key, and the name of its account.
     Key([u8; 32], String),
-}
-
-/// The result of an export or import.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ParcelReport {
-    /// The file.
-    pub file: String,
-    /// Shares.
-    pub shares: u64,
-    /// Bytes of their bodies.
-    pub bytes: u64,
-    /// Leases, without the starter leases.
-    pub leases: u64,
-    /// What is missing from the shares or wrong with them, in words.
-    pub faults: Vec<String>,
-}
-
-impl fmt::Display for ParcelReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.faults.iter().try_for_each(|fault| writeln!(f, "{fault}"))?;
-        let Self { file, shares, bytes, leases, .. } = self;
-        writeln!(f, "{file}: {shares} shares, {}, {leases} leases", size(*bytes))
-    }
 }
 
 /// Writes these shares (`None`: all that are here) into `file`. The file gets its name once all of
@@ -297,8 +274,8 @@ fn account(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup;
-    use crate::data::DataDir;
+    use crate::tests::backups;
+    use data_dir::DataDir;
     use proptest::prelude::*;
     use std::time::Instant;
 
@@ -377,8 +354,8 @@ mod tests {
         let export =
             |name: &str, which: &[String]| crate::export_shares(&data, &parcel(name), which, &mut |_| {});
         let taken = |name: &str| all(&std::fs::read(parcel(name)).unwrap()).0;
-        let machine = backup::tests::start(&data);
-        ["a", "b", "c"].iter().for_each(|name| backup::tests::write(&machine, name).unwrap());
+        let machine = backups::start(&data);
+        ["a", "b", "c"].iter().for_each(|name| backups::write(&machine, name).unwrap());
         // The group holds them once their publication is settled.
         let settled = |parcelled: &Parcelled| {
             matches!(parcelled.leases.as_slice(), [ShareLeaseRow { holder: Holder::Group, .. }])
@@ -407,7 +384,7 @@ mod tests {
             |parcelled: Vec<Parcelled>| parcelled.into_iter().map(|p| (p.share, p.body)).collect::<Vec<_>>();
         export("found", &[]).unwrap();
         assert_eq!(bodies(taken("found")), bodies(up));
-        let machine = backup::tests::start(&data);
+        let machine = backups::start(&data);
         assert!(crate::fsck(&data, &mut |_| {}).unwrap().faults.is_empty());
         machine.stop().unwrap();
     }

@@ -2,10 +2,10 @@
 //! are never read. (The log is tested in its own crate, and so is the database of the share
 //! server.)
 
-use crate::backup::tests::{start, write};
-use crate::shares_server::{ShareSettings, Shares};
-use crate::small::read_file;
+use super::backups::{start, write};
+use data_dir::read_file;
 use raft::{Row, RowStore, StoreSettings};
+use share_hosts::{ShareSettings, Shares};
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
@@ -101,7 +101,7 @@ fn no_bit_that_flips_is_believed() {
         }
     }
 
-    let clock = crate::shares_server::wall_clock();
+    let clock = share_hosts::wall_clock();
     let shares =
         Shares::open(&data.join("shares"), ShareSettings::default(), clock, Arc::new(|_| ())).unwrap();
     let mut ids = Vec::new();

@@ -6,6 +6,7 @@ mod grants;
 mod several;
 
 use super::*;
+use crate::FOUNDER;
 use crate::Wire;
 use crate::store::RowStore;
 use crate::store::stop;

@@ -3,6 +3,7 @@
 use crate::Life;
 use crate::alarm::{Alarm, Raised};
 use futures_util::FutureExt;
+use os::is_lost;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -45,13 +46,6 @@ impl StoreError {
             _ => false,
         }
     }
-}
-
-/// Returns whether a read error means that written data is lost.
-pub fn is_lost(cause: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{InvalidData, UnexpectedEof};
-    matches!(cause.kind(), InvalidData | UnexpectedEof)
-        || cause.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 /// Exit code of a server that stopped because its disk failed (`EX_IOERR`).

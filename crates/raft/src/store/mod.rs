@@ -16,7 +16,7 @@ mod reread;
 mod tests;
 
 pub use error::{EXIT_DISK, StoreError};
-pub use error::{Indispensable, indispensable, is_lost, stop};
+pub use error::{Indispensable, indispensable, stop};
 pub use reread::Reread;
 
 use crate::alarm::Alarm;

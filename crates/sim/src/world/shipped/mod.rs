@@ -454,7 +454,7 @@ impl World {
             let rows = group.query(|directory, rows| {
                 let rows = rows.scan(&[], &[0xff; 64], usize::MAX);
                 let mut store = MemoryStore { rows: rows.into_iter().collect() };
-                directory.checkpoint(&mut store);
+                directory.clone().checkpoint(&mut store);
                 store
             });
             let reached = group.applied().map_or(0, |index| index as usize + 1);

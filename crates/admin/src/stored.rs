@@ -1,0 +1,247 @@
+//! The shares that a server's machine has stored: requests about them, and the answers.
+
+use serde::{Deserialize, Serialize};
+use share_hosts::{PassReport, StoreReport, Sum};
+use std::path::PathBuf;
+
+/// A request to the machine that has the store. Each variant links to the type of its answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum SharesRequest {
+    /// The state of the stores of all hosts: [`StoresReport`].
+    Status,
+    /// The shares that each account has leased here: [`UsageReport`].
+    Usage,
+    /// The leases on a share, or on the shares of a path: [`LeasesReport`].
+    Leases(String),
+    /// The shares that nothing needs any more, and what keeps them: [`GarbageReport`]. Unless it is
+    /// a `dry_run`, what may go is deleted first.
+    Collect {
+        /// Whether to change nothing.
+        dry_run: bool,
+    },
+    /// The state of deletion: [`DeletionReport`].
+    Deletion,
+    /// Writes shares with their leases into a file: [`ParcelReport`].
+    Export {
+        /// The file, which must not exist yet.
+        file: PathBuf,
+        /// Shares and paths; everything if empty.
+        which: Vec<String>,
+    },
+    /// Takes in an exported file: [`ParcelReport`].
+    Import {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Makes a key's account, or changes its quota: [`Allowance`].
+    AddAccount {
+        /// The account's name.
+        name: String,
+        /// The account's key, 64 hexadecimal digits.
+        key: String,
+        /// Bytes that it may lease at most.
+        quota: Option<u64>,
+    },
+    /// Ends a key's account, by its name or key: [`EndedLeases`].
+    RemoveAccount(String),
+    /// Ends the leases of a key's account, by its name or key, that are older than so many seconds:
+    /// [`EndedLeases`].
+    SweepAccount {
+        /// The account's name or key.
+        account: String,
+        /// The least age of the leases since their last renewal, in seconds.
+        unrenewed: u64,
+    },
+    /// Takes in shares that lie in the store without a row in the database, and marks rows whose
+    /// file is gone. The answer is the [`Sum`] of stored shares after that.
+    Discover,
+}
+
+/// The state of the stores of all hosts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StoresReport {
+    /// One entry for each host.
+    pub hosts: Vec<HostStore>,
+}
+
+/// A host's store.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HostStore {
+    /// The machine's number.
+    pub machine: u64,
+    /// Its name.
+    pub name: String,
+    /// The state of the store; `None` if the host does not answer.
+    pub store: Option<StoreReport>,
+}
+
+/// The stored shares that nothing needs, and what keeps them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GarbageReport {
+    /// The time by the share server's clock, UTC seconds.
+    pub now: u64,
+    /// Shares that have gone since the request, including those that others released meanwhile.
+    /// Zero in a dry run.
+    pub gone: Sum,
+    /// Shares that files refer to; they stay.
+    pub needed: Sum,
+    /// Shares that may go now. After a collection their deletion is under way.
+    pub goes: Sum,
+    /// Shares that do not go yet, by the reason that keeps them.
+    pub stays: Vec<Kept>,
+    /// Why nothing is deleted at all, if so.
+    pub suspended: Option<String>,
+}
+
+/// Shares that nothing refers to and that stay for the same reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The reason that keeps them.
+    pub by: String,
+    /// How many they are.
+    #[serde(flatten)]
+    pub sum: Sum,
+    /// The end of the longest such lease; `None` if it has no end.
+    pub until: Option<u64>,
+}
+
+/// The state of deletion.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeletionReport {
+    /// The time by the share server's clock, UTC seconds.
+    pub now: u64,
+    /// Shares that no account has leased.
+    pub unleased: Sum,
+    /// Those of them that may be deleted now.
+    pub due: Sum,
+    /// When the next unleased share may be deleted.
+    pub next_due: Option<u64>,
+    /// Shares that are being deleted.
+    pub going: Sum,
+    /// Why nothing is deleted, if so.
+    pub suspended: Option<String>,
+    /// Whether a backup is being made. Until it ends, shares stay even if nothing refers to them
+    /// any more.
+    pub held: bool,
+    /// When all that files refer to was last known to be leased.
+    pub vouched: Option<u64>,
+    /// The deletions day by day, the latest first.
+    pub days: Vec<PassReport>,
+}
+
+/// The shares that each account has leased here.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// All accounts.
+    pub accounts: Vec<AccountReport>,
+    /// All stored shares. A share that several accounts have leased counts with each of them.
+    pub stored: Sum,
+}
+
+/// An account.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AccountReport {
+    /// The account's name.
+    pub account: String,
+    /// The account's key; `None` for the cluster's own accounts.
+    pub key: Option<String>,
+    /// The shares that it has leased.
+    #[serde(flatten)]
+    pub leased: Sum,
+    /// The quota of the account.
+    pub quota: Option<Sum>,
+}
+
+/// The holders of leases on shares.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LeasesReport {
+    /// The time by the share server's clock, UTC seconds.
+    pub now: u64,
+    /// The shares that were asked for.
+    pub shares: Vec<ShareReport>,
+}
+
+/// A share.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ShareReport {
+    /// Its name.
+    pub share: String,
+    /// The state of the share here.
+    pub standing: Standing,
+    /// Bytes of the share's body, if it is here.
+    pub bytes: Option<u32>,
+    /// Whether a file refers to it.
+    pub referenced: bool,
+    /// The leases on it here.
+    pub leases: Vec<LeaseReport>,
+}
+
+/// The state of a share at one store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    /// The store does not know it.
+    #[default]
+    #[serde(rename = "not here")]
+    NotHere,
+    /// It is being written.
+    #[serde(rename = "being written")]
+    Coming,
+    /// It is being deleted.
+    #[serde(rename = "being deleted")]
+    Going,
+    /// It is as it was stored.
+    #[serde(rename = "sound")]
+    Sound,
+    /// Its file is gone.
+    #[serde(rename = "its file is gone")]
+    Missing,
+    /// It differs from what was stored, or is incomplete.
+    #[serde(rename = "damaged")]
+    Damaged,
+}
+
+/// A lease.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LeaseReport {
+    /// The account that holds the lease.
+    pub account: String,
+    /// When the lease was last taken or renewed, UTC seconds.
+    pub renewed: u64,
+    /// When the lease ends; never if absent.
+    pub ends: Option<u64>,
+}
+
+/// The result of an export or import.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParcelReport {
+    /// The file.
+    pub file: String,
+    /// Shares.
+    pub shares: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Leases, without the starter leases.
+    pub leases: u64,
+    /// What is missing from the shares or wrong with them, in words.
+    pub faults: Vec<String>,
+}
+
+/// The limit of a key's account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowance {
+    /// The account's name.
+    pub account: String,
+    /// Bytes that it may lease at most; if absent, the free space is the limit.
+    pub quota: Option<u64>,
+}
+
+/// The result of ending leases of a key's account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedLeases {
+    /// The account's name.
+    pub account: String,
+    /// How many leases have ended.
+    pub leases: usize,
+    /// Whether the account itself has ended with them.
+    pub removed: bool,
+}

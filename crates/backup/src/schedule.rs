@@ -1,0 +1,62 @@
+//! Scheduled backups while a machine is up.
+
+use crate::archive::Archive;
+use crate::{BackupError, BackupOrder, BackupReport, name};
+use os::STOP_LOOK;
+use os::utc_secs;
+use std::time::{Duration, Instant};
+
+/// The pause before a failed backup is tried again, unless the next one is due earlier.
+const AGAIN: Duration = Duration::from_secs(600);
+
+/// The schedule of backups.
+#[derive(Clone, Debug)]
+pub struct BackupSchedule {
+    /// The order for each backup.
+    pub order: BackupOrder,
+    /// The time from one backup to the next.
+    pub every: Duration,
+}
+
+impl BackupSchedule {
+    /// Has backups made until the machine `is_stopping`. The first one starts at once, unless there
+    /// is a recent one.
+    pub fn run(
+        &self,
+        is_stopping: impl Fn() -> bool,
+        make: impl Fn(&BackupOrder, &mut dyn FnMut(&str)) -> Result<BackupReport, BackupError>,
+    ) {
+        let mut next = Instant::now();
+        while !is_stopping() {
+            std::thread::sleep(STOP_LOOK);
+            if Instant::now() < next {
+                continue;
+            }
+            let wait = self.until_due();
+            next = Instant::now() + wait;
+            if wait > Duration::ZERO {
+                continue;
+            }
+            let made = make(&self.order, &mut |progress| tracing::debug!(progress, "backup"));
+            next = Instant::now() + self.every;
+            match made {
+                Ok(report) if report.faults.is_empty() => tracing::info!("backup {report}"),
+                Ok(report) => tracing::error!("backup {report}"),
+                Err(BackupError::Stopping) => return,
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "there is no backup");
+                    next = Instant::now() + self.every.min(AGAIN);
+                }
+            }
+        }
+    }
+
+    /// The time until the next backup is due, by the latest one.
+    fn until_due(&self) -> Duration {
+        // The next backup reports any fault of the directory.
+        let names = Archive::open_to_read(&self.order.dir).and_then(|archive| archive.names());
+        let latest = names.ok().and_then(|names| names.iter().rev().find_map(|name| name::time(name)));
+        let age = latest.and_then(|latest| utc_secs().checked_sub(latest)).map(Duration::from_secs);
+        age.map_or(Duration::ZERO, |age| self.every.saturating_sub(age))
+    }
+}

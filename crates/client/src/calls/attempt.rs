@@ -1,0 +1,560 @@
+//! One try at a call: every operation on names and attributes, decided on what the client knows.
+
+use super::file_io::Write;
+use super::{Caller, Need, Stop, Waiting, WaitingFor};
+use crate::client::Client;
+use crate::knowledge::KnownContent;
+use crate::server::ServerId;
+use crate::{Call, Listed, Now, Output, Reply, Upto};
+use ident::FileId;
+use lease::{Field, Kind, Label, Lease, Open};
+use namespace::{
+    Answer, AttributeChange, Cred, Entry, Error, FileKind, Knowledge, Known, NewFile, Operation, RenameMode,
+    Verdict, Whiteout, XattrMode,
+};
+use std::ops::Bound::{Excluded, Included};
+use wire::cost;
+
+type Tried = Result<Reply, Stop>;
+
+/// The file that a create is to make, as the call described it.
+struct Make {
+    kind: FileKind,
+    mode: u16,
+    umask: u16,
+    rdev: u32,
+    target: Vec<u8>,
+    open: Option<Open>,
+}
+
+impl Client {
+    pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
+        if !self.takes_last_write(&waiting.call) {
+            self.require_session(now)?;
+        }
+        if let Caller::Reopening(file) = &waiting.caller {
+            return self.reopen(now, file);
+        }
+        let rights = self.rights();
+        if rights.squash.is_some() {
+            waiting.cred = rights.cred(&waiting.cred);
+        }
+        if rights.read_only && waiting.call.writes() {
+            return Err(Stop::Error(Error::ReadOnly));
+        }
+        if !waiting.is_shipped() && self.is_in_doubt(&waiting.call) {
+            return Err(Stop::until(WaitingFor::Quiet));
+        }
+        let cred = waiting.cred.clone();
+        match waiting.call.clone() {
+            Call::Lookup { dir, label } => self.lookup(now, waiting, dir, label),
+            Call::Parent { dir } => self.parent(now, &dir),
+            Call::Links { file } => self.links(&file),
+            Call::Stat { file } => Ok(Reply::Stat(self.stat(now, &file)?)),
+            Call::Glance { file } => self.glance(&file),
+            Call::Access { file, mask } => {
+                self.decide(now, Operation::Access { file, mask, cred })?;
+                Ok(Reply::Nothing)
+            }
+            Call::ReadLink { file } => self.read_link(now, file),
+            Call::Create { dir, label, kind, mode, umask, rdev, target, open } => {
+                let make = Make { kind, mode, umask, rdev, target, open };
+                self.create(now, waiting, dir, label, make, out)
+            }
+            Call::Link { file, dir, label } => self.link(now, waiting, file, dir, label, out),
+            Call::Unlink { dir, label, directory } => self.unlink(now, cred, dir, label, directory),
+            Call::Rename { from_dir, from, to_dir, to, mode, whiteout } => {
+                self.rename(now, waiting, (from_dir, from), (to_dir, to), (mode, whiteout), out)
+            }
+            Call::SetAttributes { file, change, size, through_handle } => {
+                self.set_attributes(now, waiting, file, change, size.map(|size| (size, through_handle)))
+            }
+            Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
+            // Another machine uses the file, and no caller waits for this.
+            Call::Accessed { .. } if waiting.keeps_losing() => Ok(Reply::Nothing),
+            Call::Accessed { file } => self.access(now, &file),
+            Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
+            Call::Close { file, open } => self.close_handle(now, waiting, &file, open, out),
+            Call::Read { file, offset, length, kept, quietly } => {
+                let data = self.read(now, &file, (offset, length), kept)?;
+                if !quietly {
+                    self.accessed(now, &file);
+                }
+                Ok(data)
+            }
+            Call::Write { file, offset, data, append } => {
+                self.write(now, waiting, &file, Write { offset, data, append }, out)
+            }
+            Call::Allocate { file, offset, length, what } => {
+                self.allocate(now, waiting, &file, offset, length, what)
+            }
+            Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
+            // The kernel does not pass `syncfs` on to a FUSE file system. `sync MOUNTPOINT` arrives
+            // here.
+            Call::Sync { file } if file == *self.root() => self.sync(now, waiting, None, out),
+            Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
+            Call::SyncAll => self.sync(now, waiting, None, out),
+            Call::List { dir, after, upto, limit, stat } => self.list(now, &dir, (after, upto), limit, stat),
+            // Trap: no attribute is known of a file that is gone. Its absence says nothing.
+            Call::GetXattr { file, .. } if self.files.get(&file).is_some_and(|known| known.gone) => {
+                Err(Stop::Error(Error::Stale))
+            }
+            Call::GetXattr { file, name } => self.answer(now, Operation::GetXattr { file, name, cred }),
+            Call::ListXattrs { file } => self.answer(now, Operation::ListXattrs { file }),
+            Call::SetXattr { file, name, value, mode } => {
+                self.set_xattr(now, waiting, file, name, value, mode)
+            }
+            Call::RemoveXattr { file, name } => {
+                self.require_quiet()?;
+                self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
+            }
+            Call::Space => self.space(now, waiting),
+            Call::Lock { file, change, wait } => self.lock(file, change, wait),
+            Call::GetLock { file, owner, space, range, kind } => {
+                self.answer(now, Operation::GetLock { file, owner, space, range, kind })
+            }
+        }
+    }
+
+    /// Makes updates wait while a server does one for this client, and while a log has no room.
+    pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
+        if self.servers.any_shipped() {
+            return Err(Stop::until(WaitingFor::Quiet));
+        }
+        match self.servers.iter().find(|(_, session)| session.log.is_full()) {
+            Some((server, session)) => Err(Stop::Need(Need::Applied(server, session.log.applied() + 1))),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn answer(&mut self, now: Now, operation: Operation) -> Tried {
+        match self.decide(now, operation)? {
+            Answer::Nothing => Ok(Reply::Nothing),
+            Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
+            Answer::Names(names) => Ok(Reply::Names(names)),
+            Answer::Stat(stat) => Ok(Reply::Stat(stat)),
+            Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
+            Answer::Entry(entry) => self.node(now, entry),
+        }
+    }
+
+    /// Checks whether an update could be done now.
+    ///
+    /// A call asks this before its first step if it has several steps, or if its reply needs more
+    /// knowledge than the update. A call that stops is tried again from its beginning, so it must
+    /// have done nothing.
+    fn would_do(&self, operation: &Operation) -> Result<(), Stop> {
+        match namespace::decide(operation, &self.files) {
+            Verdict::Done { .. } => Ok(()),
+            Verdict::Refused { error, .. } => Err(Stop::Error(error)),
+            Verdict::Unknown { wants } => {
+                Err(Stop::Need(Need::Leases { operation: Box::new(operation.clone()), wants }))
+            }
+        }
+    }
+
+    /// Decides an update that uses up space. A refused update costs nothing.
+    fn decide_charged(&mut self, now: Now, waiting: &Waiting, operation: Operation) -> Result<Answer, Stop> {
+        let (server, (bytes, files)) = (self.servers.id_for(&operation), cost(&operation));
+        self.charge(server, waiting, bytes, files)?;
+        let decided = self.decide(now, operation);
+        if decided.is_err() {
+            self.servers.get_mut(server).allowance.add(bytes, files);
+        }
+        decided
+    }
+
+    fn lookup(&mut self, now: Now, waiting: &Waiting, dir: FileId, label: Label) -> Tried {
+        self.used(&dir);
+        let operation = Operation::Lookup { dir, label, cred: waiting.cred.clone() };
+        let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
+            unreachable!("a lookup answers with an entry")
+        };
+        // The call asks for the rest of its reply by the name, in one request. By then the name may
+        // stand for another file.
+        let mut wants = Vec::new();
+        let stat = match self.stat(now, &entry.file) {
+            Err(Stop::Need(Need::Leases { wants: missing, .. })) => {
+                wants = missing;
+                None
+            }
+            stat => Some(stat?),
+        };
+        wants.extend(self.look_up(now, &entry));
+        match stat.filter(|_| wants.is_empty()) {
+            Some(stat) => Ok(Reply::Node(entry, stat)),
+            None => Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants })),
+        }
+    }
+
+    fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
+        let parent = match self.files.links(dir, Kind::Read) {
+            // This machine sees nothing above its root.
+            _ if dir == self.root() => dir.clone(),
+            Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
+            Known::Unused => return Err(Stop::Error(Error::Stale)),
+            Known::Unknown => {
+                return Err(self.want(Operation::Stat { file: dir.clone() }, dir, Field::Parent));
+            }
+        };
+        let stat = self.stat(now, &parent)?;
+        let kind = stat.attributes.kind;
+        Ok(Reply::Node(Entry { file: parent, kind, ino: stat.attributes.ino, position: 0 }, stat))
+    }
+
+    fn links(&self, file: &FileId) -> Tried {
+        match self.files.links(file, Kind::Read) {
+            Known::Used(links) => Ok(Reply::Links(links)),
+            Known::Unused => Err(Stop::Error(Error::Stale)),
+            Known::Unknown => Err(self.want(Operation::Stat { file: file.clone() }, file, Field::Parent)),
+        }
+    }
+
+    /// Wants one field to read, on behalf of `operation`.
+    pub(crate) fn want(&self, operation: Operation, file: &FileId, field: Field) -> Stop {
+        let wants = vec![Lease::new(file.clone(), field, Kind::Read)];
+        Stop::Need(Need::Leases { operation: Box::new(operation), wants })
+    }
+
+    fn read_link(&mut self, now: Now, file: FileId) -> Tried {
+        // The head may be known while the target is still at the server. Then a value is missing,
+        // and no lease.
+        if let Some(known) = self.files.get(&file)
+            && let KnownContent::Head(head, None) = &known.content
+            && head.size > 0
+        {
+            return Err(Stop::Need(Need::Extents { file, from: 0 }));
+        }
+        let target = self.answer(now, Operation::ReadLink { file: file.clone() })?;
+        self.accessed(now, &file);
+        Ok(target)
+    }
+
+    fn create(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        dir: FileId,
+        label: Label,
+        make: Make,
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        self.require_quiet()?;
+        self.used(&dir);
+        let ino = self.inode(&dir)?;
+        let integer = self.integer(&dir);
+        // Without integers at hand the request for leases goes first, and its grant brings some
+        // along. The server decides with any number.
+        let position = integer.unwrap_or(1);
+        let file = FileId::for_child(&dir, position, ino);
+        let Make { kind, mode, umask, rdev, target, open } = make;
+        let new = NewFile { file: file.clone(), ino, kind, mode, umask, rdev, target };
+        let cred = waiting.cred.clone();
+        let operation = Operation::Create { dir: dir.clone(), label, position, new, cred, time: now.wall };
+        if integer.is_none() {
+            return Err(self.without_integer(operation, dir));
+        }
+        let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
+            unreachable!("a create answers with an entry")
+        };
+        self.take_inode(&dir);
+        self.take_integer(&dir, out);
+        if let Some((open, known)) = open.zip(self.files.get_mut(&file)) {
+            known.add_handle(open);
+        }
+        self.node(now, entry)
+    }
+
+    /// Finds where an operation stops that needs an integer of `dir` when none is at hand. A known
+    /// refusal comes first, then missing leases, then the integer itself.
+    fn without_integer(&self, operation: Operation, dir: FileId) -> Stop {
+        match namespace::decide(&operation, &self.files) {
+            Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
+            Verdict::Refused { error, .. } => Stop::Error(error),
+            Verdict::Unknown { wants } => {
+                let only_server = wants.iter().any(|want| want.field == Field::Path);
+                if only_server && self.files.holds(&dir, &Field::Children, Kind::Write) {
+                    return Stop::Need(Need::Integers(dir));
+                }
+                let mut wants = wants;
+                if only_server {
+                    wants = vec![Lease::new(dir, Field::Children, Kind::Write)];
+                }
+                Stop::Need(Need::Leases { operation: Box::new(operation), wants })
+            }
+        }
+    }
+
+    fn link(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: FileId,
+        dir: FileId,
+        label: Label,
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        self.require_quiet()?;
+        let integer = self.integer(&dir);
+        let position = integer.unwrap_or(1);
+        let cred = waiting.cred.clone();
+        let time = now.wall;
+        let operation = Operation::Link { file: file.clone(), dir: dir.clone(), label, position, cred, time };
+        if integer.is_none() {
+            return Err(self.without_integer(operation, dir));
+        }
+        self.would_do(&operation)?;
+        self.stat(now, &file)?;
+        let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
+            unreachable!("a link answers with an entry")
+        };
+        self.take_integer(&dir, out);
+        self.node(now, entry)
+    }
+
+    /// Whether this machine has the file open that `label` names. The answer is false if the name
+    /// is not known: then nothing is decided yet.
+    fn has_open(&self, dir: &FileId, label: &Label) -> bool {
+        match self.files.child(dir, label, Kind::Read) {
+            Known::Used(entry) => !self.own(&entry.file).is_closed(),
+            Known::Unused | Known::Unknown => false,
+        }
+    }
+
+    fn unlink(&mut self, now: Now, cred: Cred, dir: FileId, label: Label, directory: bool) -> Tried {
+        self.require_quiet()?;
+        let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
+        let open = lingers.is_some() || self.has_open(&dir, &label);
+        let server = self.servers.id_of(&dir);
+        let reply =
+            self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })?;
+        Ok(self.removed(server, lingers, reply))
+    }
+
+    /// The reply of an operation that is done, by the last entry of this server's log, and has
+    /// taken the last name of a file that lingers.
+    fn removed(&mut self, server: ServerId, lingers: Option<FileId>, reply: Reply) -> Reply {
+        let Some(file) = lingers else { return reply };
+        self.lingers(server, &file);
+        Reply::Lingers(file)
+    }
+
+    fn rename(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        (from_dir, from): (FileId, Label),
+        (to_dir, to): (FileId, Label),
+        (mode, whiteout): (RenameMode, bool),
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        self.require_quiet()?;
+        let moved = self.files.child(&from_dir, &from, Kind::Read);
+        let replaced = self.files.child(&to_dir, &to, Kind::Read);
+        if let (Known::Used(moved), Known::Used(replaced)) = (&moved, &replaced) {
+            // The moved file's content is published before the rename. So a crash leaves the old
+            // file or the new one, never an empty one. For a rename that the server does, see
+            // `Client::wait`.
+            self.publish_before(now, &moved.file, out)?;
+            if mode == RenameMode::Exchange {
+                self.publish_before(now, &replaced.file, out)?;
+            }
+        }
+        let lingers = self.would_linger(&replaced).filter(|file| {
+            mode == RenameMode::Replace && !matches!(&moved, Known::Used(moved) if moved.file == *file)
+        });
+        let open = lingers.is_some() || self.has_open(&to_dir, &to);
+        if whiteout && from_dir == to_dir && self.has_one_integer(&to_dir) {
+            // The rename needs two integers in a row, and this block has only one left. It takes
+            // them from the next block.
+            self.take_integer(&to_dir, out);
+        }
+        let integer = self.integer(&to_dir);
+        let position = integer.unwrap_or(1);
+        let left = match (whiteout, from_dir == to_dir) {
+            (false, _) => None,
+            (true, true) => Some((position + 1, self.inode(&from_dir)?)),
+            (true, false) => Some((self.integer(&from_dir).unwrap_or(1), self.inode(&from_dir)?)),
+        };
+        let operation = Operation::Rename {
+            from_dir: from_dir.clone(),
+            from,
+            to_dir: to_dir.clone(),
+            to,
+            mode,
+            position,
+            whiteout: left.map(|(integer, ino)| Whiteout { integer, ino }),
+            open,
+            cred: waiting.cred.clone(),
+            time: now.wall,
+        };
+        if integer.is_none() {
+            return Err(self.without_integer(operation, to_dir));
+        }
+        if whiteout && self.integer(&from_dir).is_none() {
+            return Err(self.without_integer(operation, from_dir));
+        }
+        let server = self.servers.id_for(&operation);
+        let reply = self.decide_charged(now, waiting, operation.clone());
+        if let Err(Stop::Need(Need::Leases { wants, .. })) = &reply
+            && wants.iter().any(|want| want.field == Field::Path)
+        {
+            self.take_integer(&to_dir, out);
+            if whiteout {
+                self.take_inode(&from_dir);
+                self.take_integer(&from_dir, out);
+            }
+            return Err(Stop::Need(Need::Ship { operation: Box::new(operation) }));
+        }
+        reply?;
+        self.take_integer(&to_dir, out);
+        if whiteout {
+            self.take_inode(&from_dir);
+            self.take_integer(&from_dir, out);
+        }
+        Ok(self.removed(server, lingers, Reply::Nothing))
+    }
+
+    fn has_one_integer(&self, dir: &FileId) -> bool {
+        let children = self.files.get(dir).and_then(|known| known.children.as_ref());
+        children.is_some_and(|children| children.integers.left() == 1)
+    }
+
+    fn set_attributes(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: FileId,
+        change: AttributeChange,
+        size: Option<(u64, bool)>,
+    ) -> Tried {
+        self.require_quiet()?;
+        self.used(&file);
+        let (cred, time) = (waiting.cred.clone(), now.wall);
+        let operation = (change != AttributeChange::default()).then(|| Operation::SetAttributes {
+            file: file.clone(),
+            change,
+            cred,
+            time,
+        });
+        if let Some(operation) = &operation {
+            self.would_do(operation)?;
+        }
+        self.stat(now, &file)?;
+        if let Some((size, through_handle)) = size {
+            self.truncate(now, waiting, &file, size, through_handle)?;
+        }
+        if let Some(operation) = operation {
+            self.decide(now, operation)?;
+        }
+        Ok(Reply::Stat(self.stat(now, &file)?))
+    }
+
+    fn set_xattr(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: FileId,
+        name: Label,
+        value: Vec<u8>,
+        mode: XattrMode,
+    ) -> Tried {
+        self.require_quiet()?;
+        let cred = waiting.cred.clone();
+        let operation = Operation::SetXattr { file, name, value, mode, cred, time: now.wall };
+        self.decide_charged(now, waiting, operation)?;
+        Ok(Reply::Nothing)
+    }
+
+    fn list(
+        &mut self,
+        now: Now,
+        dir: &FileId,
+        (after, upto): (u64, Option<Upto>),
+        limit: usize,
+        stat: bool,
+    ) -> Tried {
+        self.used(dir);
+        let Some(known) = self.files.get(dir) else { return Err(page(dir, 0)) };
+        if known.gone {
+            return Ok(Reply::Listing { entries: Vec::new(), upto: Upto::default(), end: true });
+        }
+        let Some(children) = &known.children else { return Err(page(dir, 0)) };
+        if !known.held.covers(&Field::Children, Kind::Read) {
+            return Err(page(dir, 0));
+        }
+        let upto = upto.unwrap_or_else(|| children.upto());
+        // Entries that are not known yet, and entries made since the listing began, stand at later
+        // positions.
+        let known = children.through.min(upto.last);
+        if after >= known && known < upto.last {
+            return Err(page(dir, children.through));
+        }
+        let found: Vec<(Label, Entry)> = children
+            .by_position
+            .range((Excluded(after.min(known)), Included(known)))
+            .filter(|(position, _)| upto.has(**position))
+            .map(|(_, bound)| bound.clone())
+            .take(limit)
+            .collect();
+        if found.is_empty() && known < upto.last {
+            return Err(page(dir, children.through));
+        }
+        let end = found.len() < limit && known == upto.last;
+        if stat {
+            self.files.warm(found.iter().map(|(_, entry)| &entry.file));
+        }
+        let entries = found
+            .into_iter()
+            .map(|(label, entry)| {
+                let stat = stat && !self.is_changing(&entry.file);
+                let stat = if stat { self.stat(now, &entry.file).ok() } else { None };
+                Listed { label, entry, stat, passing: false }
+            })
+            .collect();
+        if after == 0 {
+            self.accessed(now, dir);
+        }
+        Ok(Reply::Listing { entries, upto, end })
+    }
+
+    /// Marks `file` as used, so that the eviction hand passes it once.
+    pub(crate) fn used(&mut self, file: &FileId) {
+        if let Some(known) = self.files.get_mut(file) {
+            known.recent = true;
+        }
+    }
+}
+
+fn page(dir: &FileId, after: u64) -> Stop {
+    Stop::Need(Need::Page { dir: dir.clone(), after })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::{at, writer};
+    use crate::{Call, Input, Outcome};
+    use lease::Label;
+    use namespace::{Cred, Error};
+    use wire::ToClient;
+
+    /// A file that was moved out of what the machine may see is gone for it, and has its attributes
+    /// all the same.
+    #[test]
+    fn a_file_that_is_gone_is_not_said_to_have_no_attributes() {
+        for (is_gone, error) in [(false, Error::NoAttribute), (true, Error::Stale)] {
+            let (mut client, file) = writer(0);
+            let mut out = Vec::new();
+            if is_gone {
+                let gone = ToClient::Granted { number: 2, grants: Vec::new(), gone: vec![file.clone()] };
+                client.handle(at(2), Input::Message(gone), &mut out);
+            }
+            for name in ["leasehold.policy", "security.capability", "trusted.x", "user.x"] {
+                let call = Call::GetXattr { file: file.clone(), name: Label::new(name.as_bytes()).unwrap() };
+                let root = Cred { capabilities: namespace::Capabilities::EVERY, ..Cred::default() };
+                let outcome = client.call(at(3), &root, call, &mut out);
+                assert!(matches!(outcome, Outcome::Done(Err(told)) if told == error), "{name}: {outcome:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Handles: opening, the deletion disposition and closing. With them go this client's own values of
+//! a file's black boxes (BlackBox §4.3, §4.4).
+
+use super::file_io::want_content;
+use super::{Caller, Need, Stop, Waiting, Writes};
+use crate::client::Client;
+use crate::knowledge::KnownFile;
+use crate::{Now, Output, Reply};
+use ident::FileId;
+use lease::{Field, Kind, Lease, Mode, Open, Released};
+use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
+
+/// The number of handles that this client has on a file: in all, and in each mode.
+///
+/// Other clients see only which of these are not zero, and only as part of an aggregate.
+#[derive(Debug, Default)]
+pub(crate) struct Handles([u32; Field::BLACK_BOXES.len()]);
+
+impl Handles {
+    /// This client's own values.
+    pub fn own(&self) -> Open {
+        self.but(Open::CLOSED)
+    }
+
+    /// Its own values if one handle with these modes were closed.
+    fn but(&self, closed: Open) -> Open {
+        let mut own = Open::CLOSED;
+        for (field, count) in Field::BLACK_BOXES.iter().zip(&self.0) {
+            own.set(field, *count > u32::from(closed.has(field)));
+        }
+        own
+    }
+
+    /// Whether a handle with these modes may be among them.
+    pub fn has(&self, open: Open) -> bool {
+        open.fields().all(|field| self.own().has(&field))
+    }
+
+    /// Whether a handle with these modes is the only one.
+    pub fn is_only(&self, open: Open) -> bool {
+        Field::BLACK_BOXES.iter().zip(&self.0).all(|(field, count)| *count == u32::from(open.has(field)))
+    }
+
+    /// Adds all of `others`.
+    pub fn add_all(&mut self, others: &Handles) {
+        for (count, more) in self.0.iter_mut().zip(&others.0) {
+            *count += more;
+        }
+    }
+
+    fn add(&mut self, open: Open) {
+        for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
+            *count += u32::from(open.has(field));
+        }
+    }
+
+    pub fn remove(&mut self, open: Open) {
+        for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
+            *count = count.saturating_sub(u32::from(open.has(field)));
+        }
+    }
+}
+
+impl KnownFile {
+    /// This client's own values of the black boxes: how it has the file open.
+    pub fn own(&self) -> Open {
+        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own())
+    }
+
+    /// The values that only a handle with these modes makes true.
+    fn ends(&self, open: Open) -> Open {
+        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own().but(handles.but(open)))
+    }
+
+    /// Adds one handle.
+    pub fn add_handle(&mut self, open: Open) {
+        self.handles.get_or_insert_default().add(open);
+    }
+
+    pub(crate) fn remove_handle(&mut self, open: Open) {
+        if let Some(handles) = &mut self.handles {
+            handles.remove(open);
+        }
+        self.handles.take_if(|handles| handles.own().is_closed());
+    }
+}
+
+impl Client {
+    /// This client's own values of the black boxes of `file`.
+    pub fn own(&self, file: &FileId) -> Open {
+        self.files.get(file).map_or(Open::CLOSED, KnownFile::own)
+    }
+
+    /// Whether a program here may have the file mapped to write to. Such a mapping needs a handle
+    /// that reads, too.
+    pub(crate) fn may_be_mapped(&self, file: &FileId) -> bool {
+        let own = self.own(file);
+        own.has_mode(Mode::AccessWrite) && own.has_mode(Mode::AccessRead)
+    }
+
+    /// The aggregate of the others' values of a black box, if this client knows it. For tests and
+    /// tools.
+    pub fn others(&self, file: &FileId, field: &Field) -> Option<bool> {
+        match self.files.others(file, field) {
+            Known::Used(value) => Some(value),
+            Known::Unused | Known::Unknown => None,
+        }
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        now: Now,
+        cred: Cred,
+        file: FileId,
+        open: Open,
+        mask: u8,
+    ) -> Result<Reply, Stop> {
+        self.used(&file);
+        let own = self.own(&file);
+        // Through a handle that reads, the kernel shows its pages. These may already have a
+        // write-through change that does not count yet.
+        let is_back = self.files.get(&file).is_none_or(|known| known.writes == Writes::Back);
+        if open.has_mode(Mode::AccessRead) && !is_back {
+            return Err(want_content(&file, Kind::Write));
+        }
+        self.decide(now, Operation::Open { file: file.clone(), mask, open, own, cred })?;
+        if let Some(known) = self.files.get_mut(&file) {
+            known.add_handle(open);
+        }
+        // A program must not write through a mapping to pages that were read earlier, unless this
+        // client holds the write lease.
+        let known = self.files.get(&file);
+        let keep_pages = !self.may_be_mapped(&file)
+            || known.is_some_and(|known| known.covers(&Field::Content, Kind::Write));
+        Ok(Reply::Opened { keep_pages, passing: self.passes(now, &file) })
+    }
+
+    /// Opens a handle on a file that the server has just made for this client.
+    pub(crate) fn open_shipped(&mut self, now: Now, entry: Entry, open: Open) -> Result<Reply, Stop> {
+        let file = entry.file.clone();
+        let stat = self.stat(now, &file)?;
+        // The creator of a file may use its handle as requested, whatever the permissions of the
+        // new file.
+        self.open(now, self.rights().cred(&Cred::default()), file, open, 0)?;
+        Ok(Reply::Node(entry, stat))
+    }
+
+    pub(crate) fn set_disposition(
+        &mut self,
+        now: Now,
+        cred: Cred,
+        file: FileId,
+        link: Option<Link>,
+    ) -> Result<Reply, Stop> {
+        self.require_quiet()?;
+        self.used(&file);
+        let own = self.own(&file);
+        self.decide(now, Operation::SetDisposition { file, link, own, cred, time: now.wall })?;
+        Ok(Reply::Nothing)
+    }
+
+    /// Closes a handle. If a value becomes false by that, `SelfWrite` is needed. Other clients
+    /// close their handles without any message to this one (BlackBox §4.3).
+    pub(crate) fn close_handle(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: &FileId,
+        open: Open,
+        out: &mut Vec<Output>,
+    ) -> Result<Reply, Stop> {
+        if self.close_lost(file, open) {
+            return Ok(Reply::Nothing);
+        }
+        if waiting.caller == Caller::FrontDoor
+            && self.files.get(file).is_some_and(|known| known.ends(open).has(&Field::Handles))
+        {
+            self.linger_if_left(now, file);
+        }
+        let Some(known) = self.files.get(file) else { return Ok(Reply::Nothing) };
+        if known.handles.is_none() {
+            return Ok(Reply::Nothing);
+        }
+        let ends = known.ends(open);
+        let last = ends.has(&Field::Handles);
+        let mut hand_over = false;
+        if !known.gone {
+            let missing = ends.fields().filter(|field| !known.held.covers(field, Kind::Touch));
+            let wants: Vec<Lease> =
+                missing.map(|field| Lease::new(file.clone(), field, Kind::Touch)).collect();
+            if !wants.is_empty() {
+                let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
+                return Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }));
+            }
+            hand_over = last && self.dispose_at_last_close(now, waiting, file)?;
+        }
+        let Some(known) = self.files.get_mut(file) else { return Ok(Reply::Nothing) };
+        known.remove_handle(open);
+        if last && known.buried {
+            self.files.0.remove(file);
+        } else if last {
+            self.shut(file, out);
+        }
+        if hand_over {
+            let keep = self.files.holds(file, &Field::Handles, Kind::Read).then_some(Kind::Read);
+            self.release(now, vec![Released { file: file.clone(), field: Field::Handles, keep }]);
+        }
+        Ok(Reply::Nothing)
+    }
+
+    /// Deletes the file if its last handle goes and its deletion is pending.
+    ///
+    /// Returns whether the server has to do that. The server learns which client's handle is really
+    /// the last.
+    fn dispose_at_last_close(&mut self, now: Now, waiting: &Waiting, file: &FileId) -> Result<bool, Stop> {
+        let has_name = match self.files.attributes(file, Kind::Read) {
+            Known::Used(attributes) => Some(attributes.links > 0),
+            Known::Unused | Known::Unknown => None,
+        };
+        let pending = match self.files.disposition(file, Kind::Read) {
+            Known::Used(disposition) => Some(disposition.is_some()),
+            Known::Unused | Known::Unknown => None,
+        };
+        if (has_name, pending) == (Some(true), Some(false)) {
+            return Ok(false);
+        }
+        if self.rights().read_only {
+            return Ok(true);
+        }
+        let deletes = (has_name, pending) == (Some(true), Some(true));
+        if deletes {
+            self.require_quiet()?;
+        }
+        match self.decide(now, Operation::Dispose { file: file.clone(), time: now.wall }) {
+            // Other clients have it open, or no deletion is pending after all.
+            Ok(_) | Err(Stop::Error(Error::Invalid)) => Ok(false),
+            // A program that deletes by closing must not find the name afterwards. For that the
+            // client requests the leases once.
+            Err(Stop::Need(need)) if deletes && !waiting.keeps_losing() => Err(Stop::Need(need)),
+            Err(_) => Ok(true),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The needs of calls that stop, and the requests for them.
+
+use super::{Progress, Waiting, WaitingFor};
+use crate::client::Client;
+use crate::server::{AllowanceRequest, ServerId};
+use crate::{Now, Output, Ticket};
+use ident::FileId;
+use lease::Lease;
+use namespace::{Error, Operation};
+use std::collections::BTreeMap;
+use wire::{AskMode, ToServer};
+
+/// The time after which calls that wait for free space ask again, ms.
+const FREED_MS: u64 = 250;
+
+/// The reason why a call does not return yet, or its error.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The call is answered with an error.
+    Error(Error),
+    /// The call is to be tried again after something has happened.
+    Need(Need),
+}
+
+impl Stop {
+    /// The stop of a call that only has to wait.
+    pub fn until(event: WaitingFor) -> Stop {
+        Stop::Need(Need::Event(event))
+    }
+}
+
+/// The thing that a call needs before its next try.
+#[derive(Debug)]
+pub(crate) enum Need {
+    /// This event, for which the client makes no request.
+    Event(WaitingFor),
+    /// Leases come, for the operation as a whole.
+    Leases { operation: Box<Operation>, wants: Vec<Lease> },
+    /// The page of a directory after position `after` comes.
+    Page { dir: FileId, after: u64 },
+    /// The server does the operation.
+    Ship { operation: Box<Operation> },
+    /// Integers of a directory come.
+    Integers(FileId),
+    /// Inode numbers come from this server.
+    Inodes(ServerId),
+    /// The allowance at a server grows by these bytes and files. `replaces` if they are for content
+    /// that replaces other content.
+    Allowance { server: ServerId, bytes: u64, files: u64, replaces: bool },
+    /// The server reports how much space there is.
+    Space,
+    /// The space of replaced content is free, so that the allowance can grow.
+    Freed,
+    /// Extents or inline content come, from an offset on.
+    Extents { file: FileId, from: u64 },
+    /// Entries of this server's log up to this one are durable.
+    Applied(ServerId, u64),
+}
+
+impl Client {
+    /// Adds a call to the waiting ones, and requests what it needs.
+    pub(crate) fn wait(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        mut waiting: Waiting,
+        need: Need,
+        out: &mut Vec<Output>,
+    ) {
+        waiting.on = match need {
+            Need::Event(event) => event,
+            Need::Leases { wants, .. } if let Some((server, sequence)) = self.unheard_of(&wants) => {
+                WaitingFor::Heard(server, sequence)
+            }
+            Need::Leases { operation, wants } => {
+                let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
+                let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
+                    AskMode::Ship
+                } else if std::mem::take(&mut waiting.hurries) {
+                    AskMode::Report
+                } else if waiting.keeps_losing() && waiting.call.is_question() {
+                    AskMode::Values
+                } else if waiting.call.takes_report() {
+                    AskMode::LeaseOrReport
+                } else {
+                    AskMode::Lease
+                };
+                waiting.lost_races = waiting.lost_races.saturating_add(1);
+                // An operation that needs the server's view of paths moves a directory, which has
+                // no content.
+                let by_name = mode == AskMode::Ship && !only_server;
+                match self.publishes_first(now, &mut waiting, operation.as_ref(), by_name, out) {
+                    Some(barriers) => WaitingFor::Published(barriers),
+                    None => self.ask(*operation, wants, mode, out),
+                }
+            }
+            Need::Page { dir, after } => {
+                let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
+                self.ask(Operation::List { dir }, wants, AskMode::Page { after }, out)
+            }
+            Need::Ship { operation } => self.ask(*operation, Vec::new(), AskMode::Ship, out),
+            Need::Integers(dir) => {
+                self.reserve(&dir, out);
+                WaitingFor::Integers(dir)
+            }
+            Need::Inodes(server) => {
+                self.servers.get_mut(server).reserve_inodes(out);
+                WaitingFor::Inodes(server)
+            }
+            Need::Allowance { server, bytes, files, replaces } => {
+                // A call that joins a request under way makes its own request after it.
+                let has = self.servers.get(server).allowance;
+                waiting.asked_allowance = has.asking.is_none().then_some(has);
+                let lacks = if replaces { bytes.saturating_sub(has.bytes) } else { 0 };
+                self.ask_allowance(server, AllowanceRequest { bytes, files, lacks }, out);
+                WaitingFor::Allowance(server)
+            }
+            Need::Space => {
+                waiting.asked_allowance = Some(self.servers.get(ServerId::ONLY).allowance);
+                self.ask_allowance(ServerId::ONLY, AllowanceRequest::default(), out);
+                WaitingFor::Space
+            }
+            Need::Freed => {
+                // The replaced content is free only once its successor is published.
+                self.publish_all(now, out);
+                waiting.asked_allowance = None;
+                WaitingFor::Freed { until: now.time.after_ms(FREED_MS) }
+            }
+            Need::Extents { file, from } => {
+                let (number, server) = (self.number(), self.servers.of_mut(&file));
+                server.request(number, ToServer::Extents { number, file, from }, out);
+                WaitingFor::Number(number)
+            }
+            Need::Applied(server, through) => {
+                self.servers.get_mut(server).flush_log(out);
+                WaitingFor::Applied(server, through)
+            }
+        };
+        self.calls.insert(ticket, waiting);
+    }
+
+    /// Publishes content that must be in the log before the server does `operation`: the content of
+    /// a file that replaces another. The client does not know which file has the name. So it
+    /// publishes all dirty content, once.
+    fn publishes_first(
+        &mut self,
+        now: Now,
+        waiting: &mut Waiting,
+        operation: &Operation,
+        by_name: bool,
+        out: &mut Vec<Output>,
+    ) -> Option<BTreeMap<FileId, u64>> {
+        if !by_name || !matches!(operation, Operation::Rename { .. }) {
+            return None;
+        }
+        let barriers = match &waiting.progress {
+            Progress::Publishing(barriers) => barriers.clone(),
+            _ => self.publish_all(now, out),
+        };
+        waiting.progress = Progress::Publishing(barriers.clone());
+        let is_out = |(file, barrier): (&FileId, &u64)| self.has_published(file, *barrier);
+        (!barriers.iter().all(is_out)).then_some(barriers)
+    }
+
+    fn ask(
+        &mut self,
+        operation: Operation,
+        wants: Vec<Lease>,
+        mode: AskMode,
+        out: &mut Vec<Output>,
+    ) -> WaitingFor {
+        if mode == AskMode::Ship {
+            return self.ship(operation, out);
+        }
+        let (number, server) = (self.number(), self.servers.id_for(&operation));
+        let session = self.servers.get_mut(server);
+        // The server looks for missing leases in its own state, which must have everything that was
+        // decided here.
+        session.send_log_first(out);
+        session.request(number, ToServer::Ask { number, operation, wants, mode }, out);
+        WaitingFor::Number(number)
+    }
+}

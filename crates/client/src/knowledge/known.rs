@@ -1,0 +1,361 @@
+//! The client's knowledge, file by file, with the leases that it rests on.
+
+use super::NumberBlocks;
+use crate::Upto;
+use crate::calls::{Handles, KnownLocks, Writes};
+use crate::leases::LookedUp;
+use content::FileContent;
+use ident::FileId;
+use lease::{Field, Held, Kind, Label, Open};
+use namespace::{
+    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, POLICY_LABEL,
+    Spread, Times, fold,
+};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+// The client's memory goes to hundreds of thousands of these. Parts that most files lack are on the
+// heap.
+const _: () = assert!(size_of::<KnownFile>() <= 344);
+
+/// One file: the leases held on it, and the values that they cover. A value without its lease is no
+/// knowledge. With the release of a lease the client forgets the value.
+#[derive(Debug, Default)]
+pub(crate) struct KnownFile {
+    /// The leases held on the file.
+    pub held: Held,
+    /// The file was deleted here, or is known to be gone for good. The entry stays until the server
+    /// knows that too.
+    pub gone: bool,
+    /// The file is gone, and the server knows that too. No grant of it is on its way any more. Only
+    /// open handles keep the entry.
+    pub buried: bool,
+    /// The file was used since the eviction hand last passed.
+    pub recent: bool,
+    /// When a front door last received the file by a lookup, and may come back for it.
+    pub looked_up: LookedUp,
+    /// Extended attributes that are not in `xattrs` are known not to exist.
+    pub xattrs_complete: bool,
+    /// Open handles, if there are any. A change of this client's own values needs `SelfWrite`.
+    pub handles: Option<Box<Handles>>,
+    pub attributes: Option<Attributes>,
+    /// Only directories have these, and `children`.
+    pub times: Option<Box<Times>>,
+    pub links: Option<Links>,
+    /// The aggregate of how other clients have it open, as far as `OtherRead` is held.
+    pub others: Open,
+    /// The pending deletion, if there is one.
+    pub disposition: Option<Box<Disposition>>,
+    /// The file's locks, if there are any.
+    pub locks: Option<Box<KnownLocks>>,
+    pub content: KnownContent,
+    /// When a change of the content counts, if this client may change it.
+    pub writes: Writes,
+    pub children: Option<Box<Children>>,
+    pub xattrs: BTreeMap<Label, Option<Vec<u8>>>,
+}
+
+/// Knowledge of a file's content.
+#[derive(Debug, Default)]
+pub(crate) enum KnownContent {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// The head, and inline content if it came with the head.
+    Head(ContentHead, Option<Box<[u8]>>),
+    /// Everything that reading and writing need.
+    Open(Box<FileContent>),
+}
+
+impl KnownContent {
+    /// The head as stat shows it, unpublished changes included.
+    pub fn head(&self) -> Option<ContentHead> {
+        match self {
+            KnownContent::Unknown => None,
+            KnownContent::Head(head, _) => Some(*head),
+            KnownContent::Open(content) => Some(content.head()),
+        }
+    }
+}
+
+/// Knowledge of a directory's children.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    /// Exact labels, with the positions of their entries. A label with `None` is known to be
+    /// unused.
+    pub by_label: FxHashMap<Label, Option<u64>>,
+    /// Entries by position, the order of a listing.
+    pub by_position: BTreeMap<u64, (Label, Entry)>,
+    /// Folds of which every bound label is in here.
+    pub told: BTreeSet<Label>,
+    /// Every entry with a position up to this one is in here, as far as leases cover it. `u64::MAX`
+    /// means all of them.
+    pub through: u64,
+    /// No entry stands at a greater position.
+    pub last: u64,
+    /// Integers for identifiers and positions.
+    pub integers: NumberBlocks,
+}
+
+impl Children {
+    /// The children of a directory just made here: none, and that is complete knowledge. The
+    /// directory starts with the first block of integers.
+    pub fn born() -> Children {
+        let integers = NumberBlocks::new(1..wire::BIRTH_RESERVATION + 1);
+        Children { through: u64::MAX, integers, ..Children::default() }
+    }
+
+    /// Whether all children are known.
+    pub fn complete(&self) -> bool {
+        self.through == u64::MAX
+    }
+
+    /// The entry that `label` is bound to.
+    pub fn get(&self, label: &Label) -> Known<Entry> {
+        match self.by_label.get(label) {
+            Some(Some(position)) => {
+                let bound = self.by_position.get(position);
+                bound.map_or(Known::Unknown, |(_, entry)| Known::Used(entry.clone()))
+            }
+            Some(None) => Known::Unused,
+            None if self.complete() || self.told.contains(&fold(label)) => Known::Unused,
+            None => Known::Unknown,
+        }
+    }
+
+    /// Binds `label`, and replaces its old entry if there is one.
+    pub fn bind(&mut self, label: &Label, entry: Entry) {
+        self.last = self.last.max(entry.position);
+        if let Some(Some(old)) = self.by_label.insert(label.clone(), Some(entry.position)) {
+            self.by_position.remove(&old);
+        }
+        self.by_position.insert(entry.position, (label.clone(), entry));
+    }
+
+    /// Unbinds `label`. In a directory that is known completely, the absence of a label says that
+    /// it is unused.
+    pub fn unbind(&mut self, label: &Label) {
+        let old = if self.complete() {
+            self.by_label.remove(label)
+        } else {
+            self.by_label.insert(label.clone(), None)
+        };
+        if let Some(Some(old)) = old {
+            self.by_position.remove(&old);
+        }
+    }
+
+    /// Forgets all labels that fold to one of `folded`. One call takes many folds, because it looks
+    /// at every known label.
+    pub fn forget(&mut self, folded: &BTreeSet<&Label>) {
+        let Children { by_label, by_position, told, .. } = self;
+        told.retain(|label| !folded.contains(label));
+        by_label.retain(|label, position| {
+            let forget = folded.contains(&fold(label));
+            if forget && let Some(position) = position {
+                by_position.remove(position);
+            }
+            !forget
+        });
+    }
+
+    /// The end of a listing that begins now.
+    pub fn upto(&self) -> Upto {
+        Upto { last: self.last, unused: self.integers.at_hand() }
+    }
+
+    /// Whether the client should reserve more integers.
+    pub fn integers_low(&self) -> bool {
+        let integers = &self.integers;
+        !integers.is_reserving && !integers.has_next() && integers.left() <= wire::BIRTH_RESERVATION / 2
+    }
+}
+
+/// All files that this client knows anything about.
+#[derive(Debug, Default)]
+pub(crate) struct Files(pub FxHashMap<FileId, Box<KnownFile>>);
+
+impl Files {
+    /// One directory that contains `file`, and its label there: from the file's links, or from the
+    /// directory that it was made in.
+    pub(crate) fn place(&self, file: &FileId) -> Option<(FileId, Label)> {
+        let links = self.0.get(file).and_then(|known| known.links.as_ref());
+        if let Some(link) = links.and_then(|links| links.first()) {
+            return Some((link.dir.clone(), link.label.clone()));
+        }
+        let dir = file.parent()?;
+        let children = self.0.get(&dir)?.children.as_ref()?;
+        let (label, _) = children.by_position.values().find(|(_, entry)| entry.file == *file)?;
+        Some((dir, label.clone()))
+    }
+
+    pub fn get(&self, file: &FileId) -> Option<&KnownFile> {
+        self.0.get(file).map(|known| &**known)
+    }
+
+    pub fn get_mut(&mut self, file: &FileId) -> Option<&mut KnownFile> {
+        self.0.get_mut(file).map(|known| &mut **known)
+    }
+
+    /// Brings the entries of `files` into the processor's cache. In one short loop their misses
+    /// overlap. One by one, with a decision between each, they took more than a quarter of a
+    /// listing's time.
+    pub fn warm<'a>(&self, files: impl Iterator<Item = &'a FileId>) {
+        std::hint::black_box(files.filter_map(|file| self.get(file)).filter(|known| known.gone).count());
+    }
+
+    /// The value that `pick` finds, if the lease on `field` covers `kind`.
+    fn under<T>(
+        &self,
+        file: &FileId,
+        field: &Field,
+        kind: Kind,
+        pick: impl FnOnce(&KnownFile) -> Option<T>,
+    ) -> Known<T> {
+        let Some(known) = self.get(file) else { return Known::Unknown };
+        if known.gone {
+            return Known::Unused;
+        }
+        if !known.covers(field, kind) {
+            return Known::Unknown;
+        }
+        pick(known).map_or(Known::Unknown, Known::Used)
+    }
+}
+
+impl Knowledge for Files {
+    fn attributes(&self, file: &FileId, kind: Kind) -> Known<Attributes> {
+        self.under(file, &Field::Attributes, kind, |known| known.attributes)
+    }
+
+    fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead> {
+        self.under(file, &Field::Content, kind, |known| known.content.head())
+    }
+
+    fn inline(&self, file: &FileId) -> Known<Vec<u8>> {
+        self.under(file, &Field::Content, Kind::Read, |known| match &known.content {
+            KnownContent::Head(head, None) if head.size == 0 => Some(Vec::new()),
+            KnownContent::Head(_, Some(inline)) => Some(inline.to_vec()),
+            KnownContent::Open(_) | KnownContent::Unknown | KnownContent::Head(_, None) => None,
+        })
+    }
+
+    fn times(&self, dir: &FileId, kind: Kind) -> Known<Times> {
+        self.under(dir, &Field::Times, kind, |known| known.times.as_deref().copied())
+    }
+
+    fn links(&self, file: &FileId, kind: Kind) -> Known<Links> {
+        self.under(file, &Field::Parent, kind, |known| known.links.clone())
+    }
+
+    fn child(&self, dir: &FileId, label: &Label, kind: Kind) -> Known<Entry> {
+        let Some(known) = self.get(dir) else { return Known::Unknown };
+        if known.gone {
+            return Known::Unused;
+        }
+        let Some(children) = &known.children else { return Known::Unknown };
+        if !known.held.is_whole() && !known.held.covers(&Field::Child(fold(label)), kind) {
+            return Known::Unknown;
+        }
+        children.get(label)
+    }
+
+    fn childless(&self, dir: &FileId, kind: Kind) -> Known<bool> {
+        self.under(dir, &Field::Children, kind, |known| {
+            let children = known.children.as_ref()?;
+            match children.by_position.is_empty() {
+                false => Some(false),
+                true if children.complete() => Some(true),
+                true => None,
+            }
+        })
+    }
+
+    fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>> {
+        let Some(known) = self.get(file) else { return Known::Unknown };
+        if known.gone {
+            return Known::Unused;
+        }
+        if !known.held.is_whole() && !known.held.covers(&Field::Xattr(name.clone()), kind) {
+            return Known::Unknown;
+        }
+        match known.xattrs.get(name) {
+            Some(value) => Known::of(value.clone()),
+            None if known.xattrs_complete => Known::Unused,
+            None => Known::Unknown,
+        }
+    }
+
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
+        self.under(file, &Field::Xattrs, Kind::Read, |known| {
+            let size =
+                |(name, value): (&Label, &Option<Vec<u8>>)| Some((name.clone(), value.as_ref()?.len()));
+            known.xattrs_complete.then(|| known.xattrs.iter().filter_map(size).collect())
+        })
+    }
+
+    fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
+        self.under(file, &Field::Disposition, kind, |known| Some(known.disposition.as_deref().cloned()))
+    }
+
+    fn locks(&self, file: &FileId, kind: Kind) -> Known<Arc<Locks>> {
+        let locks = |known: &KnownFile| {
+            Some(known.locks.as_ref().map(|locks| Arc::clone(&locks.now)).unwrap_or_default())
+        };
+        self.under(file, &Field::Locks, kind, locks)
+    }
+
+    fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
+        self.under(file, field, Kind::Read, |known| Some(known.others.has(field)))
+    }
+
+    fn is_above(&self, _ancestor: &FileId, _dir: &FileId) -> Known<bool> {
+        Known::Unknown
+    }
+
+    fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
+        self.get(file).is_some_and(|known| !known.gone && known.covers(field, kind))
+    }
+}
+
+impl KnownFile {
+    /// Whether the leases on `field` are good for `kind`.
+    pub(crate) fn covers(&self, field: &Field, kind: Kind) -> bool {
+        self.held.covers(field, kind) && (*field != Field::Content || self.writes.allow(kind))
+    }
+
+    /// The spread of its content, if that is known.
+    pub(crate) fn spread(&self) -> Option<Spread> {
+        match self.xattrs.get(&*POLICY_LABEL) {
+            Some(policy) => Some(Spread::of_policy(policy.as_deref())),
+            None => self.xattrs_complete.then_some(Spread::Usual),
+        }
+    }
+
+    /// All fields held, in an order in which they can be released: single names before all names.
+    /// (The server may count a single name as part of all names, if the grant of all was lost on
+    /// its way.)
+    pub fn to_let_go(&self) -> Vec<Field> {
+        let mut fields: Vec<Field> = self.held.iter().map(|(field, _)| field).collect();
+        fields.reverse();
+        fields
+    }
+
+    /// A file just made here, with everything held and known (the creator's birthright).
+    pub fn born(attributes: Attributes, head: ContentHead, target: &[u8], times: Times) -> KnownFile {
+        let directory = attributes.kind == FileKind::Directory;
+        let inline = (!target.is_empty()).then(|| target.into());
+        KnownFile {
+            held: Held::whole(),
+            recent: true,
+            xattrs_complete: true,
+            attributes: Some(attributes),
+            times: directory.then(|| Box::new(times)),
+            links: Some(Links::new()),
+            content: KnownContent::Head(head, inline),
+            children: directory.then(|| Box::new(Children::born())),
+            ..KnownFile::default()
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Knowledge that comes from servers: grants, and files that are gone.
+
+use crate::client::Client;
+use crate::server::ServerId;
+use ident::FileId;
+use lease::Field;
+
+impl Client {
+    /// Whether the times of `dir` are known.
+    pub(crate) fn knows_times(&self, dir: &FileId) -> bool {
+        self.files.get(dir).is_some_and(|known| known.times.is_some())
+    }
+
+    /// Learns a grant. The server granted a directory's times before it saw the newest touches of
+    /// this client, so these are applied again.
+    pub(crate) fn learn_grant(&mut self, grant: wire::FileGrant) {
+        let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
+        let of_names = grant.fields.iter().any(|(field, _)| matches!(field, Field::Child(_)));
+        if !self.files.0.contains_key(&file) {
+            self.hand.add(file.clone());
+        }
+        if self.rights().are_of_subtree() {
+            self.files.revive(&grant);
+        }
+        self.files.grant(grant);
+        if of_names {
+            self.let_go_of_names(&file);
+        }
+        if let Some(times) = self.files.get_mut(&file).filter(|_| !knew).and_then(|k| k.times.as_mut()) {
+            let touches = self.servers.iter().flat_map(|(_, server)| server.touches.iter());
+            for (_, (_, time)) in touches.filter(|(_, (dir, _))| *dir == file) {
+                **times = times.touched(*time);
+            }
+        }
+    }
+
+    /// Learns that these files are gone.
+    pub(crate) fn gone(&mut self, server: ServerId, gone: Vec<FileId>) {
+        let session = self.servers.get_mut(server);
+        for file in gone {
+            // Identifiers are never reused, so a death is known for ever and needs no lease. A
+            // request that is repeated gets the same answer.
+            let known = self.files.0.entry(file.clone()).or_default();
+            // The server knew of a death that was not decided here before this client did. So no
+            // grant of the file is on its way.
+            known.buried |= !known.gone;
+            known.gone = true;
+            session.break_promise(&file, 0..u64::MAX);
+            session.tombstones.push(session.log.last(), file);
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Recalls: revoking, publishing and releasing the leases that other clients need.
+
+use crate::client::Client;
+use crate::knowledge::KnownContent;
+use crate::server::ServerId;
+use crate::{Invalidation, Now, Output};
+use ident::FileId;
+use lease::{Field, Kind, Label, Released};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::LogEntry;
+
+/// How often content that was written while its pages were dropped is published and dropped again.
+/// After that writers have to wait.
+const ROUNDS_MAX: u8 = 2;
+
+/// A lease that is to be released and is still held.
+#[derive(Debug)]
+pub(crate) struct Yielding {
+    released: Released,
+    /// The server recalled the lease and waits for an answer, even if the client no longer holds it
+    /// by then.
+    is_recalled: bool,
+    /// How often front doors have dropped their pages for it.
+    rounds: u8,
+}
+
+/// A report of content that waits for it to be published.
+#[derive(Debug)]
+pub(crate) struct Flushing {
+    /// The server's number for it.
+    pub number: u64,
+    pub file: FileId,
+    /// The file is to be in write-through mode from then on, if it may be.
+    pub through: bool,
+}
+
+/// Leases on their way back to the server.
+#[derive(Debug, Default)]
+pub(crate) struct Revocations {
+    /// Leases that wait for content to be published.
+    publishing: Vec<Yielding>,
+    /// Leases that wait for front doors to revoke them, by the number of the revocation.
+    dropping: BTreeMap<u64, Vec<Yielding>>,
+    /// Reports that wait for a revocation.
+    reporting: BTreeMap<u64, Flushing>,
+    /// Requests that wait for a revocation: their numbers.
+    pub shipping: BTreeMap<u64, u64>,
+    /// Reports that wait for content to be published.
+    flushing: Vec<Flushing>,
+}
+
+impl Revocations {
+    fn all(&self) -> impl Iterator<Item = &Yielding> {
+        self.publishing.iter().chain(self.dropping.values().flatten())
+    }
+
+    /// Whether writers of `file` have to wait until its content is released. Otherwise no other
+    /// client would ever get it.
+    ///
+    /// Writers go on while the pages are being dropped for the first times: a write holds its pages
+    /// locked until it is answered.
+    pub(crate) fn holds_up_writes(&self, file: &FileId) -> bool {
+        let of_file = |y: &&Yielding| y.released.field == Field::Content && y.released.file == *file;
+        self.publishing.iter().any(|y| of_file(&y))
+            || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
+    }
+
+    /// Takes recalls. A recall replaces an earlier one of the same lease that kept something else.
+    /// Over a new connection the server repeats unanswered recalls, and a repetition changes
+    /// nothing.
+    fn recall(&mut self, mut due: Vec<Released>) {
+        let told: BTreeSet<&Released> =
+            self.all().filter(|y| y.is_recalled).map(|yielding| &yielding.released).collect();
+        due.retain(|released| !told.contains(released));
+        let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(lease).collect();
+        self.retain(|before| !leases.contains(&lease(before)));
+        self.begin(due, true);
+    }
+
+    /// Adds releases that no other client has asked for.
+    fn offer(&mut self, mut due: Vec<Released>) {
+        let leases: BTreeSet<(&FileId, &Field)> = self.all().map(|y| lease(&y.released)).collect();
+        due.retain(|released| !leases.contains(&lease(released)));
+        self.begin(due, false);
+    }
+
+    fn begin(&mut self, due: Vec<Released>, is_recalled: bool) {
+        self.publishing.extend(due.into_iter().map(|released| Yielding { released, is_recalled, rounds: 0 }));
+    }
+
+    /// Drops the pending releases that `released` covers, which this client released unasked. The
+    /// server takes these for the answers to its recalls, and expects no other. Returns whether any
+    /// of them was recalled.
+    pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
+        let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled).count();
+        let before = recalled(self);
+        if self.all().next().is_some() {
+            self.retain(|due| !released.iter().any(|released| answers(released, due)));
+        }
+        recalled(self) < before
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Released) -> bool) {
+        self.publishing.retain(|y| keep(&y.released));
+        self.dropping.values_mut().for_each(|dropping| dropping.retain(|y| keep(&y.released)));
+    }
+}
+
+fn lease(released: &Released) -> (&FileId, &Field) {
+    (&released.file, &released.field)
+}
+
+/// Whether a release answers a recall. It is of the same lease, and keeps no more than the recall
+/// allows.
+pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
+    lease(released) == lease(recalled)
+        && released.keep.and_then(|kind| kind.within(recalled.keep)) == released.keep
+}
+
+impl Client {
+    pub(crate) fn on_recall(
+        &mut self,
+        now: Now,
+        server: ServerId,
+        leases: Vec<Released>,
+        out: &mut Vec<Output>,
+    ) {
+        leases.iter().filter(|it| it.field == Field::Content).for_each(|it| self.note_passing(now, &it.file));
+        let (answered, due): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| self.is_answered(it));
+        if !answered.is_empty() {
+            self.servers.get_mut(server).send_log_first(out);
+        }
+        self.revocations.recall(due);
+        self.yield_recalled(now, out);
+    }
+
+    /// Releases all single names of `dir` if they are too many. The client holds them one by one
+    /// because other clients work there, too.
+    ///
+    /// The server reads and writes all of these names with each request on the directory. A call
+    /// that needs one again asks for it. The names go as if they were recalled, after the calls
+    /// that wait for one of them have been tried.
+    pub(crate) fn let_go_of_names(&mut self, dir: &FileId) {
+        let Some(known) = self.files.get(dir) else { return };
+        if known.held.named().count() > self.settings.names_max {
+            let keep = known.held.kind(&Field::Children);
+            let name =
+                |label: &Label| Released { file: dir.clone(), field: Field::Child(label.clone()), keep };
+            self.revocations.offer(known.held.named().map(name).collect());
+        }
+    }
+
+    /// Moves the releases on. Content under the lease is published first. Then front doors revoke
+    /// their cached values. Then the log is flushed up to the release, which stands behind every
+    /// update that used the lease.
+    pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
+        let (mut ready, mut dropping, mut what) = (Vec::new(), Vec::new(), Vec::new());
+        for mut yielding in std::mem::take(&mut self.revocations.publishing) {
+            let Released { file, field, .. } = &yielding.released;
+            if *field == Field::Content && self.publish_before(now, file, out).is_err() {
+                self.revocations.publishing.push(yielding);
+            } else if let Some(invalidation) = self.below(&yielding.released) {
+                what.push(invalidation);
+                yielding.rounds = yielding.rounds.saturating_add(1);
+                dropping.push(yielding);
+            } else {
+                ready.push(yielding);
+            }
+        }
+        if !dropping.is_empty() {
+            let number = self.number();
+            out.push(Output::Yield { number, what });
+            self.revocations.dropping.insert(number, dropping);
+        }
+        self.let_go(now, ready, out);
+        self.finish_flushes(now, out);
+    }
+
+    /// Takes the end of the revocation `number`. Content written meanwhile is published first, and
+    /// its pages go as well.
+    pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
+        self.evict_picked(now, number);
+        if let Some(report) = self.revocations.reporting.remove(&number) {
+            self.revocations.flushing.push(report);
+        }
+        self.ship_yielded(number, out);
+        let mut ready = Vec::new();
+        for yielding in self.revocations.dropping.remove(&number).unwrap_or_default() {
+            let Released { file, field, .. } = &yielding.released;
+            if *field == Field::Content && self.is_content_dirty(file) {
+                self.revocations.publishing.push(yielding);
+            } else {
+                ready.push(yielding);
+            }
+        }
+        self.let_go(now, ready, out);
+        self.yield_recalled(now, out);
+    }
+
+    fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
+        let is_due = |y: &Yielding| y.is_recalled || self.holds_more(&y.released);
+        let recalled = ready.iter().filter(|y| y.is_recalled);
+        let waiting: BTreeSet<ServerId> = recalled.map(|y| self.servers.id_of(&y.released.file)).collect();
+        let ready: Vec<Released> = ready.into_iter().filter(is_due).map(|y| y.released).collect();
+        if !ready.is_empty() {
+            self.linger_if_looked_up(now, &ready);
+            self.release(now, ready);
+        }
+        waiting.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
+    }
+
+    /// Whether a release in the log, or on its way to the server, answers a recall of a lease that
+    /// is not held.
+    ///
+    /// The server recalled before it saw that release. A grant made after it would have come after
+    /// its acknowledgment. So the server expects no other answer, and counts a second one as a
+    /// release of a lease that is not held.
+    fn is_answered(&self, recalled: &Released) -> bool {
+        let server = self.servers.of(&recalled.file);
+        !self.holds_more(recalled)
+            && server.is_letting_go(&recalled.file)
+            && server.log.any_release(|released| answers(&released, recalled))
+    }
+
+    /// Whether the client holds more than it may keep.
+    fn holds_more(&self, released: &Released) -> bool {
+        let held = self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
+        held.and_then(|kind| kind.within(released.keep)) != held
+    }
+
+    fn is_content_dirty(&self, file: &FileId) -> bool {
+        match self.files.get(file).map(|known| &known.content) {
+            Some(KnownContent::Open(content)) => content.is_dirty() || !content.is_settled(),
+            _ => false,
+        }
+    }
+
+    fn finish_flushes(&mut self, now: Now, out: &mut Vec<Output>) {
+        let mut flushed = Vec::new();
+        for flushing in std::mem::take(&mut self.revocations.flushing) {
+            if self.publish_before(now, &flushing.file, out).is_err() {
+                self.revocations.flushing.push(flushing);
+                continue;
+            }
+            let Flushing { number, file, through } = flushing;
+            let server = self.servers.id_of(&file);
+            let begins = through && self.begin_through(&file);
+            flushed.push(match begins {
+                true => (server, LogEntry::FlushedThrough { number, file }),
+                false => (server, LogEntry::Flushed { number }),
+            });
+        }
+        self.answer_flushes(flushed, out);
+    }
+
+    /// Prepares a report: pending changes of the field go to the server, and the lease stays.
+    pub(crate) fn on_flush(
+        &mut self,
+        now: Now,
+        number: u64,
+        file: FileId,
+        field: &Field,
+        out: &mut Vec<Output>,
+    ) {
+        if *field == Field::Content {
+            return self.on_flush_content(now, Flushing { number, file, through: false }, out);
+        }
+        if *field == Field::Locks {
+            self.write_down_locks(now, &file);
+        }
+        self.answer_flushes(vec![(self.servers.id_of(&file), LogEntry::Flushed { number })], out);
+    }
+
+    /// Prepares a report of content, which may have to be published first.
+    pub(crate) fn on_flush_content(&mut self, now: Now, report: Flushing, out: &mut Vec<Output>) {
+        if self.may_be_mapped(&report.file) {
+            // The client learns changes that a program made in mapped pages only when these are
+            // dropped.
+            let number = self.number();
+            out.push(Output::Yield { number, what: vec![Invalidation::Pages(report.file.clone())] });
+            self.revocations.reporting.insert(number, report);
+        } else {
+            self.revocations.flushing.push(report);
+            self.finish_flushes(now, out);
+        }
+    }
+
+    fn answer_flushes(&mut self, answers: Vec<(ServerId, LogEntry)>, out: &mut Vec<Output>) {
+        let mut answered = BTreeSet::new();
+        for (server, answer) in answers {
+            self.servers.get_mut(server).log.push(answer, 16);
+            answered.insert(server);
+        }
+        answered.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
+    }
+
+    /// Forgets the server's requests for reports. Over a new connection it asks again for those
+    /// that it still wants.
+    pub(crate) fn forget_reports(&mut self, server: ServerId) {
+        let is_its = |report: &Flushing| self.servers.id_of(&report.file) == server;
+        self.revocations.flushing.retain(|report| !is_its(report));
+        self.revocations.reporting.retain(|_, report| !is_its(report));
+    }
+
+    /// The item that front doors revoke when the lease goes.
+    fn below(&self, released: &Released) -> Option<Invalidation> {
+        let file = released.file.clone();
+        match &released.field {
+            // A program must not write to mapped pages any more. The next read requests them anew.
+            Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
+                Some(Invalidation::Pages(file))
+            }
+            // A machine that may still read keeps its cached values, because other machines only
+            // read from now on. It revokes them if the server is just changing the field for it.
+            // Trap: a machine that keeps `Touch` may not read.
+            field
+                if released.keep.is_some_and(|keep| keep.covers(Kind::Read))
+                    && !self.is_lease_in_doubt(&file, field) =>
+            {
+                None
+            }
+            Field::Child(label) => Some(Invalidation::Entry(file, label.clone())),
+            Field::Children => Some(Invalidation::Entries(file)),
+            Field::Attributes | Field::Times | Field::Parent => Some(Invalidation::Attributes(file)),
+            Field::Xattr(_) | Field::Xattrs => Some(Invalidation::Attributes(file)),
+            Field::Content | Field::Disposition | Field::Handles | Field::Mode(_) => None,
+            Field::Path | Field::Locks => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, empty, opened};
+    use crate::{Input, Settings};
+    use lease::Open;
+    use wire::{FileGrant, ToClient, Values};
+
+    /// A client that holds four single names of a directory, where two are many. Also the number of
+    /// their revocation.
+    fn crowded(dir: &FileId) -> (Client, u64) {
+        let (mut client, mut out) =
+            (Client::new(Settings { names_max: 2, ..Settings::new([0; 32]) }), Vec::new());
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        for (number, names) in [(1, [b"a", b"b"]), (2, [b"c", b"d"])] {
+            assert!(yields(&out).is_empty(), "two are not many");
+            let told = names.map(|name| Label::new(name).unwrap()).to_vec();
+            let fields = told.iter().map(|name| (Field::Child(name.clone()), Kind::Write)).collect();
+            let values = Values { told, children_through: None, ..empty(dir).values };
+            let grant = FileGrant { fields, values, ..empty(dir) };
+            let granted = ToClient::Granted { number, grants: vec![grant], gone: Vec::new() };
+            client.handle(at(number), Input::Message(granted), &mut out);
+        }
+        // The kernel's entries are revoked first.
+        let [(number, 4)] = yields(&out)[..] else { panic!("{out:?}") };
+        assert_eq!(client.files.get(dir).unwrap().held.named().count(), 4);
+        (client, number)
+    }
+
+    /// The revocations in `out`: number, and how many items.
+    fn yields(out: &[Output]) -> Vec<(u64, usize)> {
+        let of = |output: &Output| match output {
+            Output::Yield { number, what } => Some((*number, what.len())),
+            _ => None,
+        };
+        out.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn names_that_are_held_one_by_one_are_let_go_when_they_are_many() {
+        let (dir, mut out) = (FileId::root().child(2), Vec::new());
+        let (mut client, number) = crowded(&dir);
+        client.handle(at(3), Input::Yielded { number }, &mut out);
+        let known = client.files.get(&dir).unwrap();
+        assert_eq!(known.held.named().count(), 0);
+        assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
+        assert!(client.server().is_letting_go(&dir), "the server is told");
+        assert!(
+            !out.iter().any(|output| matches!(output, Output::Send(_))),
+            "with whatever comes next: {out:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_recalled_meanwhile_is_let_go_once() {
+        let (dir, mut out) = (FileId::root().child(2), Vec::new());
+        let (mut client, number) = crowded(&dir);
+        let all = Released { file: dir.clone(), field: Field::Children, keep: None };
+        client.handle(at(3), Input::Message(ToClient::Recall { leases: vec![all] }), &mut out);
+        let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
+        client.handle(at(4), Input::Yielded { number: recalled }, &mut out);
+        assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0, "with all go those of their own");
+        let last = client.server().log.last();
+        client.handle(at(5), Input::Yielded { number }, &mut out);
+        assert_eq!(client.server().log.last(), last, "the server would take that for a misdeed");
+        // The server waits for an answer to a recall, although it is the same release again.
+        let (mut client, number) = crowded(&dir);
+        let one = Released { file: dir.clone(), field: Field::Child(Label::new(b"a").unwrap()), keep: None };
+        out.clear();
+        client.handle(at(3), Input::Message(ToClient::Recall { leases: vec![one] }), &mut out);
+        let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
+        client.handle(at(4), Input::Yielded { number }, &mut out);
+        assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 1, "the recall is not answered yet");
+        client.handle(at(5), Input::Yielded { number: recalled }, &mut out);
+        assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0);
+    }
+
+    /// Several clients may touch a directory's times at once, and then none of them may read the
+    /// times. The kernel would go on showing old ones.
+    #[test]
+    fn times_that_may_only_be_touched_are_taken_back_below() {
+        for (keep, goes) in [(None, true), (Some(Kind::Touch), true), (Some(Kind::Read), false)] {
+            let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+            client.handle(at(0), Input::Greeting, &mut out);
+            client.handle(at(0), Input::Message(opened()), &mut out);
+            let dir = FileId::root().child(2);
+            let fields = vec![(Field::Times, Kind::Write)];
+            let values = Values { times: Some(namespace::Times::default()), ..empty(&dir).values };
+            let grant = FileGrant { fields, values, ..empty(&dir) };
+            let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
+            client.handle(at(1), Input::Message(granted), &mut out);
+            out.clear();
+            let leases = vec![Released { file: dir.clone(), field: Field::Times, keep }];
+            client.handle(at(2), Input::Message(ToClient::Recall { leases }), &mut out);
+            let taken = Invalidation::Attributes(dir.clone());
+            let is_taken =
+                |output: &Output| matches!(output, Output::Yield { what, .. } if what.contains(&taken));
+            assert_eq!(out.iter().any(is_taken), goes, "{keep:?}: {out:?}");
+        }
+    }
+
+    /// The client sees at once what a program writes to a file that it cannot have mapped. A report
+    /// of such a file waits for no front door.
+    #[test]
+    fn what_may_be_mapped_to_write_is_taken_back_before_it_is_told() {
+        for (open, drops) in [(Open::posix(false, true), false), (Open::posix(true, true), true)] {
+            let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+            client.handle(at(0), Input::Greeting, &mut out);
+            client.handle(at(0), Input::Message(opened()), &mut out);
+            let file = FileId::root().child(2);
+            let granted = ToClient::Granted { number: 1, grants: vec![empty(&file)], gone: Vec::new() };
+            client.handle(at(1), Input::Message(granted), &mut out);
+            client.files.get_mut(&file).unwrap().add_handle(open);
+            out.clear();
+            let asked = ToClient::Flush { number: 7, file: file.clone(), field: Field::Content };
+            client.handle(at(2), Input::Message(asked), &mut out);
+            let pages = |output: &Output| matches!(output, Output::Yield { what, .. } if *what == [Invalidation::Pages(file.clone())]);
+            assert_eq!(out.iter().any(pages), drops, "{out:?}");
+            let told = |output: &Output| matches!(output, Output::Send(_));
+            assert_eq!(out.iter().any(told), !drops, "{out:?}");
+        }
+    }
+}

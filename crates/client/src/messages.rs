@@ -1,0 +1,117 @@
+//! The messages of servers, each to the part of the client that it is for.
+
+use crate::client::Client;
+use crate::leases::Flushing;
+use crate::server::{Allowance, Opening, ServerId};
+use crate::{Now, Output};
+use namespace::Error;
+use wire::ToClient;
+
+impl Client {
+    pub(crate) fn on_message(
+        &mut self,
+        now: Now,
+        server: ServerId,
+        message: ToClient,
+        out: &mut Vec<Output>,
+    ) {
+        let session = self.servers.get_mut(server);
+        if let ToClient::Granted { number, .. }
+        | ToClient::Reported { number, .. }
+        | ToClient::Shipped { number, .. } = &message
+            && session.is_connected()
+            && let Some(through) = session.requests.applied_by(*number)
+        {
+            self.on_applied(server, through, &[], out);
+        }
+        let session = self.servers.get_mut(server);
+        match message {
+            ToClient::Opened { inodes, allowance, space, term_ms, version, rights } => {
+                (session.rights, session.version) = (rights, version);
+                session.learn_space(now.time, space);
+                let (bytes, files) = allowance;
+                let allowance = Allowance { bytes, files, asking: None };
+                let opening = Opening { term_ms, inodes: inodes.0..inodes.1, allowance };
+                self.on_opened(now, server, opening, out);
+            }
+            ToClient::Resumed { through, rejected, space, term_ms, version } => {
+                // Updates in the log already carry the version that decided them.
+                session.version = version;
+                session.learn_space(now.time, space);
+                self.on_resumed(server, through, &rejected, term_ms, out);
+            }
+            // The host keeps receipts for its greetings.
+            ToClient::Receipt(_) => {}
+            ToClient::Fenced => self.cut_off(now, server, out),
+            // The message belongs to an earlier connection.
+            _ if !session.is_connected() => {}
+            ToClient::Renewed { space } => {
+                session.learn_space(now.time, space);
+                session.term.end_renewal();
+            }
+            ToClient::Granted { number, grants, gone } => {
+                for grant in grants {
+                    if self.servers.of(&grant.file).is_letting_go(&grant.file) {
+                        continue;
+                    }
+                    self.learn_grant(grant);
+                }
+                self.gone(server, gone);
+                self.granted(server, number);
+            }
+            ToClient::Reported { number, values, gone } => {
+                self.gone(server, gone);
+                self.on_reported(now, server, number, values);
+            }
+            ToClient::Shipped { number, result } => self.on_shipped(server, number, result),
+            ToClient::Recall { leases } => self.on_recall(now, server, leases, out),
+            ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
+            ToClient::FlushThrough { number, file } => {
+                self.on_flush_content(now, Flushing { number, file, through: true }, out);
+            }
+            ToClient::Heard { file, through, goes_on } => self.on_heard(server, &file, through, goes_on),
+            ToClient::Applied { through, rejected } => self.on_applied(server, through, &rejected, out),
+            ToClient::Reserved { dir, first, end } => {
+                session.requests.reserved(&dir);
+                if let Some(children) = self.files.get_mut(&dir).and_then(|known| known.children.as_mut()) {
+                    children.integers.is_reserving = false;
+                    children.integers.add(first..end);
+                }
+            }
+            ToClient::ReservedInodes { first, end } => {
+                session.inodes.is_reserving = false;
+                session.inodes.add(first..end);
+            }
+            ToClient::Allowance { bytes, files, space } => {
+                session.learn_space(now.time, space);
+                session.allowance.asking = None;
+                session.allowance.add(bytes, files);
+            }
+            ToClient::Extents { number, file, from, to, extents, inline } => {
+                self.learn_extents(&file, from, to, extents, inline);
+                self.granted(server, number);
+            }
+        }
+    }
+
+    pub(crate) fn on_applied(
+        &mut self,
+        server: ServerId,
+        through: u64,
+        rejected: &[(u64, Error)],
+        out: &mut Vec<Output>,
+    ) {
+        let session = self.servers.get_mut(server);
+        let refused = session.acknowledge(through, rejected);
+        while let Some((_, file)) = session.tombstones.pop(through) {
+            if let Some(known) = self.files.get_mut(&file).filter(|known| known.gone) {
+                known.buried = true;
+                if known.handles.is_none() {
+                    self.files.0.remove(&file);
+                }
+            }
+        }
+        self.settle_content(server, through);
+        self.refused(server, refused, out);
+    }
+}

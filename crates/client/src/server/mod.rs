@@ -1,0 +1,376 @@
+//! The server boundary: everything that belongs to one server, and which server has a file.
+//!
+//! Today one server manages all files. Code that acts on a file finds its server by the file's
+//! identifier ([`Servers::of`]). Code about a connection goes by the server's number.
+
+mod ack_queue;
+mod allowance;
+mod log;
+mod promised;
+mod publications;
+mod requests;
+mod term;
+
+pub(crate) use allowance::{Allowance, AllowanceRequest};
+pub(crate) use log::OperationLog;
+pub(crate) use publications::Publication;
+
+use crate::Output;
+use crate::knowledge::NumberBlocks;
+use ack_queue::{AckQueue, UnackedFiles};
+use ident::{FileId, FileMap};
+use lease::{Released, Time};
+use namespace::{Error, Operation, ShareId, Timestamp};
+use promised::Promised;
+use publications::Publications;
+use requests::Requests;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use term::Term;
+use wire::{Rights, Space, ToServer, Version};
+
+/// A server, as this client numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ServerId(u32);
+
+impl ServerId {
+    /// The one server that there is today.
+    pub const ONLY: ServerId = ServerId(0);
+}
+
+/// The servers that this client has to do with.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    /// The server that manages each file.
+    map: FileMap<ServerId>,
+    /// Each server that is in `map`.
+    sessions: BTreeMap<ServerId, ServerSession>,
+}
+
+impl Servers {
+    /// The one server, without a session.
+    pub fn new() -> Servers {
+        let sessions = BTreeMap::from([(ServerId::ONLY, ServerSession::new())]);
+        Servers { map: FileMap::new(ServerId::ONLY), sessions }
+    }
+
+    /// The server that manages `file`.
+    pub fn id_of(&self, file: &FileId) -> ServerId {
+        *self.map.lookup(file)
+    }
+
+    /// The server whose log has `operation`: that of the first file that it names.
+    pub fn id_for(&self, operation: &Operation) -> ServerId {
+        let files = operation.files();
+        let first = files.first().expect("an operation names a file");
+        self.id_of(first)
+    }
+
+    /// The session with the server that manages `file`.
+    pub fn of(&self, file: &FileId) -> &ServerSession {
+        self.get(self.id_of(file))
+    }
+
+    /// The same, to be changed.
+    pub fn of_mut(&mut self, file: &FileId) -> &mut ServerSession {
+        self.get_mut(self.id_of(file))
+    }
+
+    /// The session with `server`.
+    pub fn get(&self, server: ServerId) -> &ServerSession {
+        self.sessions.get(&server).expect("each numbered server is here")
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, server: ServerId) -> &mut ServerSession {
+        self.sessions.get_mut(&server).expect("each numbered server is here")
+    }
+
+    /// All servers, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (ServerId, &ServerSession)> {
+        self.sessions.iter().map(|(server, session)| (*server, session))
+    }
+
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut ServerSession> {
+        self.sessions.values_mut()
+    }
+
+    /// The session with the server that has yet to answer the request `number`.
+    pub fn asked_mut(&mut self, number: u64) -> Option<&mut ServerSession> {
+        self.sessions.values_mut().find(|session| session.requests.has(number))
+    }
+
+    /// Whether a request declares `file` to be in doubt until it is answered.
+    pub fn is_doubted(&self, file: &FileId) -> bool {
+        self.sessions.values().any(|session| session.requests.is_doubted(file))
+    }
+
+    /// Whether a server is doing operations for this client.
+    pub fn any_shipped(&self) -> bool {
+        self.sessions.values().any(|session| session.requests.any_shipped())
+    }
+
+    /// The operations that servers are doing for this client.
+    pub fn shipped(&self) -> impl Iterator<Item = &Operation> {
+        self.sessions.values().flat_map(|session| session.requests.shipped())
+    }
+
+    /// Releases by the server that manages their files.
+    pub fn split(&self, leases: Vec<Released>) -> BTreeMap<ServerId, Vec<Released>> {
+        let mut by_server: BTreeMap<ServerId, Vec<Released>> = BTreeMap::new();
+        for released in leases {
+            by_server.entry(self.id_of(&released.file)).or_default().push(released);
+        }
+        by_server
+    }
+}
+
+/// The parts of a server's answer with which a session begins.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub term_ms: u64,
+    /// The first block of inode numbers.
+    pub inodes: Range<u64>,
+    pub allowance: Allowance,
+}
+
+/// One server, as this client has to do with it: the session there, and everything that counts in
+/// that session only.
+#[derive(Debug)]
+pub(crate) struct ServerSession {
+    /// The term of the session, and its connection.
+    pub term: Term,
+    /// Updates and releases for the server.
+    pub log: OperationLog,
+    /// Requests that the server has not answered.
+    pub requests: Requests,
+    /// Numbers for new inodes.
+    pub inodes: NumberBlocks,
+    /// Space for updates that the server does not know yet.
+    pub allowance: Allowance,
+    /// The part of the allowance that is promised to ranges of files.
+    pub promised: Promised,
+    /// How much space there is, by the server's last report.
+    pub space: Space,
+    /// When the server reported it.
+    pub space_told: Time,
+    /// Files with a release in the log that is not acknowledged yet.
+    letting_go: UnackedFiles,
+    /// Files with a write-through change that the server has not confirmed yet.
+    pub unheard: AckQueue<FileId>,
+    /// Files that were deleted here. A tombstone goes when the server has acknowledged the
+    /// deletion.
+    pub tombstones: AckQueue<FileId>,
+    /// Touches of directories whose times were not known here, until the server acknowledges them.
+    pub touches: AckQueue<(FileId, Timestamp)>,
+    /// Publications in the log that are not acknowledged yet.
+    pub publications: Publications,
+    /// The rights of this machine, as last reported by the server.
+    pub rights: Rights,
+    /// The version that decides operations, as last reported by the server.
+    pub version: Version,
+}
+
+impl ServerSession {
+    fn new() -> ServerSession {
+        ServerSession {
+            term: Term::default(),
+            log: OperationLog::new(),
+            requests: Requests::default(),
+            inodes: NumberBlocks::default(),
+            allowance: Allowance::default(),
+            promised: Promised::default(),
+            space: Space::default(),
+            space_told: Time::default(),
+            letting_go: UnackedFiles::default(),
+            unheard: AckQueue::default(),
+            tombstones: AckQueue::default(),
+            touches: AckQueue::default(),
+            publications: Publications::default(),
+            rights: Rights::FULL,
+            version: Version::NEWEST,
+        }
+    }
+
+    /// Begins a session, whose greeting was sent at `greeted`.
+    pub fn begin(&mut self, greeted: Time, opening: Opening) {
+        self.term.begin(greeted, opening.term_ms);
+        self.inodes = NumberBlocks::new(opening.inodes);
+        self.allowance = opening.allowance;
+    }
+
+    /// Forgets everything that counted in the session only. Returns the shares of its publications
+    /// that the server has not acknowledged.
+    pub fn forget(&mut self) -> Vec<ShareId> {
+        let ServerSession { term, space, space_told, rights, version, mut publications, .. } =
+            std::mem::replace(self, ServerSession::new());
+        (self.term, self.space, self.space_told) = (term, space, space_told);
+        (self.rights, self.version) = (rights, version);
+        let unacknowledged = std::iter::from_fn(|| publications.acknowledge(u64::MAX));
+        unacknowledged.flat_map(|publication| publication.shares).collect()
+    }
+
+    /// Whether messages can be sent.
+    pub fn is_connected(&self) -> bool {
+        self.term.is_connected()
+    }
+
+    /// Sends a message if there is a connection. Otherwise it goes over the next one.
+    pub fn send(&self, message: ToServer, out: &mut Vec<Output>) {
+        if self.is_connected() {
+            out.push(Output::Send(message));
+        }
+    }
+
+    /// Logs an update of a change made at `since`. Returns its sequence number.
+    pub fn push_update(&mut self, since: Time, operation: Operation) -> u64 {
+        self.log.age_from(since);
+        self.log.push_update(self.version, operation)
+    }
+
+    /// Sends all of the log and asks for an acknowledgment at once, for callers that wait for
+    /// durability.
+    pub fn flush_log(&mut self, out: &mut Vec<Output>) {
+        self.send_log(true, out);
+    }
+
+    /// Sends all of the log ahead of another message. No caller here waits for the acknowledgment.
+    pub fn send_log_first(&mut self, out: &mut Vec<Output>) {
+        self.send_log(false, out);
+    }
+
+    fn send_log(&mut self, answer: bool, out: &mut Vec<Output>) {
+        if self.is_connected() {
+            out.extend(std::iter::from_fn(|| self.log.next_message(answer)).map(Output::Send));
+        }
+    }
+
+    /// Sends the messages of the log that are full, or all of it if many bytes wait for that.
+    pub fn send_what_is_due(&mut self, out: &mut Vec<Output>) {
+        if self.publications.are_many() && self.log.has_unsent() {
+            self.flush_log(out);
+        }
+        while self.log.is_due()
+            && let Some(message) = self.log.next_message(true)
+        {
+            out.push(Output::Send(message));
+        }
+    }
+
+    /// Notes that the server has the log up to the entry `through`. Returns the updates that it
+    /// refused.
+    pub fn acknowledge(&mut self, through: u64, rejected: &[(u64, Error)]) -> Vec<(Operation, Error)> {
+        self.letting_go.acknowledge(through);
+        while self.touches.pop(through).is_some() {}
+        self.log.acknowledge(through, rejected)
+    }
+
+    /// Renews the session when that is due.
+    pub fn renew(&mut self, now: Time, out: &mut Vec<Output>) {
+        if self.term.renewal_due().is_some_and(|due| now >= due) {
+            self.term.begin_renewal(now);
+            self.send(ToServer::Renew, out);
+        }
+    }
+
+    /// Notes that the last entry of the log releases leases on these files.
+    pub fn let_go(&mut self, files: &[FileId]) {
+        let sequence = self.log.last();
+        files.iter().for_each(|file| self.letting_go.push(sequence, file));
+    }
+
+    /// Whether a release of a lease on `file` is not acknowledged yet.
+    ///
+    /// The server made a grant that arrives before then without knowledge of the release. The
+    /// release then ends the granted lease too. So the client ignores such a grant, and the call
+    /// that wanted it asks again.
+    pub fn is_letting_go(&self, file: &FileId) -> bool {
+        self.letting_go.has(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, empty, opened};
+    use crate::{Call, Client, Input, Outcome, Settings};
+    use lease::{Field, Label};
+    use namespace::{Cred, FileKind};
+    use wire::{LogEntry, ToClient};
+
+    /// A client that holds two empty directories. A second server manages the second of them.
+    fn two_servers() -> (Client, [(ServerId, FileId); 2]) {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let (second, dirs) = (ServerId(1), [2, 3].map(|n| FileId::root().child(n)));
+        client.servers.map.insert(dirs[1].clone(), second);
+        client.servers.sessions.insert(second, ServerSession::new());
+        for server in client.servers.iter_mut() {
+            let allowance = Allowance { bytes: 1 << 20, files: 100, asking: None };
+            server.begin(Time(0), Opening { term_ms: 30_000, inodes: 2..9, allowance });
+        }
+        let grants = dirs.iter().map(|dir| {
+            let mut grant = wire::FileGrant { whole: true, ..empty(dir) };
+            grant.values.reservation = Some((1, 9));
+            grant.values.times = Some(namespace::Times::default());
+            grant
+        });
+        let granted = ToClient::Granted { number: 1, grants: grants.collect(), gone: Vec::new() };
+        client.handle(at(1), Input::Message(granted), &mut out);
+        let [one, other] = dirs;
+        (client, [(ServerId::ONLY, one), (second, other)])
+    }
+
+    fn logged(client: &Client) -> Vec<usize> {
+        client.servers.iter().map(|(_, session)| session.log.len()).collect()
+    }
+
+    #[test]
+    fn an_update_is_in_the_log_of_the_server_that_manages_its_file() {
+        let (mut client, dirs) = two_servers();
+        for ((server, dir), expected) in dirs.iter().zip([[1, 0], [1, 1]]) {
+            let create = Call::Create {
+                dir: dir.clone(),
+                label: Label::new(b"x").unwrap(),
+                kind: FileKind::Regular,
+                mode: 0o644,
+                umask: 0,
+                rdev: 0,
+                target: Vec::new(),
+                open: None,
+            };
+            let called = client.call(at(2), &Cred::default(), create, &mut Vec::new());
+            assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
+            assert_eq!(logged(&client), expected);
+            let session = client.servers.get(*server);
+            assert_eq!((session.inodes.first(), session.allowance.files), (Some(3), 99));
+        }
+        // One acknowledges, and the other may never have had it.
+        client.servers.iter_mut().for_each(|session| session.flush_log(&mut Vec::new()));
+        let applied = ToClient::Applied { through: 1, rejected: Vec::new() };
+        client.handle(at(3), Input::Message(applied), &mut Vec::new());
+        assert_eq!(logged(&client), [0, 1]);
+    }
+
+    #[test]
+    fn a_lease_is_released_to_the_server_that_manages_its_file() {
+        let (mut client, dirs) = two_servers();
+        let release = |(_, dir): &(ServerId, FileId)| Released {
+            file: dir.clone(),
+            field: Field::Attributes,
+            keep: None,
+        };
+        client.release(at(2), dirs.iter().map(release).collect());
+        for (server, dir) in &dirs {
+            let session = client.servers.get_mut(*server);
+            assert!(session.is_letting_go(dir));
+            let (_, entries) = session.log.left();
+            assert!(
+                matches!(&entries[..], [LogEntry::Release(leases)] if leases.iter().all(|it| it.file == *dir)),
+                "{entries:?}"
+            );
+        }
+    }
+}

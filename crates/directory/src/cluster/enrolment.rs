@@ -1,0 +1,328 @@
+//! The machines of the cluster, and the invitations to join it. They are replicated like everything
+//! that decides what is granted (docs/internals/security.md, "Joining and leaving").
+//!
+//! A machine joins with a secret that was made for it, of which only the hash is here. From then on
+//! its number identifies it: its certificate holds the number, and no number is given twice. A
+//! machine that missed the answer shows the secret with the same key again, and is enrolled as the
+//! same. So an expelled machine stays out, whatever it shows, while its name may be another's.
+
+use crate::cluster::certification::Known;
+use crate::io::Output;
+use crate::report::InvitationReport;
+use crate::rows::files::Files;
+use crate::rows::keys::Table;
+use crate::rows::record::exact;
+use crate::transaction::Transaction;
+use crate::{Corrupt, Store};
+use lease::{SessionId, Time};
+use serde::{Deserialize, Serialize};
+use wire::{
+    EnrolError, ExpelError, FOUNDER, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, RevokeError,
+    Rights,
+};
+
+/// The name of the expelled row that stands for all machines that may have joined after a backup
+/// that was restored.
+const RESTORED_NAME: &str = "restored";
+/// Machines that may belong to a cluster at a time.
+pub const MACHINES_MAX: usize = 4096;
+/// Expelled machines that are remembered by name. Of those forgotten it is only known that they do
+/// not belong.
+const EXPELLED_MAX: usize = 1024;
+/// Invitations that may be open at a time; used ones count until they would have expired.
+pub const INVITATIONS_MAX: u64 = 1024;
+
+/// A row of [`Table::Machine`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MachineRow {
+    pub name: String,
+    pub rights: Rights,
+    pub since: Time,
+    pub expelled: Option<Time>,
+    pub known: Known,
+}
+
+/// A row of [`Table::Invitation`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Invitation {
+    rights: Rights,
+    /// UTC seconds.
+    until: u64,
+    used: Option<Used>,
+}
+
+/// The machine that joined by an invitation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Used {
+    machine: MachineId,
+    /// Its public key.
+    key: [u8; 32],
+}
+
+/// The numbers of rows: mostly they make a count unnecessary, and no row goes unseen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Enrolment {
+    pub machines: u64,
+    pub invitations: u64,
+}
+
+/// Writes the founder, of this name, into a new store.
+pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
+    assert!(is_machine_name(&name), "{name:?} is no machine's name");
+    let (since, known) = (Time::default(), Known::default());
+    let machine = MachineRow { name, rights: Rights::FULL, since, expelled: None, known };
+    store.put(&Table::Machine.key(&key_of(FOUNDER)), wire::encode(&machine));
+    Enrolment { machines: 1, invitations: 0 }
+}
+
+impl Files<'_> {
+    /// The machine of this number, expelled or not.
+    pub fn machine(&self, machine: MachineId) -> Option<MachineRow> {
+        let row = self.row(Table::Machine, &key_of(machine))?;
+        self.parse(&Table::Machine.key(&key_of(machine)), &row)
+    }
+
+    /// All machines, by number.
+    pub fn machines(&self) -> Vec<(MachineId, MachineRow)> {
+        let rows = self.table(Table::Machine, None, usize::MAX);
+        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
+            let machine = self.parse_key(Table::Machine.number(&key))?;
+            Some((MachineId(machine), self.parse(&key, &row)?))
+        };
+        rows.into_iter().filter_map(parse).collect()
+    }
+
+    /// The rights of a machine, if it may have a session.
+    pub fn admit(&self, machine: MachineId) -> Result<Rights, Refusal> {
+        match self.machine(machine) {
+            None => Err(Refusal::Unknown(machine)),
+            Some(MachineRow { expelled: Some(_), .. }) => Err(Refusal::Expelled(machine)),
+            Some(MachineRow { rights, .. }) => Ok(rights),
+        }
+    }
+
+    pub fn set_machine(&mut self, machine: MachineId, row: Option<&MachineRow>) {
+        self.set_row(Table::Machine, &key_of(machine), row.map(wire::encode));
+    }
+
+    fn invitation(&self, token: &[u8; 32]) -> Option<Invitation> {
+        let row = self.row(Table::Invitation, token)?;
+        self.parse(&Table::Invitation.key(token), &row)
+    }
+
+    /// All invitations that are remembered, by the hash of their secret.
+    fn invitations(&self) -> Vec<([u8; 32], Invitation)> {
+        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
+            let token = Table::Invitation.sub_key(&key).map(<[u8; 32]>::try_from);
+            let token = token.and_then(|token| token.map_err(|_| Corrupt::at(&key, "invitation")));
+            let token = self.parse_key(token)?;
+            Some((token, self.parse(&key, &row)?))
+        };
+        self.table(Table::Invitation, None, usize::MAX).into_iter().filter_map(parse).collect()
+    }
+
+    /// Whether rights can begin at this file: a directory that has a name.
+    fn can_be_root(&self, rights: &Rights) -> bool {
+        let named =
+            |record: &crate::rows::record::Record| !rights.are_of_subtree() || !record.links.is_empty();
+        self.record(&rights.root).is_some_and(|record| record.is_directory() && named(&record))
+    }
+}
+
+impl Transaction<'_> {
+    /// Records an invitation.
+    pub fn invite(&mut self, token: [u8; 32], rights: Rights, at: u64, until: u64) {
+        let result = self.invited(&token, &rights, at);
+        if result.is_ok() {
+            let row = wire::encode(&Invitation { rights, until, used: None });
+            self.files.set_row(Table::Invitation, &token, Some(row));
+            self.state.cluster.enrolment.invitations += 1;
+        }
+        self.out.push(Output::Invited { token, result });
+    }
+
+    fn invited(&mut self, token: &[u8; 32], rights: &Rights, at: u64) -> Result<(), InviteError> {
+        if self.files.invitation(token).is_some() {
+            return Err(InviteError::TokenTaken);
+        }
+        if !self.files.can_be_root(rights) {
+            return Err(InviteError::NotADirectory);
+        }
+        if self.state.cluster.enrolment.invitations >= INVITATIONS_MAX {
+            self.forget_invitations(at);
+        }
+        match self.state.cluster.enrolment.invitations {
+            INVITATIONS_MAX.. => Err(InviteError::TooMany),
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets the invitations that have expired, once there are many.
+    fn forget_invitations(&mut self, at: u64) {
+        for (token, _) in self.files.invitations().iter().filter(|(_, known)| known.until <= at) {
+            self.files.set_row(Table::Invitation, token, None);
+            self.state.cluster.enrolment.invitations -= 1;
+        }
+    }
+
+    /// Revokes an invitation: no machine joins by it any more.
+    pub fn revoke(&mut self, token: [u8; 32]) {
+        let result = match self.files.invitation(&token) {
+            None => Err(RevokeError::Unknown),
+            Some(Invitation { used: Some(used), .. }) => Err(RevokeError::Used(used.machine)),
+            Some(Invitation { used: None, .. }) => {
+                self.files.set_row(Table::Invitation, &token, None);
+                self.state.cluster.enrolment.invitations -= 1;
+                Ok(())
+            }
+        };
+        self.out.push(Output::Revoked { token, result });
+    }
+
+    /// Forgets all invitations: no machine joins by them any more.
+    pub fn forget_all_invitations(&mut self) {
+        for (key, _) in self.files.table(Table::Invitation, None, usize::MAX) {
+            self.files.set(&key, None);
+        }
+        self.state.cluster.enrolment.invitations = 0;
+    }
+
+    /// Gives machines that join from now on numbers beyond `highest`, which itself is never given.
+    pub fn reserve_machines(&mut self, highest: MachineId) {
+        if self.files.machines().last().is_some_and(|(machine, _)| *machine >= highest) {
+            return;
+        }
+        let (since, expelled) = (self.now, Some(self.now));
+        let (name, rights, known) = (RESTORED_NAME.to_owned(), Rights::FULL, Known::default());
+        let nobody = MachineRow { name, rights, since, expelled, known };
+        self.files.set_machine(highest, Some(&nobody));
+        self.state.cluster.enrolment.machines += 1;
+    }
+
+    /// Enrols a machine.
+    pub fn enrol(&mut self, token: &[u8; 32], name: String, key: [u8; 32], at: u64, connection: u64) {
+        let result = self.enrolled(token, name, key, at);
+        self.out.push(Output::Enrolled { connection, result });
+    }
+
+    fn enrolled(
+        &mut self,
+        token: &[u8; 32],
+        name: String,
+        key: [u8; 32],
+        at: u64,
+    ) -> Result<(MachineId, Rights), EnrolError> {
+        let invitation = self.files.invitation(token).ok_or(EnrolError::UnknownToken)?;
+        let before = match &invitation.used {
+            Some(used) => Some(self.joined_before(used, &key).ok_or(EnrolError::UsedToken)?),
+            None => None,
+        };
+        if invitation.until <= at {
+            return Err(EnrolError::ExpiredToken);
+        }
+        if !is_machine_name(&name) {
+            return Err(EnrolError::BadName);
+        }
+        let machines = self.files.machines();
+        let itself = before.as_ref().map(|(number, _)| *number);
+        let mut belong =
+            machines.iter().filter(|(number, machine)| machine.expelled.is_none() && Some(*number) != itself);
+        // Compared as host names are.
+        if belong.clone().any(|(_, machine)| machine.name.eq_ignore_ascii_case(&name)) {
+            return Err(EnrolError::NameTaken);
+        }
+        if belong.by_ref().count() >= MACHINES_MAX {
+            return Err(EnrolError::TooMany);
+        }
+        if !self.files.can_be_root(&invitation.rights) {
+            return Err(EnrolError::RootGone);
+        }
+        let rights = invitation.rights.clone();
+        let (number, since) = before.unwrap_or_else(|| {
+            self.state.cluster.enrolment.machines += 1;
+            // The highest number is never forgotten, so none is given twice.
+            let highest = machines.last().map_or(FOUNDER.0, |(machine, _)| machine.0);
+            (MachineId(highest.saturating_add(1)), self.now)
+        });
+        let holds = self.files.machine(number).map_or(0, |before| before.known.holds);
+        let known = Known { key: Some(key), certified: self.files.latest_authority(), holds };
+        let machine = MachineRow { name, rights: rights.clone(), since, expelled: None, known };
+        self.files.set_machine(number, Some(&machine));
+        let used = Some(Used { machine: number, key });
+        let used = wire::encode(&Invitation { used, ..invitation });
+        self.files.set_row(Table::Invitation, token, Some(used));
+        Ok((number, rights))
+    }
+
+    /// The machine that joined by a used invitation, and since when it belongs, if it has `key`.
+    fn joined_before(&self, used: &Used, key: &[u8; 32]) -> Option<(MachineId, Time)> {
+        let machine = self.files.machine(used.machine).filter(|machine| machine.expelled.is_none())?;
+        (used.key == *key).then_some((used.machine, machine.since))
+    }
+
+    /// Expels a machine: its leases are free at once, and its unsent changes are refused.
+    pub fn expel(&mut self, machine: MachineId) {
+        let result = self.expelled(machine);
+        self.out.push(Output::Expelled { machine, result });
+        if result.is_ok() {
+            let its = self.state.server.sessions.all.iter().filter(|(_, session)| session.machine == machine);
+            let its: Vec<SessionId> = its.map(|(id, _)| *id).collect();
+            its.into_iter().for_each(|session| self.fence(session, None));
+        }
+    }
+
+    fn expelled(&mut self, machine: MachineId) -> Result<(), ExpelError> {
+        let row = self.files.machine(machine).ok_or(ExpelError::Unknown)?;
+        if row.expelled.is_some() {
+            return Err(ExpelError::Expelled);
+        }
+        self.files.set_machine(machine, Some(&MachineRow { expelled: Some(self.now), ..row }));
+        self.speaks_no_more(machine);
+        self.forget_expelled();
+        self.forget_authorities();
+        Ok(())
+    }
+
+    /// Forgets the machines that were expelled the longest ago, once there are very many.
+    fn forget_expelled(&mut self) {
+        let machines = self.files.machines();
+        let highest = machines.last().map(|(machine, _)| *machine);
+        let mut expelled: Vec<(Time, MachineId)> =
+            machines.iter().filter_map(|(machine, row)| Some((row.expelled?, *machine))).collect();
+        expelled.sort();
+        let too_many = expelled.len().saturating_sub(EXPELLED_MAX);
+        for (_, machine) in expelled.into_iter().take(too_many).filter(|(_, it)| Some(*it) != highest) {
+            self.files.set_machine(machine, None);
+            self.state.cluster.enrolment.machines -= 1;
+        }
+    }
+}
+
+/// The invitations that no machine has joined by.
+pub(crate) fn open_invitations(files: &Files<'_>) -> Vec<InvitationReport> {
+    let open = files.invitations().into_iter().filter(|(_, invitation)| invitation.used.is_none());
+    open.map(|(token, Invitation { rights, until, .. })| InvitationReport { token, rights, until }).collect()
+}
+
+/// Whether a machine can be called so.
+pub fn is_machine_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    // Commands take both names and numbers.
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    (1..=MACHINE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(allowed) && !is_number
+}
+
+fn key_of(machine: MachineId) -> [u8; 8] {
+    machine.0.to_be_bytes()
+}
+
+/// Reads a row of [`Table::Machine`].
+pub(crate) fn check_machine(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
+    Table::Machine.number(key)?;
+    exact::<MachineRow>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "machine"))
+}
+
+/// Reads a row of [`Table::Invitation`].
+pub(crate) fn check_invitation(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
+    exact::<Invitation>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "invitation"))
+}

@@ -1,0 +1,5 @@
+//! The cluster: its machines, the versions that they speak, and the authorities that certify them.
+
+pub(crate) mod certification;
+pub(crate) mod enrolment;
+pub(crate) mod versions;

@@ -1,0 +1,119 @@
+//! The cluster's version, and the version that each machine speaks. Both are replicated, since the
+//! effect of an entry depends on them.
+//!
+//! An entry raises the version by one, once every member of the server group knows the next. From
+//! that entry on there may be entries and rows of the new version. Machines need not be updated
+//! together: a session goes by the version that its machine speaks, the new one or the last one.
+//! Once every machine of the cluster has spoken a version, that version is the *oldest*. Then the
+//! last version has no session left, and no machine comes back to it. A program need not know it
+//! any more, and the version can be raised again. So no more than two are ever in use.
+
+use crate::corrupt::Fault;
+use crate::io::Output;
+use crate::rows::files::Files;
+use crate::state::DirectoryState;
+use crate::transaction::Transaction;
+use lease::SessionId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use wire::{FOUNDER, MachineId, Refusal, Version, Versions};
+
+/// The versions in use. The cluster's comes first: a program that does not know it reads no
+/// further.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InUse {
+    /// The cluster's version.
+    pub version: Version,
+    /// The oldest that a session may speak.
+    pub oldest: Version,
+    /// The version that each machine spoke last, as long as some may speak an older version than
+    /// the cluster's. Machines not heard of since the raise may still speak the oldest.
+    pub machines: BTreeMap<MachineId, Version>,
+}
+
+impl InUse {
+    /// The versions in use in a new cluster of `version`.
+    pub fn of(version: Version) -> InUse {
+        InUse { version, oldest: version, machines: BTreeMap::new() }
+    }
+
+    fn are_two(&self) -> bool {
+        self.oldest < self.version
+    }
+}
+
+/// Checks that a program knows `version`.
+pub(crate) fn known_to(known: Versions, version: Version) -> Result<(), Fault> {
+    if known.know(version) { Ok(()) } else { Err(Fault::Version { version, known }) }
+}
+
+impl DirectoryState {
+    /// The version that a session speaks.
+    pub fn spoken_in(&self, session: SessionId) -> Version {
+        let InUse { version, oldest, machines } = &self.cluster.in_use;
+        let machine = self.server.sessions.all.get(&session).map(|known| known.machine);
+        machine.and_then(|machine| machines.get(&machine)).unwrap_or(oldest).min(version).to_owned()
+    }
+
+    /// Whether a machine not heard of since the raise may come back and speak an older version. The
+    /// founder's number is never given up, whatever became of the machine.
+    fn may_speak_older(&self, machine: MachineId) -> bool {
+        machine != FOUNDER || self.server.sessions.all.values().any(|session| session.machine == machine)
+    }
+}
+
+impl Transaction<'_> {
+    /// Raises the version, unless it was raised meanwhile, or some machines still speak the last
+    /// one.
+    pub fn raise(&mut self, to: Version) {
+        let in_use = &mut self.state.cluster.in_use;
+        if to != in_use.version.next() || in_use.are_two() {
+            return;
+        }
+        in_use.version = to;
+        self.out.push(Output::Raised { version: to });
+        self.drop_last_version();
+    }
+
+    /// Whether a session may speak `version`.
+    pub fn may_speak(&self, version: Version) -> Result<(), Refusal> {
+        let oldest = self.state.cluster.in_use.oldest;
+        if version < oldest { Err(Refusal::TooOld { speaks: version, oldest }) } else { Ok(()) }
+    }
+
+    /// Notes that a machine is about to have a session that speaks `version`.
+    pub fn speaks(&mut self, machine: MachineId, version: Version) {
+        if self.state.cluster.in_use.are_two() {
+            self.state.cluster.in_use.machines.insert(machine, version);
+            self.drop_last_version();
+        }
+    }
+
+    /// Forgets a machine that has left the cluster: it no longer keeps a version from being
+    /// dropped.
+    pub fn speaks_no_more(&mut self, machine: MachineId) {
+        self.state.cluster.in_use.machines.remove(&machine);
+        self.drop_last_version();
+    }
+
+    /// Drops the last version if no machine may speak it any more.
+    fn drop_last_version(&mut self) {
+        if older(self.state, &self.files).is_empty() {
+            self.state.cluster.in_use = InUse::of(self.state.cluster.in_use.version);
+        }
+    }
+}
+
+/// The machines that may still speak an older version than the cluster's.
+pub(crate) fn older(state: &DirectoryState, files: &Files<'_>) -> Vec<(MachineId, String)> {
+    let in_use = &state.cluster.in_use;
+    if !in_use.are_two() {
+        return Vec::new();
+    }
+    let belong = files.machines().into_iter().filter(|(_, row)| row.expelled.is_none());
+    let may = |machine: MachineId| match in_use.machines.get(&machine) {
+        Some(speaks) => *speaks < in_use.version,
+        None => state.may_speak_older(machine),
+    };
+    belong.filter(|(machine, _)| may(*machine)).map(|(machine, row)| (machine, row.name)).collect()
+}

@@ -1,0 +1,351 @@
+//! The rights of machines, which the server enforces when it grants and when it replays. It never
+//! believes the client about them (docs/internals/security.md, "Rights of machines").
+//!
+//! *A subtree*: nothing above its root or beside it exists for the machine. A file is within if a
+//! walk up from it reaches that root, by any one of its names. *Read only*: no lease to write or
+//! touch a shared value but locks, no update but of those. *One user*: every request must come from
+//! that user. The machine gets no content of files that this user may not read, and no write lease
+//! on content that this user may not write.
+//!
+//! A lease granted while the machine had the right to it stays until it is recalled, like any
+//! other. So content written into a file that was then moved out of the subtree is not lost. Other
+//! unsent changes in a directory that is moved out can be lost; the client hears of that, and keeps
+//! them.
+
+use crate::requests::authority::{Authority, DEPTH_MAX};
+use crate::rows::files::Files;
+use crate::transaction::Transaction;
+use ident::FileId;
+use lease::{Field, Kind, Label, Lease, SessionId};
+use namespace::{ContentHead, Cred, Disposition, Effect, Error, Link, Operation, Verdict, decide};
+use rustc_hash::FxHashMap;
+use wire::{AskMode, FileGrant, Rights, ToClient, Values};
+
+/// Directories of which it is remembered whether they are within a root.
+const REMEMBERED_MAX: usize = 4096;
+/// Permission bits, as in one digit of the mode.
+const WRITE: u8 = 2;
+const READ_OR_EXECUTE: [u8; 2] = [4, 1];
+const ANY: [u8; 3] = [4, WRITE, 1];
+
+/// The depth of directories within machines' roots, for those within. This is only a cache for the
+/// walk up: a replica that has forgotten it gets the same results. It is forgotten when a directory
+/// moves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subtrees(FxHashMap<(FileId, FileId), Option<usize>>);
+
+impl Subtrees {
+    /// Whether `file` is `root` or within it.
+    pub fn is_within(&mut self, files: &Files<'_>, root: &FileId, file: &FileId) -> bool {
+        match files.record(file) {
+            None => false,
+            Some(_) if file == root => true,
+            Some(record) if record.is_directory() => self.is_dir_within(files, root, file),
+            Some(record) => record.links.iter().any(|link| self.is_dir_within(files, root, &link.dir)),
+        }
+    }
+
+    fn is_dir_within(&mut self, files: &Files<'_>, root: &FileId, dir: &FileId) -> bool {
+        let (mut at, mut way) = (dir.clone(), Vec::new());
+        let depth = loop {
+            if at == *root {
+                break Some(way.len());
+            }
+            if let Some(known) = self.0.get(&(root.clone(), at.clone())) {
+                break known.map(|depth| depth + way.len());
+            }
+            let above =
+                files.record(&at).and_then(|record| record.links.first().map(|link| link.dir.clone()));
+            way.push(at);
+            match above {
+                // Directories further up are not cached.
+                Some(_) if way.len() > DEPTH_MAX => return false,
+                Some(above) => at = above,
+                None => break None,
+            }
+        };
+        if self.0.len() + way.len() > REMEMBERED_MAX {
+            self.0.clear();
+        }
+        let depths = way.into_iter().enumerate().take(REMEMBERED_MAX);
+        self.0.extend(depths.map(|(below, dir)| ((root.clone(), dir), depth.map(|depth| depth - below))));
+        depth.is_some_and(|depth| depth <= DEPTH_MAX)
+    }
+
+    /// Forgets the depths if a directory may have moved.
+    pub fn note(&mut self, files: &Files<'_>, effects: &[Effect]) {
+        let moves = |effect: &Effect| match effect {
+            Effect::DropLink { file, .. } => files.record(file).is_none_or(|record| record.is_directory()),
+            _ => false,
+        };
+        if !self.0.is_empty() && effects.iter().any(moves) {
+            self.0.clear();
+        }
+    }
+}
+
+impl Files<'_> {
+    /// Whether the machine's one user, if it has but one, may use the content of `file` in one of
+    /// these ways. The file's owner may, who can change its mode.
+    fn may_use(&self, rights: &Rights, session: SessionId, file: &FileId, masks: &[u8]) -> bool {
+        let Some(uid) = rights.squash.filter(|uid| *uid != 0) else { return true };
+        let cred = rights.cred(&Cred { uid, ..Cred::default() });
+        let authority = Authority { files: self, session, for_itself: false };
+        let may = |mask: &u8| {
+            let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
+            matches!(decide(&operation, &authority), Verdict::Done { .. })
+        };
+        self.record(file).is_some_and(|record| record.attributes.uid == uid) || masks.iter().any(may)
+    }
+
+    /// Why the content of `file` is withheld from `session`, whatever the session holds of it.
+    pub fn withheld(
+        &self,
+        subtrees: &mut Subtrees,
+        rights: &Rights,
+        session: SessionId,
+        file: &FileId,
+    ) -> Option<Error> {
+        if rights.are_of_subtree() && !self.is_within(subtrees, rights, session, file) {
+            return Some(Error::Stale);
+        }
+        (!self.may_use(rights, session, file, &ANY)).then_some(Error::AccessDenied)
+    }
+
+    /// Whether the file exists for a machine with these rights. A file that has lost its last name
+    /// is where it was, for sessions that have something of it.
+    fn is_within(&self, subtrees: &mut Subtrees, rights: &Rights, session: SessionId, file: &FileId) -> bool {
+        let orphaned = || self.record(file).is_some_and(|record| record.links.is_empty());
+        subtrees.is_within(self, &rights.root, file) || orphaned() && self.has_something_of(session, file)
+    }
+
+    fn has_something_of(&self, session: SessionId, file: &FileId) -> bool {
+        self.holdings(file).held(session).is_some() || self.has_open(session, file)
+    }
+
+    fn has_open(&self, session: SessionId, file: &FileId) -> bool {
+        self.holdings(file).stuck().iter().any(|(stuck, _)| *stuck == session)
+    }
+}
+
+impl Transaction<'_> {
+    /// The rights of the machine of `session`, if they restrict anything.
+    pub fn limits(&self, session: SessionId) -> Option<&Rights> {
+        self.state
+            .server
+            .sessions
+            .all
+            .get(&session)
+            .map(|known| &known.rights)
+            .filter(|rights| !rights.are_full())
+    }
+
+    /// Whether the file does not exist for the machine of `session`.
+    pub fn is_outside(&self, session: SessionId, file: &FileId) -> bool {
+        let Some(rights) = self.limits(session).filter(|rights| rights.are_of_subtree()) else {
+            return false;
+        };
+        !self.files.is_within(&mut self.subtrees.borrow_mut(), rights, session, file)
+    }
+
+    /// Why a request is refused, whatever the state of the files that it names.
+    pub fn refusal(
+        &self,
+        session: SessionId,
+        operation: &Operation,
+        wants: &[Lease],
+        mode: AskMode,
+    ) -> Option<Error> {
+        let rights = self.limits(session)?;
+        if let Some(error) = unfit(rights, operation) {
+            return Some(error);
+        }
+        // The machine may close what it has open, wherever the file is by now.
+        let closes = matches!(operation, Operation::Access { mask: 0, .. });
+        let known =
+            |file: &FileId| !self.is_outside(session, file) || closes && self.files.has_open(session, file);
+        if !operation.files().into_iter().all(known) {
+            return Some(Error::Stale);
+        }
+        let excess = |want: &Lease| self.most(session, &want.file, &want.field, want.kind) != want.kind;
+        // In mode `Ship` the wants only say what the client doubts.
+        if mode != AskMode::Ship && wants.iter().any(excess) {
+            return Some(if rights.read_only { Error::ReadOnly } else { Error::AccessDenied });
+        }
+        match operation {
+            Operation::Publish { file, .. } if mode == AskMode::Ship => {
+                (!self.files.may_use(rights, session, file, &[WRITE])).then_some(Error::AccessDenied)
+            }
+            _ => None,
+        }
+    }
+
+    /// Why an update is refused, though leases cover it.
+    pub fn refusal_of_update(&self, session: SessionId, operation: &Operation) -> Option<Error> {
+        let rights = self.limits(session)?;
+        if let Some(error) = unfit(rights, operation) {
+            return Some(error);
+        }
+        // The lease covered everything that changes with the access time, and that user may not
+        // have read at all.
+        if let Operation::Accessed { file, .. } = operation {
+            return (!self.files.may_use(rights, session, file, &READ_OR_EXECUTE))
+                .then_some(Error::AccessDenied);
+        }
+        // The right to do this was checked when the machine got the lease, and only that counts.
+        if matches!(operation, Operation::Publish { .. } | Operation::Lock { .. }) {
+            return None;
+        }
+        let files = operation.files();
+        let outside = files.into_iter().find(|file| self.is_outside(session, file))?;
+        // A session that has something of the file knew it when it was within. So the error reveals
+        // nothing new, and an update is lost.
+        let lost = self.files.has_something_of(session, outside);
+        Some(if lost { Error::AccessDenied } else { Error::Stale })
+    }
+
+    /// Why decided effects are not carried out: they reach into directories that the operation does
+    /// not name (by the deletion of a name that another session asked for).
+    pub fn refusal_of_effects(&self, session: SessionId, effects: &[Effect]) -> Option<Error> {
+        self.limits(session).filter(|rights| rights.are_of_subtree())?;
+        let outside = effects.iter().any(|effect| match effect {
+            Effect::Bind { dir, .. }
+            | Effect::Unbind { dir, .. }
+            | Effect::Touch { dir, .. }
+            | Effect::Times { dir, .. } => self.is_outside(session, dir),
+            _ => false,
+        });
+        outside.then_some(Error::AccessDenied)
+    }
+
+    /// The part of a need that `session` may be granted: nothing of a file outside, except to close
+    /// it.
+    pub fn within_rights(&self, session: SessionId, need: Lease) -> Option<Lease> {
+        if self.limits(session).is_none() {
+            return Some(need);
+        }
+        if self.is_outside(session, &need.file) {
+            let closes = need.field.is_black_box() && self.files.has_open(session, &need.file);
+            return closes.then_some(Lease { kind: Kind::Touch, ..need });
+        }
+        let kind = self.most(session, &need.file, &need.field, need.kind);
+        Some(Lease { kind, ..need })
+    }
+
+    /// The most that `session` may hold of a field, up to `kind`.
+    pub fn most(&self, session: SessionId, file: &FileId, field: &Field, kind: Kind) -> Kind {
+        let Some(rights) = self.limits(session).filter(|_| kind != Kind::Read) else { return kind };
+        if field.is_black_box() {
+            return if self.is_outside(session, file) { Kind::Touch } else { kind };
+        }
+        let writes = *field != Field::Content || self.files.may_use(rights, session, file, &[WRITE]);
+        let reads_only = rights.read_only && *field != Field::Locks;
+        if reads_only || !writes { Kind::Read } else { kind }
+    }
+
+    /// Whether `session` may hold everything of `file` in write.
+    pub fn may_hold_whole(&self, session: SessionId, file: &FileId) -> bool {
+        self.most(session, file, &Field::Content, Kind::Write) == Kind::Write
+            && !self.is_outside(session, file)
+    }
+
+    /// Whether `session` may change anything at all.
+    pub fn may_write(&self, session: SessionId) -> bool {
+        self.limits(session).is_none_or(|rights| !rights.read_only)
+    }
+
+    /// Removes the values that are not for the machine of `session`: names outside, and content
+    /// that its user may not read.
+    pub fn confine(&self, session: SessionId, grants: &mut [FileGrant]) {
+        let Some(rights) = self.limits(session) else { return };
+        for FileGrant { file, values, .. } in grants {
+            if self.is_outside(session, file) {
+                *values = Values::default();
+            }
+            if rights.are_of_subtree() {
+                // All names or none: a client that knows none cannot mistake some for all.
+                values.links = values
+                    .links
+                    .take()
+                    .filter(|links| !links.iter().any(|link| self.is_outside(session, &link.dir)));
+                if let Some(Some(disposition)) = &mut values.disposition
+                    && self.is_outside(session, &disposition.link.dir)
+                {
+                    *disposition = elsewhere(file, disposition);
+                }
+            }
+            if rights.squash.is_some() && !self.files.may_use(rights, session, file, &ANY) {
+                (values.inline, values.extents) = (None, None);
+                values.content = values.content.map(|head| ContentHead { key: None, ..head });
+            }
+        }
+    }
+
+    /// Answers a request for extents.
+    pub fn extents_for(&self, session: SessionId, number: u64, file: &FileId, from: u64) -> ToClient {
+        let limits = self.limits(session);
+        let withheld = limits
+            .and_then(|rights| self.files.withheld(&mut self.subtrees.borrow_mut(), rights, session, file));
+        match withheld {
+            Some(error) => ToClient::Shipped { number, result: Err(error) },
+            None => self.files.content_from(session, number, file, from),
+        }
+    }
+}
+
+/// Why an operation is refused without looking at any file.
+fn unfit(rights: &Rights, operation: &Operation) -> Option<Error> {
+    // A lock changes nothing that others read: a user who may open a file may lock it.
+    if rights.read_only && operation.is_update() && !matches!(operation, Operation::Lock { .. }) {
+        return Some(Error::ReadOnly);
+    }
+    (!rights.admit_user_of(operation)).then_some(Error::AccessDenied)
+}
+
+/// A stand-in for the deletion of a name that must stay unknown: no file is linked in itself.
+fn elsewhere(file: &FileId, disposition: &Disposition) -> Disposition {
+    let label = Label::new(b"-").unwrap_or_else(|_| disposition.link.label.clone());
+    Disposition { link: Link { dir: file.clone(), label }, ..disposition.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+    use crate::Store;
+    use crate::rows::keys;
+    use crate::rows::record::Record;
+    use namespace::{Attributes, FileKind, Times, Timestamp};
+    use rustc_hash::FxHashSet;
+
+    /// A replica that was started anew remembers nothing, and must reach the same results as the
+    /// others.
+    #[test]
+    fn what_is_remembered_decides_nothing_however_deep_a_directory_is() {
+        let time = Timestamp::default();
+        let (mode, uid, gid, links, ino, rdev) = (0o755, 0, 0, 1, 1, 0);
+        let kind = FileKind::Directory;
+        let attributes =
+            Attributes { kind, mode, uid, gid, links, ino, rdev, ctime: time, btime: time, atime: time };
+        let mut store = MemoryStore::default();
+        let dirs: Vec<FileId> =
+            (1..=DEPTH_MAX as u64 + 4).map(|number| FileId::root().child(number)).collect();
+        let mut above: Option<FileId> = None;
+        for dir in &dirs {
+            let mut record = Record::born(attributes, ContentHead::default(), Times::default());
+            let label = Label::new(b"down").unwrap();
+            record.links.extend(above.take().map(|dir| Link { dir, label }));
+            store.put(&keys::of(dir, keys::Tag::Record), record.to_bytes(dir));
+            above = Some(dir.clone());
+        }
+        let files = Files::new(&mut store, FxHashSet::default(), 0, 0);
+        let mut remembering = Subtrees::default();
+        let deep =
+            [10, 3, DEPTH_MAX - 5, DEPTH_MAX, DEPTH_MAX + 1, DEPTH_MAX + 2, DEPTH_MAX - 1, DEPTH_MAX + 3];
+        for depth in deep {
+            let remembered = remembering.is_within(&files, &dirs[0], &dirs[depth]);
+            assert_eq!(remembered, Subtrees::default().is_within(&files, &dirs[0], &dirs[depth]), "{depth}");
+            assert_eq!(remembered, depth <= DEPTH_MAX, "{depth}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! New connections: a machine's session goes on over the next one, or a new one begins
+//! (docs/internals/server.md, "Sessions").
+//!
+//! The lease table with its queues is the outbox. Everything under way when a connection broke is
+//! lost in both directions by agreement, whichever end it had reached. The client sends its log and
+//! its requests again, and the server knows them by their numbers. Lost grants need nothing: a
+//! client answers the recall of a lease that it does not know of like any other.
+
+use crate::io::Output;
+use crate::transaction::{TERM_MS, Transaction};
+use lease::SessionId;
+use wire::{MachineId, Rights, ToClient, Version};
+
+impl Transaction<'_> {
+    /// Takes in a new connection of a machine, with the version that the machine speaks.
+    pub fn greet(
+        &mut self,
+        (machine, version): (MachineId, Version),
+        incarnation: u64,
+        session: Option<SessionId>,
+        connection: u64,
+    ) {
+        let admitted = self.files.admit(machine);
+        let rights = match admitted.and_then(|rights| self.may_speak(version).map(|()| rights)) {
+            Ok(rights) => rights,
+            Err(why) => return self.out.push(Output::Refused { connection, why }),
+        };
+        let of_machine = self.state.server.sessions.all.iter().filter(|(_, known)| known.machine == machine);
+        let (mut earlier, mut newer, mut same) = (Vec::new(), false, None);
+        for (id, known) in of_machine {
+            newer |= known.incarnation > incarnation;
+            if known.incarnation == incarnation && session == Some(*id) {
+                same = session;
+            } else {
+                // The same incarnation opens again when it never heard that a session had begun, or
+                // that it was over.
+                earlier.push(*id);
+            }
+        }
+        if newer {
+            return;
+        }
+        self.speaks(machine, version);
+        earlier.into_iter().for_each(|session| self.fence(session, None));
+        match same {
+            Some(session) => {
+                self.out.push(Output::Opened { machine, incarnation, session, connection });
+                self.resume(session);
+            }
+            None => self.begin(machine, incarnation, connection, rights),
+        }
+    }
+
+    fn begin(&mut self, machine: MachineId, incarnation: u64, connection: u64, rights: Rights) {
+        let session = self.state.server.sessions.open(self.now, machine, incarnation, rights.clone());
+        self.files.live.insert(session);
+        let (mut inodes, mut allowance) = Default::default();
+        if !rights.read_only {
+            inodes = self.state.server.sessions.reserve_inodes(session, u64::MAX);
+            allowance = self.state.server.sessions.first_allowance(session);
+        }
+        self.out.push(Output::Opened { machine, incarnation, session, connection });
+        let space = self.state.server.sessions.space(self.state.region.files);
+        let (term_ms, version) = (TERM_MS, self.state.spoken_in(session));
+        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, version, rights });
+    }
+
+    /// Repeats everything that the client may have to know and cannot ask for.
+    fn resume(&mut self, session: SessionId) {
+        let space = self.state.server.sessions.space(self.state.region.files);
+        let Some(known) = self.state.server.sessions.all.get_mut(&session) else { return };
+        // The client hears its debts anew, perhaps for the first time: its silence counts from now.
+        (known.renewed, known.worked, known.owed) = (self.now, self.now, false);
+        // The client concludes this from the answer.
+        self.state.region.through.end_session(session);
+        let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
+        let shipped: Vec<ToClient> = known.shipped().collect();
+        let (term_ms, version) = (TERM_MS, self.state.spoken_in(session));
+        self.send(session, ToClient::Resumed { through, rejected, space, term_ms, version });
+        shipped.into_iter().for_each(|message| self.send(session, message));
+        let queue = &self.state.region.pending.queue;
+        let of_session = queue.recalls.unanswered().filter(|(holder, _)| *holder == session);
+        let leases: Vec<_> = of_session.map(|(_, released)| released).collect();
+        let of_session = queue.flushes.unanswered().filter(|(holder, ..)| *holder == session);
+        let flushes = of_session.map(|(_, number, file, field)| ToClient::Flush {
+            number,
+            file: file.clone(),
+            field: field.clone(),
+        });
+        let flushes: Vec<ToClient> = flushes.collect();
+        self.tell_to_let_go(session, &leases);
+        flushes.into_iter().for_each(|message| self.send(session, message));
+    }
+}

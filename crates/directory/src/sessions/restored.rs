@@ -1,0 +1,37 @@
+//! The part that a state restored from a backup has to forget: everything that rests on events
+//! after the backup.
+//!
+//! Surviving clients know of states that the backup does not hold. Their sessions are over, so that
+//! they forget those states, keep their own work, and begin anew. No number is given that may have
+//! been given after the backup, or by a state restored from it before. To this end numbers begin
+//! beyond any that could have been reached in the seconds since.
+
+use crate::sessions::session::Sessions;
+use crate::transaction::Transaction;
+use lease::SessionId;
+use wire::MachineId;
+
+/// The binary digits of the sessions that begin within a second, and of the inode numbers used
+/// within a second, on average and at most.
+const SESSIONS_IN_A_SECOND: u32 = 4;
+const INODES_IN_A_SECOND: u32 = 15;
+
+impl Transaction<'_> {
+    /// Takes in that the state was restored at `at`, UTC seconds.
+    pub fn restored(&mut self, at: u64) {
+        let sessions: Vec<SessionId> = self.state.server.sessions.all.keys().copied().collect();
+        sessions.into_iter().for_each(|session| self.fence(session, None));
+        self.state.server.sessions.skip_to(at << SESSIONS_IN_A_SECOND, at << INODES_IN_A_SECOND);
+        // A token that was used since the backup would be valid again.
+        self.forget_all_invitations();
+        self.reserve_machines(MachineId(at));
+    }
+}
+
+impl Sessions {
+    /// Makes the numbers of sessions and of inodes that are given from now on at least these.
+    fn skip_to(&mut self, session: u64, inode: u64) {
+        self.next = self.next.max(session);
+        self.next_inode = self.next_inode.max(inode);
+    }
+}

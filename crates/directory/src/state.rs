@@ -1,0 +1,215 @@
+//! The state that is no file's own, cut by what it belongs to: the cluster, the server, the region.
+//!
+//! Each part has rows of its own, and each session has one. All of it is in memory, and changes
+//! with nearly every input. So it is written by [`crate::Directory::checkpoint`], and between two
+//! checkpoints the log has it. A checkpoint writes the rows that changed since the last one.
+
+use crate::cluster::enrolment::Enrolment;
+use crate::cluster::versions::{InUse, known_to};
+use crate::requests::contention::Contention;
+use crate::requests::pending::PendingRequests;
+use crate::requests::write_through::WriteThrough;
+use crate::rows::keys::{Key, Table};
+use crate::rows::record::exact;
+use crate::sessions::session::Sessions;
+use crate::{Corrupt, Fault, Store};
+use ident::FileId;
+use lease::{Released, SessionId, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{MachineId, Version, Versions};
+
+/// The whole of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DirectoryState {
+    pub cluster: ClusterState,
+    pub server: ServerState,
+    pub region: RegionState,
+}
+
+/// What there is once in the cluster, however many servers it has. Machines, invitations and
+/// authorities have rows of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClusterState {
+    /// Stands first: the rest of the row may differ between versions.
+    pub in_use: InUse,
+    /// The counts of recorded machines and invitations.
+    pub enrolment: Enrolment,
+}
+
+/// What a server knows of its clients, whatever its region is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServerState {
+    pub sessions: Sessions,
+    /// Departed sessions that may still be stuck at having files open, or have them locked: others
+    /// see that, or it is not yet examined.
+    pub departed: BTreeSet<SessionId>,
+    /// Sessions that have, or had, locks that were reported to others, who may be waiting for them.
+    pub lockers: BTreeSet<SessionId>,
+    /// Machines whose sessions were ended for not answering, and when that last happened.
+    pub deaf: BTreeMap<MachineId, Time>,
+    /// When the latest leader began.
+    pub led: Time,
+    /// Running hash of all changes to rows.
+    pub digest: u64,
+}
+
+/// What belongs to the files of a region beside their rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RegionState {
+    /// Files in all.
+    pub files: u64,
+    /// Dead files that have rows left.
+    pub dying: u64,
+    /// The row at which the search for files that are to go and have no opener any more goes on;
+    /// absent if none is under way.
+    pub sweep: Option<Vec<u8>>,
+    /// The departed session whose files are examined next, and the row to begin at; absent if there
+    /// is none.
+    pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
+    #[serde(skip)]
+    pub pending: PendingRequests,
+    #[serde(skip)]
+    pub contention: Contention,
+    /// Content that is write-through.
+    #[serde(skip)]
+    pub through: WriteThrough,
+}
+
+impl DirectoryState {
+    /// The state of a new cluster, whose only file is the root.
+    pub fn new(version: Version, enrolment: Enrolment, next_inode: u64) -> DirectoryState {
+        let cluster = ClusterState { in_use: InUse::of(version), enrolment };
+        let server = ServerState {
+            sessions: Sessions::new(next_inode),
+            departed: BTreeSet::new(),
+            lockers: BTreeSet::new(),
+            deaf: BTreeMap::new(),
+            led: Time::default(),
+            digest: 0,
+        };
+        let region = RegionState {
+            files: 1,
+            dying: 0,
+            sweep: None,
+            fade_from: None,
+            pending: PendingRequests::default(),
+            contention: Contention::default(),
+            through: WriteThrough::default(),
+        };
+        DirectoryState { cluster, server, region }
+    }
+
+    /// The state as of the last checkpoint, for a program that knows these versions. The cluster's
+    /// version comes first, since only a program that knows it can read the rest.
+    pub fn read(store: &dyn Store, known: Versions) -> Result<DirectoryState, Fault> {
+        let cluster = ClusterState::read(store, known)?;
+        let (mut server, sessions): (ServerState, u64) = read(store, Table::Server)?;
+        server.sessions.all = read_sessions(store)?;
+        if server.sessions.all.len() as u64 != sessions {
+            return Err(Corrupt::at(&Table::Session.key(&[]), "number of sessions").into());
+        }
+        let mut region: RegionState = read(store, Table::Region)?;
+        region.pending = read(store, Table::Requests)?;
+        region.contention = read(store, Table::Contention)?;
+        region.through = read(store, Table::WriteThrough)?;
+        Ok(DirectoryState { cluster, server, region })
+    }
+
+    /// All rows of the state.
+    fn rows(&self) -> BTreeMap<Key, Vec<u8>> {
+        let DirectoryState { cluster, server, region } = self;
+        let sessions = &server.sessions.all;
+        let single = [
+            (Table::Cluster, wire::encode(cluster)),
+            (Table::Server, wire::encode(&(server, sessions.len() as u64))),
+            (Table::Region, wire::encode(region)),
+            (Table::Requests, wire::encode(&region.pending)),
+            (Table::Contention, wire::encode(&region.contention)),
+            (Table::WriteThrough, wire::encode(&region.through)),
+        ];
+        let single = single.into_iter().map(|(table, row)| (table.key(&[]), row));
+        let session = |id: &SessionId| Table::Session.key(&id.0.to_be_bytes());
+        let sessions = sessions.iter().map(|(id, it)| (session(id), wire::encode(it)));
+        single.chain(sessions).collect()
+    }
+}
+
+impl ClusterState {
+    fn read(store: &dyn Store, known: Versions) -> Result<ClusterState, Fault> {
+        let key = Table::Cluster.key(&[]);
+        let corrupt = || Corrupt::at(&key, "state");
+        let row = store.get(&key).ok_or_else(corrupt)?;
+        let (version, _) = postcard::take_from_bytes(&row).map_err(|_| corrupt())?;
+        known_to(known, version)?;
+        let cluster: ClusterState = exact(&row).ok_or_else(corrupt)?;
+        known_to(known, cluster.in_use.oldest)?;
+        Ok(cluster)
+    }
+}
+
+/// Reads a table of one row.
+fn read<T: for<'r> Deserialize<'r>>(store: &dyn Store, table: Table) -> Result<T, Corrupt> {
+    let key = table.key(&[]);
+    store.get(&key).and_then(|row| exact(&row)).ok_or_else(|| Corrupt::at(&key, "state"))
+}
+
+fn read_sessions(
+    store: &dyn Store,
+) -> Result<BTreeMap<SessionId, crate::sessions::session::Session>, Corrupt> {
+    let (start, end) = Table::Session.range();
+    let session = |(key, row): (Vec<u8>, Vec<u8>)| {
+        let id = SessionId(Table::Session.number(&key)?);
+        Ok((id, exact(&row).ok_or_else(|| Corrupt::at(&key, "session"))?))
+    };
+    store.scan(&start, &end, usize::MAX).into_iter().map(session).collect()
+}
+
+impl RegionState {
+    /// The recall to send to `session`; nothing if it was sent already.
+    pub fn recall(&mut self, now: Time, session: SessionId, released: &Released) -> Option<Released> {
+        let Released { file, field, keep } = released;
+        self.contention.recalled(now, file, field);
+        self.pending.queue.recalls.recall(now, session, file, field, *keep)
+    }
+
+    /// Notes that `session` has released something, asked or not: requests that wait for it are
+    /// tried again.
+    pub fn let_go(&mut self, now: Time, session: SessionId, released: &Released) {
+        let Released { file, field, keep } = released;
+        if let Some(since) = self.pending.queue.recalls.let_go(session, file, field, *keep) {
+            self.contention.answered(file, field, now.ms_since(since));
+        }
+        self.pending.wake(file);
+    }
+
+    /// Forgets `file`, which no longer exists.
+    pub fn died(&mut self, file: &FileId) {
+        self.pending.died(file);
+        self.through.died(file);
+    }
+}
+
+/// The rows of the state as they stand in the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpointed(BTreeMap<Key, Vec<u8>>);
+
+impl Checkpointed {
+    /// In an empty store.
+    pub fn nothing() -> Checkpointed {
+        Checkpointed(BTreeMap::new())
+    }
+
+    /// In a store that `state` was just read from.
+    pub fn of(state: &DirectoryState) -> Checkpointed {
+        Checkpointed(state.rows())
+    }
+
+    /// Writes the rows that differ from those of `state`, and removes those that it has no more.
+    pub fn write(&mut self, state: &DirectoryState, store: &mut dyn Store) {
+        let before = std::mem::replace(&mut self.0, state.rows());
+        before.keys().filter(|key| !self.0.contains_key(*key)).for_each(|key| store.delete(key));
+        let changed = self.0.iter().filter(|(key, row)| before.get(*key) != Some(*row));
+        changed.for_each(|(key, row)| store.put(key, row.clone()));
+    }
+}

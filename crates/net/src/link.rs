@@ -1,0 +1,421 @@
+//! The machine's connection to its server. The link opens it again for as long as the machine is
+//! up.
+
+use crate::authority::CertificateError;
+use crate::call::{CALL_TIMEOUT, End, call, greet, machine_at};
+use crate::credential_store::Caller;
+use crate::discovery::Places;
+use crate::frames;
+use crate::line::Line;
+use crate::round_trips::{Connection, RoundTrips};
+use crate::thread::NetThread;
+use bytes::BytesMut;
+use lease::SessionId;
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use wire::{GreetingError, Purpose, Receipt, ServerAt, Start, ToClient, ToServer, Welcome, decode};
+
+/// The pause between two attempts: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How long one of several servers may take to accept a call: at first, and at most. Another server
+/// may be quicker. If all are silent, the network itself may be slow, so the limit grows. The
+/// answer to a greeting may take [`GREETING`] times as long.
+const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+const GREETING: u32 = 4;
+/// The pause between two attempts if there are several servers. During an election no server can
+/// name a leader.
+const ELECTION_PAUSE: Duration = Duration::from_millis(100);
+/// How long a silent server is skipped if there are others. A server that refuses the connection is
+/// not silent, and may be back at any moment.
+const GONE: Duration = Duration::from_secs(3);
+/// The divisor of the time to accept a call; the quotient is the silence that a session's server
+/// may keep. After that silence the client sends a probe. After as much silence again it calls
+/// another server. This applies only if there are several servers.
+const QUIET: u32 = 2;
+/// How long all servers may be out of reach before the link logs a warning.
+const MISSED: Duration = Duration::from_secs(10);
+/// How often the link then looks for servers in the local network: all may have moved.
+const DISCOVERY_PAUSE: Duration = Duration::from_secs(30);
+/// The pause after a refusal, which is not expected to change soon.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// The client whose session goes over a link. The machine's engine is the one: it is above this
+/// crate, and a link calls back into it.
+pub trait SessionClient: Send + Sync {
+    /// What a new connection is greeted with: this start of the machine, its session until now, and
+    /// the server's latest receipt.
+    fn greeting(&self) -> (Start, Option<SessionId>, Option<Receipt>);
+    /// The connection is this session's from here on.
+    fn opened(&self, session: SessionId);
+    /// Takes the server's messages in the session.
+    fn deliver(&self, messages: Vec<ToClient>);
+    /// The server does not accept this machine.
+    fn refused(&self);
+}
+
+/// The state of the connection.
+#[derive(Clone, Debug)]
+pub struct ServerLinkStatus {
+    /// The address of the latest call.
+    pub server: String,
+    /// Since when the connection is up, or down.
+    pub since: Instant,
+    /// Why the connection is down; `None` if it is up.
+    pub down: Option<String>,
+}
+
+/// A callback for the start of each session. Its arguments are the servers, and whether this
+/// machine is to become one.
+pub type Servers = Box<dyn Fn(Vec<ServerAt>, bool) + Send + Sync>;
+
+/// A callback for a later start of this machine that the server knows and the machine does not. It
+/// returns whether the machine counts its starts from there.
+pub type Later = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
+/// Why a running machine gives up after a later start of it became known.
+const REPLACED: &str = "another process has started with a copy of this machine's data directory, and has taken its place: of the two one must go (its machine can join anew with another data directory)";
+
+/// A machine's link to its server: the connection, its state, and the addresses to call.
+pub struct ServerLink {
+    /// The connection, if it is up.
+    line: Mutex<Option<Arc<Line>>>,
+    status: Mutex<ServerLinkStatus>,
+    /// The addresses that servers have reported: the first of each server, then the second of each.
+    told: Mutex<Vec<String>>,
+    /// The addresses of this machine's own server.
+    own: Vec<String>,
+    /// Where servers that have moved may listen. A server reports its new address only to machines
+    /// that reach it.
+    places: Arc<Places>,
+    round_trips: Arc<RoundTrips>,
+    servers: Servers,
+    later: Later,
+    /// Signals that the session is over and the link must call again.
+    again: Notify,
+    /// Signals that the link may call.
+    begun: Notify,
+}
+
+impl ServerLink {
+    /// Starts the link of a machine whose server is at one of `addresses`, at one of its `own`, or
+    /// in `places`. The returned thread keeps the connection: hold on to it. The link calls no
+    /// server before [`ServerLink::begin`].
+    pub fn start(
+        addresses: Vec<String>,
+        (own, places): (Vec<String>, Arc<Places>),
+        round_trips: Arc<RoundTrips>,
+        config: Caller,
+        client: Weak<dyn SessionClient>,
+        (servers, later): (Servers, Later),
+    ) -> Result<(Arc<ServerLink>, NetThread), CertificateError> {
+        let status = ServerLinkStatus {
+            server: addresses.first().cloned().unwrap_or_default(),
+            since: Instant::now(),
+            down: Some("not called yet".to_owned()),
+        };
+        let link = Arc::new(ServerLink {
+            line: Mutex::new(None),
+            status: Mutex::new(status),
+            told: Mutex::new(addresses),
+            own,
+            places,
+            round_trips,
+            servers,
+            later,
+            again: Notify::new(),
+            begun: Notify::new(),
+        });
+        let calling = link.clone();
+        let thread = NetThread::spawn("link", move || async move {
+            calling.begun.notified().await;
+            calling.keep(config, &client).await;
+        })
+        .map_err(|source| data_dir::DataError::Io {
+            verb: "start a thread for",
+            file: "the network".into(),
+            source,
+        })?;
+        Ok((link, thread))
+    }
+
+    /// Lets the link call: the client now knows that this link is its way to the server.
+    pub fn begin(&self) {
+        self.begun.notify_one();
+    }
+
+    /// Queues a message for the next [`ServerLink::push`], if there is a connection.
+    pub fn send(&self, message: ToServer) {
+        if let Some(line) = &*self.line.lock() {
+            line.say(Some(message));
+        }
+    }
+
+    /// Sends the queued messages, on this thread.
+    pub fn push(&self) {
+        let line = self.line.lock().clone();
+        if let Some(line) = line {
+            line.push();
+        }
+    }
+
+    /// Takes in the server's messages, on this thread. It serves a thread that is idle, or a call
+    /// that waits.
+    pub fn look(&self, client: &dyn SessionClient) {
+        let line = self.line.lock().clone();
+        if let Some(line) = line {
+            line.look(|frames| tell(client, &line, frames));
+        }
+    }
+
+    /// Reports that the session is over; the link opens another one.
+    pub fn begin_again(&self) {
+        self.again.notify_one();
+    }
+
+    /// The addresses where servers may listen.
+    pub fn addresses(&self) -> Vec<String> {
+        each_once(self.told.lock().iter().chain(&self.own).chain(&self.places.all()))
+    }
+
+    /// The state of the connection.
+    pub fn status(&self) -> ServerLinkStatus {
+        self.status.lock().clone()
+    }
+
+    /// The address that is `turn` places on in the list.
+    fn address(&self, turn: usize) -> String {
+        let addresses = self.addresses();
+        addresses.get(turn % addresses.len().max(1)).cloned().unwrap_or_default()
+    }
+
+    /// The number of addresses from `turn` on that are of silent servers; 0 if all are.
+    fn passed_over(&self, turn: usize, is_gone: impl Fn(&String) -> bool) -> usize {
+        let all = self.addresses().len();
+        (0..all).find(|on| !is_gone(&self.address(turn + on))).unwrap_or_default()
+    }
+
+    async fn keep(&self, config: Caller, client: &Weak<dyn SessionClient>) {
+        let (mut pause, mut turn, mut within) = (PAUSE.0, 0, CALL_WITHIN.0);
+        // Consecutive silent addresses.
+        let mut silent = 0;
+        // The leader's addresses, from a server's answer.
+        let mut hints: Vec<String> = Vec::new();
+        // Silent addresses, and when each was found silent.
+        let mut gone: Vec<(String, Instant)> = Vec::new();
+        // Before the first connection the starter of the machine reports the failure itself.
+        let mut missed = true;
+        let mut discovered = None::<Instant>;
+        loop {
+            gone.retain(|(_, at)| at.elapsed() < GONE);
+            let is_gone = |address: &String| gone.iter().any(|(gone, _)| gone == address);
+            let hinted = hints.pop();
+            let is_hint = hinted.is_some();
+            if !is_hint {
+                turn += self.passed_over(turn, is_gone);
+            }
+            let address = hinted.unwrap_or_else(|| self.address(turn));
+            self.status.lock().server.clone_from(&address);
+            let ended = self.hold(&address, &config, client, (&mut pause, &mut within)).await;
+            *self.line.lock() = None;
+            let Err(why) = ended else { return };
+            let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
+            // Connections end whenever servers come and go, and the next one is up in a moment.
+            // Only a failure to come back up is worth a warning.
+            if was_up {
+                tracing::info!(
+                    server = address,
+                    why = text,
+                    "the connection to the server ended; calling again"
+                );
+                missed = false;
+            } else if !missed && self.status.lock().since.elapsed() > MISSED {
+                tracing::warn!(
+                    server = address,
+                    why = text,
+                    "the server cannot be reached; what needs it waits"
+                );
+                missed = true;
+            }
+            self.went_down(was_up, text);
+            if self.status.lock().since.elapsed() > MISSED
+                && discovered.is_none_or(|at| at.elapsed() > DISCOVERY_PAUSE)
+            {
+                self.places.discover(&config.authority()).await;
+                discovered = Some(Instant::now());
+            }
+            turn += usize::from(!is_hint);
+            silent = if why.is_silence() && !was_up { silent + 1 } else { 0 };
+            if silent >= self.addresses().len() {
+                within = (2 * within).min(CALL_WITHIN.1);
+                silent = 0;
+            }
+            match why {
+                End::Over => pause = PAUSE.0,
+                End::Elsewhere(_) if is_hint => {
+                    // A leader's address may belong to another server here, or to this machine's
+                    // own server. Or the leader has stepped down, and may name one that does not
+                    // lead yet.
+                    if hints.is_empty() {
+                        tokio::time::sleep(ELECTION_PAUSE).await;
+                    }
+                }
+                End::Elsewhere(leader) => {
+                    // Other servers do not know yet that the leader is gone.
+                    if leader.is_empty() || leader.iter().any(is_gone) {
+                        hints.clear();
+                        tokio::time::sleep(ELECTION_PAUSE).await;
+                    } else {
+                        hints = leader.into_iter().rev().collect();
+                    }
+                }
+                End::Refused(_) => {
+                    if let Some(client) = client.upgrade() {
+                        client.refused();
+                    }
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
+                why if self.addresses().len() > 1 => {
+                    if why.is_silence() {
+                        gone.push((address, Instant::now()));
+                    }
+                    tokio::time::sleep(ELECTION_PAUSE).await;
+                }
+                _ => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE.1);
+                }
+            }
+        }
+    }
+
+    fn went_down(&self, was_up: bool, why: String) {
+        let mut status = self.status.lock();
+        if was_up {
+            status.since = Instant::now();
+        }
+        status.down = Some(why);
+    }
+
+    /// Holds one connection from its beginning to its end; `Ok` once the machine is gone.
+    async fn hold(
+        &self,
+        address: &str,
+        config: &Caller,
+        client: &Weak<dyn SessionClient>,
+        (pause, within): (&mut Duration, &mut Duration),
+    ) -> Result<(), End> {
+        let limit = if self.addresses().len() > 1 { *within } else { CALL_TIMEOUT * 4 };
+        let began = Instant::now();
+        let stream = timeout(limit, call(address, config)).await??;
+        *within = (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1);
+        let quiet = *within / QUIET;
+        let machine = machine_at(&stream).ok_or(GreetingError::Foreign)?;
+        let mut frames = frames::greetings(stream);
+        let Some(session_of) = client.upgrade() else { return Ok(()) };
+        let (start, session, receipt) = session_of.greeting();
+        drop(session_of);
+        let purpose = Purpose::Session { start, session, receipt };
+        let welcome = timeout(limit * GREETING, greet(&mut frames, config, &purpose)).await??;
+        let (session, servers, serve) = match welcome {
+            Welcome::Session { session, servers, serve } => (session, servers, serve),
+            Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
+            Welcome::Started { incarnation } if (self.later)(incarnation) => return Err(End::Over),
+            Welcome::Started { .. } => return Err(End::Refused(REPLACED.to_owned())),
+            _ => return Err(GreetingError::Foreign.into()),
+        };
+        frames::messages(&mut frames);
+        let watched = (servers.len() > 1).then_some(quiet);
+        self.heard(servers, serve);
+        let line = Line::new(frames, self.round_trips.to(machine, Connection::Session));
+        *self.line.lock() = Some(line.clone());
+        *pause = PAUSE.0;
+        {
+            let mut status = self.status.lock();
+            status.down = None;
+            status.since = Instant::now();
+        }
+        let Some(session_of) = client.upgrade() else { return Ok(()) };
+        session_of.opened(session);
+        drop(session_of);
+        match self.converse(&line, client, watched).await {
+            End::Stopped => Ok(()),
+            end => Err(end),
+        }
+    }
+
+    fn heard(&self, servers: Vec<ServerAt>, serve: bool) {
+        // The first address of each server comes first, then the second of each. So another server
+        // is tried before a second address of a server that is gone.
+        let most = servers.iter().map(|server| server.addresses.len()).max().unwrap_or_default();
+        let turns =
+            (0..most).flat_map(|turn| servers.iter().filter_map(move |server| server.addresses.get(turn)));
+        let told = each_once(turns);
+        if !told.is_empty() {
+            *self.told.lock() = told;
+        }
+        (self.servers)(servers, serve);
+    }
+
+    async fn converse(
+        &self,
+        line: &Arc<Line>,
+        client: &Weak<dyn SessionClient>,
+        watched: Option<Duration>,
+    ) -> End {
+        let hear = |frames| tell(&*client.upgrade().ok_or(End::Stopped)?, line, frames);
+        let watching = async {
+            let Some(most) = watched else { return std::future::pending().await };
+            loop {
+                let quiet = line.heard().elapsed();
+                if quiet < most {
+                    tokio::time::sleep(most - quiet).await;
+                    continue;
+                }
+                line.say(None);
+                line.push();
+                tokio::time::sleep(most).await;
+                if line.heard().elapsed() >= 2 * most {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            end = line.listen(hear) => end,
+            end = line.keep_saying() => end,
+            () = watching => End::Gone,
+            () = self.again.notified() => End::Over,
+        }
+    }
+}
+
+/// The addresses without repetition. Several servers may have an address in common that means each
+/// one's own machine.
+fn each_once<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let mut once = Vec::new();
+    for address in addresses {
+        if !once.contains(address) {
+            once.push(address.clone());
+        }
+    }
+    once
+}
+
+/// Delivers the server's messages from `line` to the machine. An empty frame is only a probe.
+fn tell(client: &dyn SessionClient, line: &Line, frames: Vec<BytesMut>) -> Result<(), End> {
+    let said = frames.iter().filter(|frame| !frame.is_empty());
+    let heard = |frame: &BytesMut| {
+        let message = decode(frame)?;
+        if let ToClient::Renewed { .. } = message {
+            line.is_renewed();
+        }
+        Ok(message)
+    };
+    let told = said.map(heard).collect::<Result<Vec<_>, End>>()?;
+    if !told.is_empty() {
+        client.deliver(told);
+    }
+    Ok(())
+}

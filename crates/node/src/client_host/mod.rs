@@ -1,0 +1,306 @@
+//! The part of a machine that its threads share: it carries out the client's outputs, and brings
+//! the client the results.
+//!
+//! Lock order: the client before the server's state. [`Upstream::send`] never blocks, and
+//! deliveries hold no lock of the server's. So neither order can close a circle.
+
+mod calls;
+mod chores;
+mod continuation;
+pub(crate) mod ending;
+mod figures;
+mod revocations;
+pub(crate) mod sessions;
+mod uploads;
+
+use crate::clock;
+use crate::salvage::SalvageStore;
+use crate::upstream::Upstream;
+use chores::Chore;
+use client::{Client, Input, Invalidation, Output, Reply, Settings, Ticket, Upload};
+use continuation::GoesOn;
+use file_service::{Activity, CacheHolder, Responder};
+use lease::SessionId;
+use namespace::{Error, ShareId};
+use parking_lot::{Condvar, Mutex, RwLock};
+use revocations::Yield;
+use rustc_hash::FxHashMap;
+use share_hosts::{Copies, Pieces};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+use wire::{MachineId, Receipt, Start, ToClient, ToServer};
+
+/// The interval between two ticks of the client.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The client of a machine, with the queues and connections that its threads share.
+pub(crate) struct ClientHost {
+    hosted: Mutex<Hosted>,
+    /// Signalled when the session opens, and when the client has nothing left to send.
+    changed: Condvar,
+    /// The connection to the server. `here` serves while this machine has the only server; `there`
+    /// takes over once the server is another machine's, or there are several.
+    here: OnceLock<Upstream>,
+    there: OnceLock<Upstream>,
+    copies: OnceLock<Copies>,
+    me: OnceLock<Weak<ClientHost>>,
+    pieces: Pieces,
+    uploads: Sender<Upload>,
+    chores: Sender<Chore>,
+    caches: RwLock<Vec<Arc<dyn CacheHolder>>>,
+    tap: OnceLock<Tap>,
+    yields: Sender<Yield>,
+    stopping: AtomicBool,
+    /// The server does not accept this machine any more.
+    refused: AtomicBool,
+    salvage: SalvageStore,
+    /// Salvages that are not written to disk yet.
+    salvaging: AtomicU64,
+    started: Instant,
+    activity: Arc<Activity>,
+    /// Recalls received.
+    recalls: AtomicU64,
+}
+
+/// Gets every message from the server to this machine's client.
+pub(crate) type Tap = Box<dyn Fn(&ToClient) + Send + Sync>;
+
+/// The client, and the calls that wait for it.
+struct Hosted {
+    client: Client,
+    answers: BTreeMap<Ticket, Responder>,
+    /// The machine and this start of it.
+    identity: (MachineId, Start),
+    /// The server's latest report of how far it has the log.
+    receipt: Option<Receipt>,
+    /// The session of the latest connection. Its beginning may still be on its way.
+    welcomed: Option<SessionId>,
+    /// The client's session: the one whose beginning the client has heard. Only that session can
+    /// continue over the next connection.
+    session: Option<SessionId>,
+    open: bool,
+    /// Uploads that are not stored yet, by number.
+    unstored: BTreeMap<u64, Upload>,
+    /// Stored uploads whose publication the server may not have. Should the session end, no other
+    /// machine keeps them.
+    unsettled: FxHashMap<ShareId, Upload>,
+    /// The changes that the last end of this machine left, until the server has them. The client
+    /// begins after that.
+    goes_on: Option<GoesOn>,
+    /// Arriving messages belong to a session that does not matter any more, until the next one is
+    /// opened.
+    deaf: bool,
+    /// The client has ended, and handles nothing more.
+    ended: bool,
+}
+
+/// The work queues of threads: [`ClientHost::store_uploads`], [`ClientHost::do_chores`],
+/// [`ClientHost::revoke`].
+pub(crate) struct Queues {
+    pub uploads: Receiver<Upload>,
+    pub chores: Receiver<Chore>,
+    pub yields: Receiver<Yield>,
+}
+
+/// Work left to do once no lock is held.
+#[derive(Default)]
+struct After {
+    answers: Vec<(Responder, Result<Reply, Error>)>,
+    queries: Vec<ToServer>,
+    invalidations: Vec<Invalidation>,
+    yields: Vec<Yield>,
+    /// The session is over, and another is needed.
+    fenced: bool,
+    /// The session of an earlier start is finished, and one of this start is needed.
+    begins: bool,
+}
+
+impl ClientHost {
+    /// Makes the client host of the machine `identity`. [`ClientHost::connect`] gives it its server later.
+    pub(crate) fn new(
+        seed: [u8; 32],
+        identity: (MachineId, Start),
+        salvage: SalvageStore,
+    ) -> (ClientHost, Queues) {
+        let (to_upload, uploads) = channel();
+        let (to_do, chores) = channel();
+        let (to_yield, yields) = channel();
+        let hosted = Hosted {
+            client: Client::new(Settings::new(seed)),
+            answers: BTreeMap::new(),
+            identity,
+            receipt: None,
+            welcomed: None,
+            session: None,
+            open: false,
+            unstored: BTreeMap::new(),
+            unsettled: FxHashMap::default(),
+            goes_on: None,
+            deaf: false,
+            ended: false,
+        };
+        let client_host = ClientHost {
+            hosted: Mutex::new(hosted),
+            changed: Condvar::new(),
+            here: OnceLock::new(),
+            there: OnceLock::new(),
+            copies: OnceLock::new(),
+            me: OnceLock::new(),
+            pieces: Pieces::default(),
+            uploads: to_upload,
+            chores: to_do,
+            caches: RwLock::new(Vec::new()),
+            tap: OnceLock::new(),
+            yields: to_yield,
+            stopping: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            salvage,
+            salvaging: AtomicU64::new(0),
+            started: Instant::now(),
+            activity: Arc::new(Activity::new("fuse")),
+            recalls: AtomicU64::new(0),
+        };
+        (client_host, Queues { uploads, chores, yields })
+    }
+
+    /// Gives the client host a reference to itself, and the access to shares. To be called once, before
+    /// anything else.
+    pub(crate) fn introduce(self: &Arc<Self>, copies: Copies) {
+        let _ = self.copies.set(copies);
+        let _ = self.me.set(Arc::downgrade(self));
+    }
+
+    /// Sets the connection to the server. To be called before any thread starts that needs it, and
+    /// once more if the server moves from this machine to another.
+    pub(crate) fn connect(&self, upstream: Upstream) {
+        let way = if matches!(upstream, Upstream::There(_)) { &self.there } else { &self.here };
+        let _ = way.set(upstream);
+    }
+
+    /// Makes all threads end at their next look, and drops the front doors. Front doors hold the
+    /// machine; the machine does not hold them any longer.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.caches.write().clear();
+    }
+
+    pub(crate) fn upstream(&self) -> &Upstream {
+        #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
+        self.there.get().or_else(|| self.here.get()).expect("connected")
+    }
+
+    /// Whether the server is on another machine, or is called as if it were.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.there.get().is_some()
+    }
+
+    pub(crate) fn copies(&self) -> &Copies {
+        #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
+        self.copies.get().expect("connected")
+    }
+
+    pub(crate) fn salvage(&self) -> &SalvageStore {
+        &self.salvage
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        self.hosted.lock().session
+    }
+
+    /// Shows every message of the server to `tap`. See [`crate::Machine::tap`].
+    pub(crate) fn tap(&self, tap: Tap) {
+        let _ = self.tap.set(tap);
+    }
+
+    fn input(&self, hosted: &mut Hosted, input: Input, after: &mut After) {
+        let mut out = Vec::new();
+        hosted.client.handle(clock::now(), input, &mut out);
+        self.carry_out(hosted, out, after);
+    }
+
+    /// Carries out the outputs that need the lock (for the order of messages), and collects in
+    /// `after` those that must not hold it.
+    fn carry_out(&self, hosted: &mut Hosted, out: Vec<Output>, after: &mut After) {
+        for output in out {
+            match output {
+                Output::Send(message @ ToServer::Extents { .. }) => after.queries.push(message),
+                Output::Send(message) => self.upstream().send(hosted.session, message),
+                Output::Answer { ticket, result } => {
+                    if let Some(answer) = hosted.answers.remove(&ticket) {
+                        after.answers.push((answer, result));
+                    }
+                }
+                Output::Store(upload) => {
+                    hosted.unstored.insert(upload.upload, upload.clone());
+                    let _ = self.uploads.send(upload);
+                }
+                Output::Unneeded(shares) => {
+                    shares.iter().for_each(|share| _ = hosted.unsettled.remove(share));
+                    self.chore(Chore::Unneeded(shares));
+                }
+                Output::Settled(shares) => {
+                    shares.iter().for_each(|share| _ = hosted.unsettled.remove(share));
+                }
+                Output::Salvage(mut salvage) => {
+                    hosted.fill_in(&mut salvage.items);
+                    self.salvaging.fetch_add(1, Ordering::SeqCst);
+                    self.chore(Chore::Salvage(salvage));
+                }
+                Output::Yield { number, what } => after.yields.push(Yield { number, what }),
+                Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
+            }
+        }
+    }
+
+    /// Carries out the work that must not hold the lock. `may_block`: this thread may wait for the
+    /// disk (a front door's own).
+    fn finish(&self, mut after: After, may_block: bool) {
+        while !after.queries.is_empty() {
+            let queries = std::mem::take(&mut after.queries);
+            let session = self.hosted.lock().session;
+            let replies: Vec<ToClient> =
+                queries.into_iter().filter_map(|query| self.upstream().ask(session, query)).collect();
+            let mut hosted = self.hosted.lock();
+            for reply in replies {
+                self.input(&mut hosted, Input::Message(reply), &mut after);
+            }
+        }
+        self.upstream().push();
+        if !after.invalidations.is_empty() {
+            for cache in self.caches.read().iter() {
+                cache.revoke_soon(after.invalidations.clone());
+            }
+        }
+        for Yield { number, what } in after.yields {
+            // Invalidating the kernel's caches takes time. A separate thread does it, so that no
+            // request waits.
+            let caches = self.caches.read().clone();
+            let uncached: Option<Vec<_>> = caches.iter().map(|cache| cache.revoke_uncached(&what)).collect();
+            match uncached {
+                Some(seals) => self.yielded(number, seals).into_iter().for_each(|again| again()),
+                None => _ = self.yields.send(Yield { number, what }),
+            }
+        }
+        for (answer, result) in after.answers {
+            self.tell(answer, result, may_block);
+        }
+        if after.begins && !self.is_stopping() {
+            self.open_again();
+        }
+        if after.fenced && !self.is_stopping() {
+            tracing::error!("the server has ended this machine's session; it goes on with a new one");
+            self.open_again();
+        }
+    }
+}

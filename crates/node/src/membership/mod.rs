@@ -1,0 +1,413 @@
+//! A machine's part in its cluster: whether it is a server, and how its client reaches the leader.
+
+mod changes;
+mod part;
+mod serving;
+
+use crate::client_host::ClientHost;
+use crate::cluster::reachable_at;
+use crate::error::{MachineError, in_words};
+use crate::server::{Server, servers};
+use crate::settings::MachineSettings;
+use crate::upstream::Upstream;
+use data_dir::{Cluster, DataError, Identity, lacks_server, missing};
+use directory::Input;
+use net::{
+    CertificateError, CredentialStore, Listener, NetThread, Places, RoundTrips, ServerLink, ServerLinkStatus,
+    SessionClient,
+};
+use os::utc_secs;
+use parking_lot::Mutex;
+use part::{Change, Known};
+use raft::{FOUNDER, Standing};
+use serving::{Serving, alone};
+use share_hosts::{Peers, SharesError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
+use wire::{MachineId, ServerAt};
+
+/// The number of addresses kept of an only server, which may move again and again.
+const ADDRESSES_MAX: usize = 8;
+
+/// Answers a request of people that another server passes on; the answer goes to the last argument in
+/// lines.
+pub(crate) type Answers = fn(&Membership, &str, &mut dyn FnMut(Vec<u8>));
+
+/// A machine's server, if it has one, and its client's connection to the leader.
+pub(crate) struct Membership {
+    me: Weak<Membership>,
+    dir: PathBuf,
+    machine: MachineId,
+    settings: MachineSettings,
+    answers: Answers,
+    /// Addresses where servers that have moved may be.
+    places: Arc<Places>,
+    client_host: Arc<ClientHost>,
+    peers: Arc<Peers>,
+    /// Set once the machine has them.
+    credentials: Mutex<Option<Arc<CredentialStore>>>,
+    serving: Mutex<Option<Serving>>,
+    link: Mutex<Option<(Arc<ServerLink>, NetThread)>>,
+    mounted_on: OnceLock<PathBuf>,
+    /// Held by a thread that changes the machine's part.
+    changing: Mutex<()>,
+    stopping: AtomicBool,
+}
+
+impl Membership {
+    /// Makes the membership of the machine in `dir`, whose client is `client_host`.
+    pub(crate) fn new(
+        dir: PathBuf,
+        machine: MachineId,
+        (settings, answers): (MachineSettings, Answers),
+        client_host: Arc<ClientHost>,
+        peers: Arc<Peers>,
+    ) -> Arc<Membership> {
+        Arc::new_cyclic(|me| Membership {
+            me: me.clone(),
+            dir,
+            machine,
+            places: Arc::new(Places::new(settings.at.clone())),
+            settings,
+            answers,
+            client_host,
+            peers,
+            credentials: Mutex::default(),
+            serving: Mutex::new(None),
+            link: Mutex::new(None),
+            mounted_on: OnceLock::new(),
+            changing: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Begins the part that the data directory names: a cluster of its own, a server among others,
+    /// or a client only.
+    pub(crate) fn begin(&self) -> Result<(), MachineError> {
+        let _changing = self.changing.lock();
+        match Cluster::of(&self.dir)? {
+            None => {
+                if Identity::of(&self.dir)?.serves.is_some()
+                    && let Some(what) = lacks_server(&self.dir)
+                {
+                    return Err(missing(&self.dir, &what).into());
+                }
+                let serving = self.serve(FOUNDER, None).map_err(alone)?;
+                let standing = serving.server.group().standing();
+                if self.settings.accepts_older && standing.alone {
+                    // This counts as a restored backup: machines that are still up know later
+                    // states.
+                    serving.server.group().propose(Input::Restored { at: utc_secs() });
+                    Identity::change(&self.dir, |known| known.older = false)?;
+                }
+                if standing.alone {
+                    self.client_host.connect(Upstream::Here(Arc::downgrade(&serving.server)));
+                }
+                *self.serving.lock() = Some(serving);
+                self.stands(&standing);
+            }
+            Some(Cluster { addresses, member, again, listens, .. }) => {
+                let (mut again, mut member) = (again, member);
+                let serves = Identity::of(&self.dir)?.serves;
+                if let Some(what) = lacks_server(&self.dir).filter(|_| serves.is_some() && member == serves) {
+                    // The other servers have that state. The promises that this member made are
+                    // lost.
+                    self.quarantine_server(&format!("{what} is missing, or empty"))?;
+                    (again, member) = (true, None);
+                }
+                if again && member.is_none() && self.dir.join("server").exists() {
+                    self.quarantine_server(
+                        "it was found damaged, and the machine stopped before it was put aside",
+                    )?;
+                }
+                if let (None, Some(content)) = (member, &self.settings.shares.content) {
+                    // The server that this machine may become later keeps its content there,
+                    // however it is started then.
+                    shares::remember(&self.dir.join("shares"), content).map_err(SharesError::from)?;
+                }
+                match member.map(|member| self.serve(member, listens)).transpose() {
+                    Err(error) if error.is_damage() => {
+                        self.quarantine_server(&in_words(&error))?;
+                        again = true;
+                    }
+                    serving => *self.serving.lock() = serving?,
+                }
+                self.connect(addresses)?;
+                if again {
+                    self.change(Membership::serve_again);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a request of people that another server passes on. Blocks.
+    pub(crate) fn answer(&self, request: &str, tell: &mut dyn FnMut(Vec<u8>)) {
+        (self.answers)(self, request, tell);
+    }
+
+    /// The machine's number.
+    pub(crate) fn machine(&self) -> MachineId {
+        self.machine
+    }
+
+    /// The machine's name; empty if only a server knows it.
+    pub(crate) fn name(&self) -> String {
+        if let Some(server) = self.server() {
+            return server.name_of(self.machine);
+        }
+        Cluster::of(&self.dir).ok().flatten().and_then(|cluster| cluster.name).unwrap_or_default()
+    }
+
+    /// The path at which the file system is mounted.
+    pub(crate) fn mounted_on(&self) -> &OnceLock<PathBuf> {
+        &self.mounted_on
+    }
+
+    /// The machine's data directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The round trips to other machines.
+    pub(crate) fn round_trips(&self) -> &Arc<RoundTrips> {
+        self.peers.round_trips()
+    }
+
+    pub(crate) fn client_host(&self) -> &Arc<ClientHost> {
+        &self.client_host
+    }
+
+    /// This machine's server, if it has one.
+    pub(crate) fn server(&self) -> Option<Arc<Server>> {
+        self.serving.lock().as_ref().map(|serving| serving.server.clone())
+    }
+
+    /// The listener at which other machines call this one's server.
+    pub(crate) fn listener(&self) -> Option<Arc<Listener>> {
+        self.serving.lock().as_ref().and_then(|serving| serving.listener.clone())
+    }
+
+    /// The addresses at which others can probably reach this machine's server.
+    pub(crate) fn addresses(&self) -> Option<Vec<String>> {
+        Some(reachable_at(self.listener()?.address()))
+    }
+
+    /// The state of the connection to another machine's server.
+    pub(crate) fn link_status(&self) -> Option<ServerLinkStatus> {
+        self.link.lock().as_ref().map(|(link, _)| link.status())
+    }
+
+    /// The machine's credentials, for calls to others and from others.
+    pub(crate) fn credentials(&self) -> Result<Arc<CredentialStore>, CertificateError> {
+        let mut credentials = self.credentials.lock();
+        if let Some(credentials) = &*credentials {
+            return Ok(credentials.clone());
+        }
+        let opened = CredentialStore::open(&self.dir, self.settings.knows)?;
+        *credentials = Some(opened.clone());
+        Ok(opened)
+    }
+
+    /// Takes in the state of the group to which this machine's member belongs. Once there are
+    /// several members, the client calls the leader as any other client does. Runs on the group's
+    /// thread.
+    fn stands(&self, standing: &Standing) {
+        if standing.alone || self.stopping.load(SeqCst) {
+            return;
+        }
+        self.place(&servers(standing));
+        let addresses: Vec<String> =
+            standing.members.iter().flat_map(|member| member.host.addresses.clone()).collect();
+        if addresses.is_empty() {
+            return;
+        }
+        if let Err(error) = self.connect(addresses) {
+            tracing::error!(error = &error as &dyn std::error::Error, "the other servers cannot be called");
+        }
+    }
+
+    /// Sets the hosts of shares: they are the servers.
+    fn place(&self, servers: &[ServerAt]) {
+        let voters = servers.iter().filter(|server| server.votes).count();
+        // The only server names no address. It is reached at the address by which this machine
+        // called it.
+        let called = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
+        let host = |server: &ServerAt| share_hosts::Host {
+            machine: server.machine,
+            addresses: if server.addresses.is_empty() { called.clone() } else { server.addresses.clone() },
+            weight: server.weight,
+        };
+        if !servers.is_empty() {
+            // A share needs as many copies as an entry of the log needs. So a failure that loses a
+            // share loses the server group too.
+            self.peers.hosts().set(servers.iter().map(host).collect(), voters / 2 + 1);
+        }
+    }
+
+    /// Starts the connection to the servers, unless there is one already.
+    fn connect(&self, addresses: Vec<String>) -> Result<(), MachineError> {
+        let mut connection = self.link.lock();
+        if connection.is_some() {
+            return Ok(());
+        }
+        let membership = self.me.clone();
+        let servers = Box::new(move |servers: Vec<ServerAt>, serve| {
+            if let Some(membership) = membership.upgrade() {
+                membership.hear(servers, serve);
+            }
+        });
+        let caller = self.credentials()?.caller();
+        self.peers.know(caller.clone());
+        if self.peers.hosts().now().all().is_empty() {
+            // This holds until the leader lists the other servers.
+            let founder =
+                share_hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), weight: 1 };
+            self.peers.hosts().set(vec![founder], 1);
+        }
+        // The machine's own server may be the leader, at an address that no other machine knows
+        // yet.
+        let own = self.addresses().unwrap_or_default();
+        let client_host: Arc<dyn SessionClient> = self.client_host.clone();
+        let membership = self.me.clone();
+        let later = Box::new(move |incarnation| {
+            membership.upgrade().is_some_and(|membership| membership.counts_from(incarnation))
+        });
+        let (link, thread) = ServerLink::start(
+            addresses,
+            (own, self.places.clone()),
+            self.round_trips().clone(),
+            caller,
+            Arc::downgrade(&client_host),
+            (servers, later),
+        )?;
+        self.client_host.connect(Upstream::There(link.clone()));
+        link.begin();
+        *connection = Some((link, thread));
+        Ok(())
+    }
+
+    /// Takes in that the server knows the later start `incarnation` of this machine. Returns
+    /// whether the machine counts its starts from there: its directory is an older copy.
+    fn counts_from(&self, incarnation: u64) -> bool {
+        let Some(starts) = self.client_host.counts_from(incarnation) else { return false };
+        let kept = Identity::change(&self.dir, |known| {
+            if known.starts < starts {
+                tracing::warn!(
+                    starts = incarnation,
+                    "this machine's data directory is an older copy of what it was: its starts are counted from what the server knows"
+                );
+                known.starts = starts;
+            }
+        });
+        if let Err(error) = kept {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the machine's starts could not be noted"
+            );
+        }
+        true
+    }
+
+    /// Takes in the leader's list of servers, and whether this machine is to become one. Runs on
+    /// the link's thread.
+    fn hear(&self, servers: Vec<ServerAt>, serve: bool) {
+        self.place(&servers);
+        let member = self.serving.lock().as_ref().map(|serving| serving.member);
+        if let Err(error) = self.remember(&servers, member) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "where the servers are could not be kept"
+            );
+        }
+        let own = servers.iter().find(|server| server.machine == self.machine);
+        let known = Known {
+            serves: member.is_some(),
+            again: Cluster::of(&self.dir).is_ok_and(|of| of.is_some_and(|cluster| cluster.again)),
+            chosen: serve,
+            servers: !servers.is_empty(),
+            listed: own.is_some(),
+            moved: own
+                .is_some_and(|own| self.addresses().is_some_and(|addresses| addresses != own.addresses)),
+        };
+        let change: fn(&Membership) = match known.demands() {
+            None => return,
+            Some(Change::BeginToServe) => Membership::begin_to_serve,
+            Some(Change::Retire) => Membership::retire,
+            Some(Change::Announce) => Membership::announce,
+        };
+        // A change skipped now follows the next greeting.
+        if self.changing.try_lock().is_some() {
+            self.change(change);
+        }
+    }
+
+    /// Changes this machine's part on a separate thread, after all changes begun before.
+    fn change(&self, change: impl FnOnce(&Membership) + Send + 'static) {
+        let membership = self.me.clone();
+        let changing = std::thread::Builder::new().name("part".to_owned()).spawn(move || {
+            if let Some(membership) = membership.upgrade() {
+                let _changing = membership.changing.lock();
+                change(&membership);
+            }
+        });
+        if let Err(error) = changing {
+            tracing::error!(%error, "no thread can be started");
+        }
+    }
+
+    /// Keeps the servers' addresses for the next start. The founder needs them only if there are
+    /// other servers, in case it has lost its state.
+    fn remember(&self, servers: &[ServerAt], member: Option<u64>) -> Result<(), DataError> {
+        let before = match Cluster::of(&self.dir)? {
+            Some(_) if member == Some(FOUNDER) && servers.len() == 1 => return Cluster::forget(&self.dir),
+            None if servers.len() < 2 => return Ok(()),
+            before => before.unwrap_or_default(),
+        };
+        let mut addresses: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
+        if addresses.is_empty() {
+            // The only server names no address, and may have moved to the address by which it was
+            // called.
+            addresses.clone_from(&before.addresses);
+            let called = self.leader();
+            if !addresses.contains(&called) {
+                addresses.insert(0, called);
+                addresses.truncate(ADDRESSES_MAX);
+            }
+        }
+        // A machine keeps its name when it joins. The founder may lose the rows that hold its own
+        // name.
+        let name = before.name.clone().or_else(|| self.server().map(|own| own.name_of(self.machine)));
+        let now = Cluster { addresses, member, name, ..before.clone() };
+        if now == before { Ok(()) } else { now.keep(&self.dir) }
+    }
+
+    /// The address of the link's server, which is the leader.
+    fn leader(&self) -> String {
+        self.link_status().map(|status| status.server).unwrap_or_default()
+    }
+
+    /// Stops answering calls, and begins nothing new.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, SeqCst);
+        self.peers.stop();
+        if let Some(serving) = &*self.serving.lock() {
+            serving.server.stop();
+        }
+    }
+
+    /// Ends everything in order.
+    pub(crate) fn end(&self) {
+        self.stop();
+        if let Some(serving) = &mut *self.serving.lock() {
+            serving.listener = None;
+        }
+        let connection = self.link.lock().take();
+        drop(connection);
+        let serving = self.serving.lock().take();
+        if let Some(mut serving) = serving {
+            serving.end();
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The settings of a machine.
+
+use raft::GroupSettings;
+use share_hosts::ShareSettings;
+use std::net::SocketAddr;
+use wire::Versions;
+
+/// Whether and where a machine that serves listens for other machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listen {
+    /// The machine does not listen.
+    #[default]
+    Nowhere,
+    /// At this address; if that is not possible the machine does not start.
+    At(SocketAddr),
+    /// At this address, if it is free.
+    IfFree(SocketAddr),
+}
+
+/// The settings of a machine.
+#[derive(Clone, Debug)]
+pub struct MachineSettings {
+    /// Its name, if it founds a cluster.
+    pub name: String,
+    /// The settings of its server, if it has one.
+    pub group: GroupSettings,
+    /// The address at which it listens.
+    pub listen: Listen,
+    /// Further addresses where servers may be, `host:port`, for the case that all servers have
+    /// moved.
+    pub at: Vec<String>,
+    /// The settings of its share server, if it has one.
+    pub shares: ShareSettings,
+    /// The versions that its program uses. Older ones leave the way back to an older program open.
+    pub knows: Versions,
+    /// Continue with a server state known to be older than its acknowledgements. All sessions end.
+    pub accepts_older: bool,
+    /// Whether its server, as the leader, raises the cluster's version once it can. Off while the
+    /// server is up only to be checked.
+    pub raises: bool,
+}
+
+impl Default for MachineSettings {
+    fn default() -> MachineSettings {
+        let (group, listen, at, shares) = Default::default();
+        let (knows, accepts_older) = (Versions::KNOWN, false);
+        let name = "machine".to_owned();
+        MachineSettings { name, group, listen, at, shares, knows, accepts_older, raises: true }
+    }
+}

@@ -1,0 +1,34 @@
+//! Who keeps which stored share, and how it is stored, read and repaired: the share host of a
+//! machine, the hosts of the cluster, copies and fragments. The crate asks the directory's state
+//! through [`ReferenceIndex`] alone. It cannot reach the group, the machine and front doors.
+
+mod account_client;
+mod accounts;
+mod acted;
+mod copies;
+mod fragments;
+mod hosts;
+mod peers;
+mod pieces;
+mod references;
+mod repair;
+mod report;
+mod serving;
+mod share_host;
+mod shares_server;
+mod space;
+#[cfg(test)]
+mod tests;
+
+pub use account_client::{AccountClient, AccountClientError, KeyFile};
+pub use copies::{Copies, ShareRange, StoredUpload};
+pub use hosts::{Host, HostList, Hosts};
+pub use peers::{Peers, fetched};
+pub use pieces::Pieces;
+pub use references::ReferenceIndex;
+pub use repair::whole;
+pub use report::{IncidentReport, PassProcess, PassReport, StoreReport, Sum};
+pub use serving::serve_shares;
+pub use share_host::{Chore, Hold, ShareHost};
+pub use shares_server::{GROUP, ShareSettings, Shares, SharesError, uploader, wall_clock};
+pub use space::{ELSEWHERE, cluster, measure};
