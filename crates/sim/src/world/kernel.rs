@@ -27,8 +27,29 @@ pub(super) struct Kernel {
     turn: u32,
     /// The time until which entries of these directories are not kept.
     contended: BTreeMap<FileId, Time>,
+    barred: Barred,
     /// [`super::Mutation::FoldedBelow`].
     folded_only: bool,
+}
+
+/// When leases went, in ticks. The kernel keeps nothing of an answer under them to a call that began
+/// before.
+#[derive(Debug, Default)]
+struct Barred {
+    /// Leases on names, by directory.
+    names: BTreeMap<FileId, u64>,
+    files: BTreeMap<FileId, u64>,
+    everything: Option<u64>,
+}
+
+impl Barred {
+    fn names_of(&self, dir: &FileId, begun: u64) -> bool {
+        self.names.get(dir).copied().max(self.everything) >= Some(begun)
+    }
+
+    fn file(&self, file: &FileId, begun: u64) -> bool {
+        self.files.get(file).copied().max(self.everything) >= Some(begun)
+    }
 }
 
 /// The kernel's own answer.
@@ -61,8 +82,14 @@ impl Kernel {
         }
     }
 
-    /// The kernel gets the answer to a call, to keep until then.
-    pub fn given(&mut self, now: Time, call: &Call, result: &Result<Reply, Error>, until: Time) {
+    /// The kernel gets the answer to a call that began at tick `begun`, to keep until then.
+    pub fn given(
+        &mut self,
+        now: Time,
+        (call, begun): (&Call, u64),
+        result: &Result<Reply, Error>,
+        until: Time,
+    ) {
         self.contended.retain(|_, until| now < *until);
         if result.is_ok() && !matches!(call, Call::Lookup { .. } | Call::List { .. }) {
             // The kernel drops the attributes of a directory whose names it has changed itself.
@@ -78,15 +105,15 @@ impl Kernel {
                 if let Reply::Glimpsed(_) = reply {
                     self.names.remove(&(dir.clone(), label.clone()));
                 } else if let Reply::Node(entry, _) = reply.clone().told() {
-                    self.given_entry(dir, label, (until, Some(entry.clone())));
-                    self.given_stat(&entry.file, reply, until);
+                    self.given_entry((dir, label), begun, (until, Some(entry.clone())));
+                    self.given_stat(&entry.file, begun, reply, until);
                 }
             }
             (Call::Lookup { dir, label }, Err(Error::NotFound)) => {
-                self.given_entry(dir, label, (until, None));
+                self.given_entry((dir, label), begun, (until, None));
             }
             (Call::Stat { file } | Call::SetAttributes { file, .. }, Ok(reply)) => {
-                self.given_stat(file, reply, until);
+                self.given_stat(file, begun, reply, until);
             }
             (Call::Write { file, .. }, Ok(_)) => _ = self.attributes.remove(file),
             (Call::Unlink { dir, label, .. }, Ok(_)) => {
@@ -96,7 +123,7 @@ impl Kernel {
             (Call::Rename { from_dir, from, to_dir, to, .. }, Ok(_)) => {
                 let moved = self.names.remove(&(from_dir.clone(), from.clone()));
                 match moved.filter(|(_, entry)| entry.is_some()) {
-                    Some(moved) => self.given_entry(to_dir, to, moved),
+                    Some(moved) => self.given_entry((to_dir, to), begun, moved),
                     None => _ = self.names.remove(&(to_dir.clone(), to.clone())),
                 }
             }
@@ -104,9 +131,9 @@ impl Kernel {
         }
     }
 
-    fn given_stat(&mut self, file: &FileId, reply: &Reply, until: Time) {
+    fn given_stat(&mut self, file: &FileId, begun: u64, reply: &Reply, until: Time) {
         match reply {
-            Reply::Node(_, stat) | Reply::Stat(stat) => {
+            Reply::Node(_, stat) | Reply::Stat(stat) if !self.barred.file(file, begun) => {
                 _ = self.attributes.insert(file.clone(), (until, *stat))
             }
             _ => _ = self.attributes.remove(file),
@@ -122,8 +149,23 @@ impl Kernel {
         }
     }
 
-    fn given_entry(&mut self, dir: &FileId, label: &Label, entry: (Time, Option<Entry>)) {
-        if self.contended.contains_key(dir) {
+    /// The leases on these items are released.
+    pub fn bar(&mut self, tick: u64, what: &[Invalidation]) {
+        for what in what {
+            match what {
+                Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
+                    self.barred.names.insert(dir.clone(), tick);
+                }
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                    self.barred.files.insert(file.clone(), tick);
+                }
+                Invalidation::Everything => self.barred.everything = Some(tick),
+            }
+        }
+    }
+
+    fn given_entry(&mut self, (dir, label): (&FileId, &Label), begun: u64, entry: (Time, Option<Entry>)) {
+        if self.contended.contains_key(dir) || self.barred.names_of(dir, begun) {
             _ = self.names.remove(&(dir.clone(), label.clone()));
             return;
         }
@@ -170,7 +212,8 @@ impl Kernel {
                     _ = self.attributes.remove(file)
                 }
                 Invalidation::Everything => {
-                    *self = Kernel { folded_only: self.folded_only, ..Kernel::default() }
+                    let (barred, folded_only) = (std::mem::take(&mut self.barred), self.folded_only);
+                    *self = Kernel { barred, folded_only, ..Kernel::default() }
                 }
             }
         }

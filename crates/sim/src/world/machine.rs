@@ -291,7 +291,11 @@ impl World {
                     let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
                     self.later(wait, Event::Yields(at, incarnation, number, what, 0));
                 }
-                Output::Invalidate(what) => self.machines[at].kernel.takes_back(&[what]),
+                Output::Invalidate(what) => {
+                    let kernel = &mut self.machines[at].kernel;
+                    kernel.bar(tick_of(now.wall), std::slice::from_ref(&what));
+                    kernel.takes_back(&[what]);
+                }
                 Output::Unneeded(_) | Output::Settled(_) => {}
             }
         }
@@ -333,14 +337,15 @@ impl World {
         let now = self.clock(at);
         self.machines[at].kernel.contend(now, &what);
         let dirs = self.locked_below(at, &what);
-        if dirs.is_empty() {
-            self.machines[at].kernel.takes_back(&what);
-            return self.input(at, Input::Yielded { number });
-        }
-        if tries == LOCKED_TRIES {
-            self.happened.stuck += 1;
-            self.machines[at].kernel.drops_entries();
-            self.machines[at].kernel.takes_back(&what);
+        if dirs.is_empty() || tries == LOCKED_TRIES {
+            let tick = tick_of(self.read_clocks(at).wall);
+            let kernel = &mut self.machines[at].kernel;
+            if !dirs.is_empty() {
+                self.happened.stuck += 1;
+                kernel.drops_entries();
+            }
+            kernel.takes_back(&what);
+            kernel.bar(tick, &what);
             return self.input(at, Input::Yielded { number });
         }
         // All entries of these directories are to go, so that a call that comes again blocks

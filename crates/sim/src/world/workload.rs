@@ -196,7 +196,7 @@ impl World {
         if let Some(called) = self.history.calls.get(number) {
             let Machine { client, kernel, .. } = &mut self.machines[at];
             let until = now.time.after_ms(client.valid_for_ms(now.time));
-            kernel.given(now.time, &called.call, &result, until);
+            kernel.given(now.time, (&called.call, called.begun), &result, until);
         }
         self.is_told_to_linger(at, &result);
         let result = match result {

@@ -130,10 +130,17 @@ impl World {
         }
     }
 
-    /// Copies the server's disk, as a crash now would leave it.
+    /// Copies the server's disk, as a crash now would leave it. Trap: a copy from a time at which the
+    /// server was the only one knows of no other that could be asked. Such a server goes on until a
+    /// client or another server tells it what it has forgotten (docs/internals/disks.md), so no such
+    /// copy is made.
     pub(super) fn member_is_copied(&mut self, at: usize) {
         let seed = self.below(u64::MAX);
         let server = &mut self.shipped.servers[at];
+        let is_other = |member: &raft::Member| member.votes && member.id != server.member;
+        if !server.group.as_ref().is_some_and(|group| group.standing().members.iter().any(is_other)) {
+            return;
+        }
         let copy = server.disk.copied();
         copy.crashes(seed);
         server.copy = Some((server.member, copy));
