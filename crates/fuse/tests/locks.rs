@@ -178,7 +178,9 @@ fn who_waits_for_a_lock_can_be_interrupted() {
     let (_file, id) = m.file();
     m.elsewhere(&id, LockSpace::Flock, Some(LockKind::Write));
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
-        let child = start("flock", &[m.at("a").as_os_str(), "true".as_ref()]);
+        // A shell without a terminal starts what runs in its background with SIGINT ignored.
+        let default = "--default-signal=INT".as_ref();
+        let child = start("env", &[default, "flock".as_ref(), m.at("a").as_os_str(), "true".as_ref()]);
         eventually("it waits", || m.memory.locking(|locking| locking.waiting()) == 1);
         kill_process(Pid::from_child(&child), signal).unwrap();
         ends_soon(child);

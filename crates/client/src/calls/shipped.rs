@@ -170,18 +170,22 @@ impl Client {
         });
     }
 
-    /// The name that the server has bound for this call, unless a lease says that it still is.
-    /// Without the lease no cache may keep the entry.
+    /// The name that the server has bound for this call, unless it is known under a lease to be that
+    /// file still. Otherwise no cache may keep the entry. Trap: the lease may have gone and come back
+    /// while the call waited for the rest of its reply.
     pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
-        match &waiting.call {
-            Call::Create { dir, label, .. } | Call::Link { dir, label, .. }
-                if matches!(waiting.progress, Progress::Shipped(Ok(_)))
-                    && !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read) =>
-            {
-                Some(Invalidation::Entry(dir.clone(), fold(label)))
-            }
-            _ => None,
-        }
+        let (Call::Create { dir, label, .. } | Call::Link { dir, label, .. }) = &waiting.call else {
+            return None;
+        };
+        let Progress::Shipped(Ok(ShippedAnswer { answer: Answer::Entry(entry), .. })) = &waiting.progress
+        else {
+            return None;
+        };
+        let is_still = match self.files.child(dir, label, Kind::Read) {
+            Known::Used(known) => known.file == entry.file,
+            Known::Unused | Known::Unknown => false,
+        };
+        (!is_still).then(|| Invalidation::Entry(dir.clone(), fold(label)))
     }
 
     /// Builds the reply to a call whose operation the server has done. Parts beyond the answer are
@@ -417,17 +421,17 @@ mod tests {
     }
 
     /// No other client has seen the server's new name yet. It may be removed before this client
-    /// gets the answer.
+    /// gets the answer, and the client may have a lease on all names again by then.
     #[test]
     fn a_name_that_the_server_has_bound_is_kept_below_under_a_lease_only() {
-        for leased in [true, false] {
+        for (leased, removed) in [(true, false), (false, false), (true, true)] {
             let (mut client, [dir, _, made]) = client(Kind::Read);
             let (file, label, mut out) = (made.clone(), Label::new(b"new").unwrap(), Vec::new());
             let call = Call::Link { file, dir: dir.clone(), label: label.clone() };
             let mut waiting = Waiting::new(at(2), Cred::default(), call);
             let entry = Entry { file: made.clone(), kind: FileKind::Directory, ino: 4, position: 5 };
             waiting.progress = Progress::Shipped(Ok(ShippedAnswer {
-                answer: Answer::Entry(entry),
+                answer: Answer::Entry(entry.clone()),
                 attributes: None,
                 refused: None,
             }));
@@ -440,8 +444,13 @@ mod tests {
             let whole = FileGrant { whole: true, values, ..empty(&made) };
             let granted = ToClient::Granted { number: 0, grants: vec![whole], gone: Vec::new() };
             client.handle(at(2), Input::Message(granted), &mut out);
+            let known = client.files.get_mut(&dir).unwrap();
+            let children = known.children.as_mut().unwrap();
+            match removed {
+                false => children.bind(&label, entry),
+                true => children.through = u64::MAX,
+            }
             if !leased {
-                let known = client.files.get_mut(&dir).unwrap();
                 known.held.release(&Field::Children, None);
             }
             out.clear();
@@ -449,7 +458,7 @@ mod tests {
             let entry = Invalidation::Entry(dir, label);
             let gone = |output: &Output| matches!(output, Output::Invalidate(what) if *what == entry);
             assert!(out.iter().any(|output| matches!(output, Output::Answer { .. })), "{out:?}");
-            assert_eq!(out.iter().any(gone), !leased, "{out:?}");
+            assert_eq!(out.iter().any(gone), !leased || removed, "{out:?}");
         }
     }
 

@@ -24,6 +24,9 @@ use wire::{AskMode, FileGrant};
 /// Requests of a session that had to wait for leases on files of one directory, or walks of so many
 /// directories below one, that make a walk.
 const WALK: u8 = 3;
+/// Such requests before the files that are to be changed go ahead, too. Those who save files in one
+/// directory ask for fewer, and would take each other's.
+const CHANGING_WALK: u8 = 8;
 /// Files that the first recall of a walk takes along. Each further recall takes twice as many.
 const FIRST: usize = 32;
 /// Files that one recall takes along at most.
@@ -159,7 +162,8 @@ impl Transaction<'_> {
         let fields = WalkedFields::of(&file, is_directory, needs);
         let walks = &mut self.state.region.walks;
         walks.note_read(now, (session, region.clone()), &fields);
-        walks.files(now, session, &region)
+        let goes_on = walks.0.count(now, &(session, region.clone())) >= CHANGING_WALK;
+        if goes_on || fields.are_only_read() { walks.files(now, session, &region) } else { 0 }
     }
 
     /// The leases that the asker is likely to need after those that are `in_the_way` now, and that

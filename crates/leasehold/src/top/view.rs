@@ -151,7 +151,8 @@ impl View {
             uptime_s: is.status.uptime_s,
             over_s,
             link: is.status.link.as_ref().map(link),
-            operations_per_s: operations.iter().map(|of| of.per_s).sum(),
+            // The sum of nothing is -0.
+            operations_per_s: operations.iter().map(|of| of.per_s).sum::<f64>() + 0.0,
             operations,
             directories,
             client: ClientView {
@@ -220,6 +221,7 @@ mod tests {
         assert_eq!(per_second(1, 2, 0.0), 0.0);
         // Both samples are one: no rate is infinite.
         let one = sample(10.0, 100, 1.0);
-        assert!(View::between(&one, &one).operations.is_empty());
+        let idle = View::between(&one, &one);
+        assert!(idle.operations.is_empty() && idle.operations_per_s.is_sign_positive());
     }
 }
