@@ -14,9 +14,11 @@ use crate::requests::ask::to_let_go;
 use crate::requests::grant::PAGE;
 use crate::requests::pending::Asked;
 use crate::requests::values::{Page, Room};
+use crate::rows::record::Record;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Granularity, Kind, Lease, Recent, Released, SessionId, Time};
+use namespace::fold;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, FileGrant};
@@ -97,6 +99,7 @@ struct Step {
     region: FileId,
     /// The fields to take ahead.
     fields: WalkedFields,
+    changes: bool,
     /// The number of files to take ahead.
     ahead: usize,
 }
@@ -306,12 +309,8 @@ impl Transaction<'_> {
         let region = walks.region(self.now, asked.session, &file)?;
         let mut fields = WalkedFields::of(&file, self.files.record(&file)?.is_directory(), needs);
         if !fields.are_only_read() {
-            // A change says nothing of what else the walk will come to. Trap: as long as a kernel
-            // has a name, its client has to be asked whether the file is in use, at the moment at
-            // which the file goes. Before, the client cannot know (`client::leases::lingering`).
-            fields.files.retain(|field, _| !field.is_black_box());
-            fields.directories.retain(|field, _| !field.is_black_box());
-            return Some(Step { file, region, fields, ahead });
+            // A change says nothing of what else the walk will come to.
+            return Some(Step { file, region, fields, changes: true, ahead });
         }
         if let Some(read) = walks.0.get(&(asked.session, region.clone())) {
             fields.add(read);
@@ -319,7 +318,7 @@ impl Transaction<'_> {
         if fields.files.contains_key(&Field::Attributes) {
             strengthen(&mut fields.files, &Field::Handles, Kind::Touch);
         }
-        Some(Step { file, region, fields, ahead })
+        Some(Step { file, region, fields, changes: false, ahead })
     }
 
     /// The file that the request is about, if it may be one of a walk: the last one in the order of
@@ -342,11 +341,25 @@ impl Transaction<'_> {
         if locked || dies || self.state.region.pending.others_wait(file, session) {
             return Vec::new();
         }
+        let asks_at_once = step.changes && !self.has_names_alone(session, &record);
         let need = |(field, kind): (&Field, &Kind)| Lease::new(file.clone(), field.clone(), *kind);
-        let needs = step.fields.of_kind(record.is_directory()).iter().map(need);
+        let needs = step.fields.of_kind(record.is_directory()).iter();
+        let needs = needs.filter(|(field, _)| !(asks_at_once && field.is_black_box())).map(need);
         let needs = needs.filter_map(|need| self.within_rights(session, need));
         let held = |need: &Lease| record.holdings.covers(session, &need.field, need.kind);
         let passes = |need: &Lease| self.state.region.contention.passes(self.now, file, &need.field);
         needs.filter(|need| !held(need) && !passes(need)).collect()
+    }
+
+    /// Whether no other session has a lease on a name of the file.
+    ///
+    /// Trap: as long as a kernel has a name, its client has to be asked whether the file is in use at
+    /// the moment at which the file goes. Before, the client cannot know
+    /// (`client::leases::lingering`). Without the name no client comes to use the file.
+    fn has_names_alone(&self, session: SessionId, record: &Record) -> bool {
+        record.links.iter().all(|link| {
+            let name = Field::Child(fold(&link.label));
+            self.files.holdings(&link.dir).in_the_way(session, &name, Kind::Write).is_empty()
+        })
     }
 }
