@@ -197,22 +197,25 @@ impl Transaction<'_> {
         ahead
     }
 
-    /// Leases to read all labels of the directories in which the session goes on looking names up.
-    /// Names that are to be changed are asked for one by one until the directory is crowded.
+    /// Leases on all labels of the directories in which the session goes on looking names up, or
+    /// changing them.
     fn all_names(&self, asked: &Asked, needs: &[Lease]) -> Vec<Lease> {
-        let session = asked.session;
+        let (session, contention) = (asked.session, &self.state.region.contention);
         if self.file_walked(asked, needs).is_none() {
             return Vec::new();
         }
-        let looked_up = needs.iter().filter(|need| matches!(need.field, Field::Child(_)));
-        let dirs: BTreeSet<&FileId> =
-            looked_up.filter(|need| need.kind == Kind::Read).map(|need| &need.file).collect();
-        let contention = &self.state.region.contention;
-        let all = dirs.into_iter().filter(|dir| {
-            contention.takes_alone(self.now, session, dir)
-                && !contention.is_contended(self.now, session, dir, &Field::Children)
-        });
-        all.map(|dir| Lease::new(dir.clone(), Field::Children, Kind::Read)).collect()
+        let goes_on = asked.ahead.is_some_and(|files| files > 0);
+        let mut dirs: BTreeMap<&FileId, Kind> = BTreeMap::new();
+        for need in needs.iter().filter(|need| matches!(need.field, Field::Child(_))) {
+            let goes_on = match need.kind {
+                Kind::Read => contention.takes_alone(self.now, session, &need.file),
+                Kind::Touch | Kind::Write => goes_on,
+            };
+            if goes_on && !contention.is_contended(self.now, session, &need.file, &Field::Children) {
+                dirs.entry(&need.file).and_modify(|kind| *kind = kind.and(need.kind)).or_insert(need.kind);
+            }
+        }
+        dirs.into_iter().map(|(dir, kind)| Lease::new(dir.clone(), Field::Children, kind)).collect()
     }
 
     /// Grants also what the asker is likely to need next, as far as that is in no other session's
