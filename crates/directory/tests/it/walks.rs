@@ -237,3 +237,28 @@ fn a_walk_is_part_of_the_state() {
     files.iter().for_each(|file| walk.stat(file));
     assert_eq!(walk.recalls, 3);
 }
+
+/// A tree of small directories, in each of which few names are changed.
+#[test]
+fn a_session_that_removes_a_tree_is_given_the_rest_of_the_subtree() {
+    let mut walk = Walk::new();
+    let top = directory(&mut walk, 1);
+    let dirs = walk.make(&top, FileKind::Directory, 1, 20);
+    let trees: Vec<_> = dirs.iter().map(|dir| (dir, walk.make(dir, FileKind::Regular, 1, 12))).collect();
+    let files: usize = trees.iter().map(|(_, files)| files.len()).sum();
+    for (dir, files) in &trees {
+        walk.stat(dir);
+        for (at, _) in (1..).zip(files) {
+            let operation = unlink(dir, &format!("Name {at}"), false);
+            let (number, mut recalled) = walk.ask(operation.clone());
+            while !recalled.is_empty() {
+                println!("{dir} {at}: {} {:?}", recalled.len(), &recalled[..recalled.len().min(6)]);
+                walk.world.log(walk.maker, letting_go(recalled));
+                recalled = walk.world.recalled(walk.maker);
+            }
+            assert!(walk.world.grants(walk.walker, number).is_some(), "file {at} of {dir}");
+            assert_eq!(walk.world.update(walk.walker, operation), Ok(()), "file {at} of {dir}");
+        }
+    }
+    assert!(10 * walk.recalls < files, "{} recalls of {files} files", walk.recalls);
+}
