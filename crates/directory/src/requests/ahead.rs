@@ -56,6 +56,14 @@ impl Walks {
         above(file).filter(walked).last()
     }
 
+    /// Whether the walk that `file` is in has been through several directories, or through enough of
+    /// one.
+    fn goes_on(&self, now: Time, session: SessionId, file: &FileId) -> bool {
+        self.region(now, session, file).is_some_and(|region| {
+            file.parent().as_ref() != Some(&region) || self.0.count(now, &(session, region)) >= CHANGING_WALK
+        })
+    }
+
     /// Notes that `session` had to wait for `file`.
     fn note(&mut self, now: Time, session: SessionId, file: &FileId) {
         if let Some(region) = self.region(now, session, file) {
@@ -165,8 +173,11 @@ impl Transaction<'_> {
         let fields = WalkedFields::of(&file, is_directory, needs);
         let walks = &mut self.state.region.walks;
         walks.note_read(now, (session, region.clone()), &fields);
-        let goes_on = walks.0.count(now, &(session, region.clone())) >= CHANGING_WALK;
-        if goes_on || fields.are_only_read() { walks.files(now, session, &region) } else { 0 }
+        if fields.are_only_read() || walks.goes_on(now, session, &file) {
+            walks.files(now, session, &region)
+        } else {
+            0
+        }
     }
 
     /// The leases that the asker is likely to need after those that are `in_the_way` now, and that
@@ -201,17 +212,13 @@ impl Transaction<'_> {
     /// changing them.
     fn all_names(&self, asked: &Asked, needs: &[Lease]) -> Vec<Lease> {
         let (session, contention) = (asked.session, &self.state.region.contention);
-        if self.file_walked(asked, needs).is_none() {
-            return Vec::new();
-        }
-        let goes_on = asked.ahead.is_some_and(|files| files > 0);
+        let Some(file) = self.file_walked(asked, needs) else { return Vec::new() };
+        let goes_on = self.state.region.walks.goes_on(self.now, session, &file);
         let mut dirs: BTreeMap<&FileId, Kind> = BTreeMap::new();
         for need in needs.iter().filter(|need| matches!(need.field, Field::Child(_))) {
-            let goes_on = match need.kind {
-                Kind::Read => contention.takes_alone(self.now, session, &need.file),
-                Kind::Touch | Kind::Write => goes_on,
-            };
-            if goes_on && !contention.is_contended(self.now, session, &need.file, &Field::Children) {
+            let takes_all =
+                goes_on || need.kind == Kind::Read && contention.takes_alone(self.now, session, &need.file);
+            if takes_all && !contention.is_contended(self.now, session, &need.file, &Field::Children) {
                 dirs.entry(&need.file).and_modify(|kind| *kind = kind.and(need.kind)).or_insert(need.kind);
             }
         }

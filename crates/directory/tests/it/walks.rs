@@ -249,6 +249,15 @@ fn a_session_that_removes_a_tree_is_given_the_rest_of_the_subtree() {
     for (dir, files) in &trees {
         walk.stat(dir);
         for (at, _) in (1..).zip(files) {
+            let (number, mut recalled) = walk.ask(lookup(dir, &format!("Name {at}")));
+            while !recalled.is_empty() {
+                println!("LOOK {dir} {at}: {} {:?}", recalled.len(), &recalled[..recalled.len().min(6)]);
+                walk.world.log(walk.maker, letting_go(recalled));
+                recalled = walk.world.recalled(walk.maker);
+            }
+            assert!(walk.world.grants(walk.walker, number).is_some(), "file {at} of {dir}");
+        }
+        for (at, _) in (1..).zip(files) {
             let operation = unlink(dir, &format!("Name {at}"), false);
             let (number, mut recalled) = walk.ask(operation.clone());
             while !recalled.is_empty() {
