@@ -31,8 +31,9 @@ const WALK: u8 = 3;
 const CHANGING_WALK: u8 = 8;
 /// Files that the first recall of a walk takes along. Each further recall takes twice as many.
 const FIRST: usize = 32;
-/// Files that one recall takes along at most.
-const MOST: usize = 1024;
+/// Files that one recall takes along at most. With more, a renewal of the session could stand for too
+/// long behind what a bad connection carries.
+const MOST: usize = 128;
 
 /// Fields that are needed of a file, and the strongest kind of each.
 type Fields = BTreeMap<Field, Kind>;
