@@ -284,7 +284,11 @@ impl KnownFile {
                 let inline = inline.map(Vec::into_boxed_slice);
                 self.content = KnownContent::Head(head, inline);
             }
-            KnownContent::Head(_, known @ None) => *known = inline.map(Vec::into_boxed_slice),
+            // Trap: a client that only looked at the file was told no key.
+            KnownContent::Head(known, bytes @ None) => {
+                known.key = known.key.take().or(head.key);
+                *bytes = inline.map(Vec::into_boxed_slice);
+            }
             KnownContent::Head(..) | KnownContent::Open(_) => {}
         }
         if let (KnownContent::Head(head, None), Some((extents, through))) = (&self.content, extents) {
@@ -385,5 +389,21 @@ mod tests {
         let policy = Field::Xattr(POLICY_LABEL.clone());
         files.grant(grant(policy, &[]));
         assert_eq!(files.xattr(&FileId::root(), &POLICY_LABEL, Kind::Read), Known::Unused);
+    }
+
+    /// The file's mode forbade this machine's user to read it, and then it was changed.
+    #[test]
+    fn a_key_that_was_withheld_is_learned_with_the_content() {
+        let (mut files, head) = (Files(FxHashMap::default()), ContentHead { size: 3, ..Default::default() });
+        let mut of_content = grant(Field::Content, &[]);
+        of_content.values.content = Some(head);
+        files.grant(of_content.clone());
+        let key = Some([7; 32]);
+        of_content.values.content = Some(ContentHead { key, ..head });
+        of_content.values.inline = Some(vec![1, 2, 3]);
+        files.grant(of_content);
+        let known = files.get(&FileId::root()).unwrap();
+        assert_eq!(known.content.head().unwrap().key, key);
+        assert_eq!(files.inline(&FileId::root()), Known::Used(vec![1, 2, 3]));
     }
 }
