@@ -455,7 +455,9 @@ impl Notices {
                 return;
             }
             if !self.front.flight.settle(whose, deadline) {
-                if time == Time::Second {
+                // Attributes that come late are disregarded by the kernel itself (`attr_version`). To
+                // invalidate them once more would have it disregard those of the next lease.
+                if time == Time::Second && of_entries(what) {
                     let due = Instant::now() + ARRIVES;
                     self.state.lock().last.push_back((due, what.clone()));
                     self.queued.notify_one();
