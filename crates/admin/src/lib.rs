@@ -1,4 +1,4 @@
-//! What people ask a machine, and what it reports to them. Reports are data; the command line puts
+//! People's requests to a machine, and its reports to them. Reports are data; the command line puts
 //! them into words. The crate has the protocol and its socket. It cannot reach the machine, which
 //! answers.
 

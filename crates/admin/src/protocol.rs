@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A request, with the type of its answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ControlRequest {
-    /// What the machine is doing: [`crate::StatusReport`].
+    /// The machine's work at present: [`crate::StatusReport`].
     Status,
     /// The calls and counts of now, [`crate::LiveReport`]; `true` has directories counted.
     Live(bool),

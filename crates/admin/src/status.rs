@@ -1,4 +1,4 @@
-//! What a machine and its server are doing.
+//! The work of a machine and its server at present.
 
 use crate::checks::ScrubReport;
 use file_service::ActivityReport;
@@ -6,7 +6,7 @@ use net::RoundTripReport;
 use serde::{Deserialize, Serialize};
 use wire::ShareStanding;
 
-/// What a machine is doing.
+/// A machine's work at present.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StatusReport {
     /// Always true in an answer.
@@ -17,7 +17,7 @@ pub struct StatusReport {
     pub machine: u64,
     /// Its name; empty where only a server knows that.
     pub name: String,
-    /// What it is for the cluster.
+    /// Its part in the cluster.
     pub role: Role,
     /// The name of the server that leads, if this machine is a server and knows it.
     pub leader: Option<String>,
@@ -50,7 +50,7 @@ pub struct StatusReport {
     pub server: Option<ServerReport>,
 }
 
-/// What a machine is for the cluster.
+/// A machine's part in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -65,18 +65,18 @@ pub enum Role {
 /// A program's call that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallReport {
-    /// What was called.
+    /// The operation that was called.
     pub call: String,
     /// For how long it has waited, ms.
     pub for_ms: u64,
-    /// What it waits for.
+    /// The reason for which it waits.
     pub waits_for: String,
 }
 
 /// The data of `leasehold top` and of the metrics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LiveReport {
-    /// What the machine is doing.
+    /// The machine's work at present.
     pub status: StatusReport,
     /// Its client's leases and recalls.
     pub client: ClientReport,
@@ -106,7 +106,7 @@ pub struct LinkReport {
     pub down: Option<String>,
 }
 
-/// What a server is doing.
+/// A server's work at present.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerReport {
     /// Which versions are in use.
@@ -147,7 +147,7 @@ pub struct ServerReport {
     pub share_bytes: u64,
     /// The hosts of shares.
     pub hosts: Vec<HostReport>,
-    /// What would make the cluster safer, in words.
+    /// Advice that would make the cluster safer, in words.
     pub hint: Option<String>,
     /// Messages since the start.
     #[serde(flatten)]

@@ -222,7 +222,7 @@ pub struct ParcelReport {
     pub bytes: u64,
     /// Leases, without the starter leases.
     pub leases: u64,
-    /// What is missing from the shares or wrong with them, in words.
+    /// Shares that are missing or damaged, in words.
     pub faults: Vec<String>,
 }
 

@@ -4,8 +4,8 @@
 //! A backup consists of the rows of the directory after exactly one log entry, in a file of its
 //! own, and of the shares to which these refer. Shares never change and their names are never
 //! reused, so all backups in a directory have them in common. A backup copies only the shares that
-//! are not there yet. No byte is believed without its hash (`backup::format`). A backup gets its name
-//! only when everything to which it refers is durable. Single files can be extracted, too.
+//! are not there yet. No byte is believed without its hash (`backup::format`). A backup gets its
+//! name only when everything to which it refers is durable. Single files can be extracted, too.
 //!
 //! The crate takes what it backs up from a [`Source`]. It cannot reach the machine, nor connections
 //! but those to other hosts of shares.

@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 5;
 /// The time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// What a backup is made of: a server's member of the group, and its shares.
+/// The sources of a backup: a server's member of the group, and its shares.
 pub struct Source<'a> {
     /// The member whose rows are kept.
     pub group: &'a Group,

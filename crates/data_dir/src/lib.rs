@@ -6,7 +6,7 @@
 //! copies/        second copies of the small files of this list: see [`read_file`]
 //! ballast        space kept free for a start on a full disk, see [`ballast`]
 //! lock           held while a process uses the directory; names that process
-//! machine.json   the machine's number, the count of its starts, and the parts its directory has had
+//! machine.json   the machine's number, its count of starts, and the parts that the directory had
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
 //! authority.key  the key of the first authority, until it stands in the rows
 //! cluster.json   on a machine that has joined: the servers' addresses, and whether it is a server

@@ -27,7 +27,7 @@ pub(crate) struct DirectoryState {
     pub region: RegionState,
 }
 
-/// What there is once in the cluster, however many servers it has. Machines, invitations and
+/// State that there is once in the cluster, however many servers it has. Machines, invitations and
 /// authorities have rows of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterState {
@@ -37,7 +37,7 @@ pub(crate) struct ClusterState {
     pub enrolment: Enrolment,
 }
 
-/// What a server knows of its clients, whatever its region is.
+/// A server's knowledge of its clients, whatever its region is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerState {
     pub sessions: Sessions,
@@ -54,7 +54,7 @@ pub(crate) struct ServerState {
     pub digest: u64,
 }
 
-/// What belongs to the files of a region beside their rows.
+/// State of a region's files beside their rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RegionState {
     /// Files in all.

@@ -1,5 +1,5 @@
-//! Figures as people read them: sizes, spans, and times of day. The crate reads no clock, and reaches no
-//! other crate of ours.
+//! Figures as people read them: sizes, spans, and times of day. The crate reads no clock, and
+//! reaches no other crate of ours.
 
 use jiff::Timestamp;
 

@@ -6,6 +6,7 @@
 //! avoided.
 
 pub mod bare;
+mod barred;
 mod errno;
 mod flight;
 mod forgotten;

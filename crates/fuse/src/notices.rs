@@ -85,7 +85,7 @@ pub(crate) struct Notices {
 
 #[derive(Default)]
 struct NoticeState {
-    queue: VecDeque<(Invalidation, Time, Batch)>,
+    queue: VecDeque<(Invalidation, Sending, Batch)>,
     /// Invalidations that are sent for the last time when that is due.
     last: VecDeque<(Instant, Invalidation)>,
     /// Drops that requests wait for. They go before recalls, since a recall may wait for such a
@@ -97,9 +97,9 @@ struct NoticeState {
     closed: bool,
 }
 
-/// How often an invalidation has been sent before.
+/// Why an invalidation is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Time {
+enum Sending {
     /// A recall waits for it.
     First,
     /// The leases have gone, and an answer may have brought the copy back before. Nothing waits.
@@ -113,8 +113,8 @@ type Batch = Arc<AtomicUsize>;
 
 impl CacheHolder for Notices {
     fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
-        let noted = self.note(what);
-        let had = || noted.iter().filter(|noted| noted.had).map(|noted| &noted.what);
+        let revoked = self.note(what);
+        let had = || revoked.iter().filter(|it| it.had).map(|revoked| &revoked.what);
         // A recall waits until all that a program appends in one call has come. Otherwise another
         // machine could append in the middle of it.
         let appended = had().filter_map(|what| match what {
@@ -124,12 +124,12 @@ impl CacheHolder for Notices {
         let settled: Vec<Settled<'_>> =
             appended.flatten().map(|node| self.front.appends.settle(node)).collect();
         self.queue_and_wait(&had().cloned().collect::<Vec<_>>());
-        self.seal(noted, settled)
+        self.seal(revoked, settled)
     }
 
     fn revoke_uncached(&self, what: &[Invalidation]) -> Option<Seal<'_>> {
-        let noted = self.note(what);
-        (!noted.iter().any(|noted| noted.had)).then(|| self.seal(noted, Vec::new()))
+        let revoked = self.note(what);
+        (!revoked.iter().any(|it| it.had)).then(|| self.seal(revoked, Vec::new()))
     }
 
     fn revoke_soon(&self, what: Vec<Invalidation>) {
@@ -138,8 +138,8 @@ impl CacheHolder for Notices {
     }
 }
 
-/// An item that is revoked.
-struct Noted {
+/// An item that is being revoked.
+struct Revoked {
     what: Invalidation,
     /// The requests that may bring it back, and [`Flight::quiet_since`](crate::flight::Flight) of
     /// them before the first phase.
@@ -182,12 +182,12 @@ impl Notices {
         }
     }
 
-    fn note(&self, what: &[Invalidation]) -> Vec<Noted> {
+    fn note(&self, what: &[Invalidation]) -> Vec<Revoked> {
         let note = |what: &Invalidation| {
             // Before the look: what is given between the two counts as brought back.
             let whose = self.whose(what);
             let quiet = self.front.flight.quiet_since(whose);
-            Noted { what: what.clone(), whose, quiet, had: self.has(what) }
+            Revoked { what: what.clone(), whose, quiet, had: self.has(what) }
         };
         what.iter().map(note).collect()
     }
@@ -195,19 +195,19 @@ impl Notices {
     /// The second phase. Trap: a notification makes the kernel disregard attributes that are just
     /// being answered (`attr_version`), and a read then ends where the file ended before. So only
     /// needed notifications are sent.
-    fn seal<'a>(&'a self, noted: Vec<Noted>, settled: Vec<Settled<'a>>) -> Seal<'a> {
+    fn seal<'a>(&'a self, revoked: Vec<Revoked>, settled: Vec<Settled<'a>>) -> Seal<'a> {
         Box::new(move || {
-            self.bar(noted.iter().map(|noted| &noted.what));
-            let again = noted.iter().filter_map(|noted| self.brought_back(noted)).collect();
+            self.bar(revoked.iter().map(|revoked| &revoked.what));
+            let again = revoked.iter().filter_map(|revoked| self.brought_back(revoked)).collect();
             Box::new(move || {
-                self.queue_as(again, Time::Second);
+                self.queue_as(again, Sending::Second);
                 drop(settled);
             })
         })
     }
 
     /// The part of the item that answers since the first phase may have brought back.
-    fn brought_back(&self, Noted { what, whose, quiet, had }: &Noted) -> Option<Invalidation> {
+    fn brought_back(&self, Revoked { what, whose, quiet, had }: &Revoked) -> Option<Invalidation> {
         // A copy is gone for good if no request has been under way since before its invalidation.
         let is_quiet = || quiet.is_some() && self.front.flight.quiet_since(*whose) == *quiet;
         if *had && !is_quiet() {
@@ -327,10 +327,10 @@ impl Notices {
 
     /// Queues these invalidations, and returns the count of those that are still to be sent.
     fn queue(&self, what: Vec<Invalidation>) -> Batch {
-        self.queue_as(what, Time::First)
+        self.queue_as(what, Sending::First)
     }
 
-    fn queue_as(&self, what: Vec<Invalidation>, time: Time) -> Batch {
+    fn queue_as(&self, what: Vec<Invalidation>, sending: Sending) -> Batch {
         let left = Batch::new(AtomicUsize::new(what.len()));
         for what in what {
             let nodes = &self.front.nodes;
@@ -345,7 +345,7 @@ impl Notices {
             }
             let mut state = self.state.lock();
             if state.queue.len() < QUEUE_MAX && what != Invalidation::Everything {
-                state.queue.push_back((what, time, Arc::clone(&left)));
+                state.queue.push_back((what, sending, Arc::clone(&left)));
             } else {
                 let NoticeState { queue, everything, .. } = &mut *state;
                 everything.extend(queue.drain(..).map(|(.., batch)| batch).chain([Arc::clone(&left)]));
@@ -384,15 +384,15 @@ impl Notices {
             }
             if let Some((_, what)) = state.last.pop_front_if(|(due, _)| *due <= Instant::now()) {
                 drop(state);
-                self.send(&what, Time::Last);
+                self.send(&what, Sending::Last);
                 continue;
             }
             let mut done = std::mem::take(&mut state.everything);
             let next = if done.is_empty() { state.queue.pop_front() } else { None };
             drop(state);
             match next {
-                Some((what, time, batch)) => {
-                    self.send(&what, time);
+                Some((what, sending, batch)) => {
+                    self.send(&what, sending);
                     done.push(batch);
                 }
                 None if done.is_empty() => continue,
@@ -428,8 +428,8 @@ impl Notices {
     /// Sends one notification, and repeats it while answers on their way may bring the copy back.
     /// They were decided under the lease that is being recalled. Trap: reads are still answered
     /// while their pages are being invalidated; repeat until none was.
-    fn send(&self, what: &Invalidation, time: Time) {
-        let again = time != Time::First;
+    fn send(&self, what: &Invalidation, sending: Sending) {
+        let again = sending != Sending::First;
         let deadline = Instant::now() + SETTLE;
         for round in 0..ROUNDS_MAX {
             let (nodes, before) = (self.nodes_of(what), self.quiet_since(what));
@@ -455,9 +455,9 @@ impl Notices {
                 return;
             }
             if !self.front.flight.settle(whose, deadline) {
-                // Attributes that come late are disregarded by the kernel itself (`attr_version`). To
+                // The kernel itself disregards attributes that come late (`attr_version`). To
                 // invalidate them once more would have it disregard those of the next lease.
-                if time == Time::Second && of_entries(what) {
+                if sending == Sending::Second && of_entries(what) {
                     let due = Instant::now() + ARRIVES;
                     self.state.lock().last.push_back((due, what.clone()));
                     self.queued.notify_one();

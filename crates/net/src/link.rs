@@ -45,7 +45,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// The client whose session goes over a link. The machine's engine is the one: it is above this
 /// crate, and a link calls back into it.
 pub trait SessionClient: Send + Sync {
-    /// What a new connection is greeted with: this start of the machine, its session until now, and
+    /// The greeting of a new connection: this start of the machine, its session until now, and
     /// the server's latest receipt.
     fn greeting(&self) -> (Start, Option<SessionId>, Option<Receipt>);
     /// The connection is this session's from here on.

@@ -81,13 +81,13 @@ pub struct Greeted {
     pub shown: Option<ShownCertificate>,
     /// The version of the connection.
     pub version: Version,
-    /// What it calls for.
+    /// The service that it calls for.
     pub purpose: Purpose,
     /// Cancelled when the listener is dropped.
     pub listening: CancellationToken,
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Lobby {
     credentials: Arc<CredentialStore>,
     knows: Versions,

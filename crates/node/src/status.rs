@@ -1,4 +1,4 @@
-//! What a machine and its server are doing, for people.
+//! The work of a machine and its server at present, for people.
 
 use crate::membership::Membership;
 use crate::server::Server;
@@ -58,8 +58,8 @@ pub(crate) fn status(membership: &Membership) -> StatusReport {
     }
 }
 
-/// Reports the calls and counts of now. With `watches`, operations in directories are counted from now
-/// on for a while.
+/// Reports the calls and counts of now. With `watches`, operations in directories are counted from
+/// now on for a while.
 pub(crate) fn live(membership: &Membership, watches: bool) -> LiveReport {
     let (client_host, server) = (membership.client_host(), membership.server());
     if watches {

@@ -1,4 +1,4 @@
-//! Who keeps which stored share, and how it is stored, read and repaired: the share host of a
+//! The hosts of stored shares, and how a share is stored, read and repaired: the share host of a
 //! machine, the hosts of the cluster, copies and fragments. The crate asks the directory's state
 //! through [`ReferenceIndex`] alone. It cannot reach the group, the machine and front doors.
 

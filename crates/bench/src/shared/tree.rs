@@ -22,7 +22,7 @@ const TIMES: f64 = 3.0;
 /// Messages, recalls and flushes of the server's log that each file may cost.
 const COSTS: (f64, f64, f64) = (0.05, 0.01, 0.01);
 
-/// What is done in a tree.
+/// The work that is done in a tree.
 #[derive(Clone, Copy)]
 enum Walk {
     Stat,

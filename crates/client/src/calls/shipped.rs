@@ -170,9 +170,9 @@ impl Client {
         });
     }
 
-    /// The name that the server has bound for this call, unless it is known under a lease to be that
-    /// file still. Otherwise no cache may keep the entry. Trap: the lease may have gone and come back
-    /// while the call waited for the rest of its reply.
+    /// The name that the server has bound for this call, unless it is known under a lease to be
+    /// that file still. Otherwise no cache may keep the entry. Trap: the lease may have gone and
+    /// come back while the call waited for the rest of its reply.
     pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
         let (Call::Create { dir, label, .. } | Call::Link { dir, label, .. }) = &waiting.call else {
             return None;

@@ -1,7 +1,7 @@
 //! The keys of rows. A file's rows have its identifier's bytes, one tag byte, and a sub-key, so
-//! that a region is one contiguous range (Farsite §4.1.3). What is kept of a region beside its files'
-//! rows stands in tables at the region's top, so it is in that range and moves with it. Rows of the
-//! server and of the cluster stand behind all identifiers, and are in no region.
+//! that a region is one contiguous range (Farsite §4.1.3). What is kept of a region beside its
+//! files' rows stands in tables at the region's top, so it is in that range and moves with it. Rows
+//! of the server and of the cluster stand behind all identifiers, and are in no region.
 
 use crate::Corrupt;
 use ident::FileId;

@@ -292,14 +292,17 @@ fn all_entries_of_a_directory_go_one_by_one() {
     assert!(!notices.has(&entries[0]), "they are told once");
 }
 
-/// A file service whose every call waits until it gives way.
+/// A file service whose every call waits until it gives way, or until the test answers it.
 #[derive(Default)]
-struct Waiting(Mutex<Vec<(client::Ticket, file_service::Responder)>>);
+struct Waiting {
+    calls: Mutex<Vec<(client::Ticket, file_service::Responder)>>,
+    never_gives_way: bool,
+}
 
 impl file_service::FileService for Waiting {
     fn call(&self, _: &Cred, _: client::Call, answer: file_service::Responder) -> Option<client::Ticket> {
         let ticket = client::Ticket(1);
-        self.0.lock().push((ticket, answer));
+        self.calls.lock().push((ticket, answer));
         Some(ticket)
     }
 
@@ -308,7 +311,10 @@ impl file_service::FileService for Waiting {
     fn forgotten(&self, _: Vec<FileId>) {}
 
     fn give_way(&self, ticket: client::Ticket) {
-        let answers: Vec<_> = self.0.lock().extract_if(.., |(waits, _)| *waits == ticket).collect();
+        if self.never_gives_way {
+            return;
+        }
+        let answers: Vec<_> = self.calls.lock().extract_if(.., |(waits, _)| *waits == ticket).collect();
         answers.into_iter().for_each(|(_, answer)| answer(Err(Error::Interrupted)));
     }
 
@@ -439,33 +445,6 @@ fn an_overflow_drops_everything() {
     assert!(notices.state.lock().queue.is_empty());
 }
 
-/// A file service that answers each call when the test says so.
-#[derive(Default)]
-struct Slow(Mutex<VecDeque<file_service::Responder>>);
-
-impl file_service::FileService for Slow {
-    fn call(&self, _: &Cred, _: client::Call, answer: file_service::Responder) -> Option<client::Ticket> {
-        self.0.lock().push_back(answer);
-        Some(client::Ticket(1))
-    }
-
-    fn cancel(&self, _: client::Ticket) {}
-
-    fn forgotten(&self, _: Vec<FileId>) {}
-
-    fn give_way(&self, _: client::Ticket) {}
-
-    fn root(&self) -> FileId {
-        FileId::root()
-    }
-
-    fn valid_for(&self) -> Duration {
-        Duration::from_secs(30)
-    }
-
-    fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
-}
-
 /// A kernel that holds names of the root, and attributes by node, and loses what it is told to.
 #[derive(Default)]
 struct Caches(Mutex<CachesState>);
@@ -529,10 +508,11 @@ struct Look {
     found: bool,
 }
 
-/// Runs the lookup beside a revocation of `what`. Returns whether the kernel holds `what` at the end
-/// as it was decided under the leases that have gone.
+/// Runs the lookup beside a revocation of `what`. Returns whether the kernel holds `what` at the
+/// end as it was decided under the leases that have gone.
 fn is_left(look: &Look, known: bool, what: &Invalidation) -> bool {
-    let (kernel, door): (Arc<Caches>, Arc<Slow>) = Default::default();
+    let kernel: Arc<Caches> = Arc::default();
+    let door = Arc::new(Waiting { never_gives_way: true, ..Waiting::default() });
     let notices = Notices::new(Front::new(door.clone()), Box::new(kernel.clone()));
     let front = &notices.front;
     let answers = |found: bool| {
@@ -549,7 +529,10 @@ fn is_left(look: &Look, known: bool, what: &Invalidation) -> bool {
         let shown = Arc::clone(&shown);
         front.lookup(Asker::KERNEL, ROOT, b"X", move |told| *shown.lock() = told.ok());
     };
-    let give = || (door.0.lock().pop_front().unwrap())(answers(look.found));
+    let give = || {
+        let (_, answer) = door.calls.lock().pop().unwrap();
+        answer(answers(look.found));
+    };
     let arrive = |is_old: bool| {
         let until = |ttl: Duration| (!ttl.is_zero()).then_some(is_old);
         let mut caches = kernel.0.lock();

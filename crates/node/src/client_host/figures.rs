@@ -1,4 +1,4 @@
-//! What the client is doing, in figures.
+//! The client's work at present, in figures.
 
 use super::ClientHost;
 use crate::clock;

@@ -119,7 +119,8 @@ struct After {
 }
 
 impl ClientHost {
-    /// Makes the client host of the machine `identity`. [`ClientHost::connect`] gives it its server later.
+    /// Makes the client host of the machine `identity`. [`ClientHost::connect`] gives it its server
+    /// later.
     pub(crate) fn new(
         seed: [u8; 32],
         identity: (MachineId, Start),
@@ -166,8 +167,8 @@ impl ClientHost {
         (client_host, Queues { uploads, chores, yields })
     }
 
-    /// Gives the client host a reference to itself, and the access to shares. To be called once, before
-    /// anything else.
+    /// Gives the client host a reference to itself, and the access to shares. To be called once,
+    /// before anything else.
     pub(crate) fn introduce(self: &Arc<Self>, copies: Copies) {
         let _ = self.copies.set(copies);
         let _ = self.me.set(Arc::downgrade(self));

@@ -1,4 +1,5 @@
-//! Changes of a machine's part: it becomes a server, stops being one, or is added anew after a loss.
+//! Changes of a machine's part: it becomes a server, stops being one, or is added anew after a
+//! loss.
 
 use super::Membership;
 use crate::error::{MachineError, in_words};

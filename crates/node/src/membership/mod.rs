@@ -30,8 +30,8 @@ use wire::{MachineId, ServerAt};
 /// The number of addresses kept of an only server, which may move again and again.
 const ADDRESSES_MAX: usize = 8;
 
-/// Answers a request of people that another server passes on; the answer goes to the last argument in
-/// lines.
+/// Answers a request of people that another server passes on; the answer goes to the last argument
+/// in lines.
 pub(crate) type Answers = fn(&Membership, &str, &mut dyn FnMut(Vec<u8>));
 
 /// A machine's server, if it has one, and its client's connection to the leader.

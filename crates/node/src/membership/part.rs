@@ -1,6 +1,6 @@
 //! Which change of a machine's part the leader's list of servers demands.
 
-/// What is known when the list comes.
+/// The knowledge at the time when the list comes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// This machine's server is up.

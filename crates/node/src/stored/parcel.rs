@@ -1,10 +1,10 @@
 //! Parcels: files of shares with their leases, for another store, or for this one later (leasedb,
 //! "Next").
 //!
-//! A parcel is a chain ([`backup::hash_chain`], `LHPARCEL`) of [`Frame`]s. An imported share is stored as
-//! if it were new. It gets a starter lease, unless a key has leased it. It keeps the leases that
-//! the cluster's files and keys had on it. Leases of sessions stay behind: an upload that nothing
-//! refers to is for its session alone.
+//! A parcel is a chain ([`backup::hash_chain`], `LHPARCEL`) of [`Frame`]s. An imported share is
+//! stored as if it were new. It gets a starter lease, unless a key has leased it. It keeps the
+//! leases that the cluster's files and keys had on it. Leases of sessions stay behind: an upload
+//! that nothing refers to is for its session alone.
 
 use super::words;
 use crate::server::Server;

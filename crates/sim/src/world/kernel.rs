@@ -32,8 +32,8 @@ pub(super) struct Kernel {
     folded_only: bool,
 }
 
-/// When leases went, in ticks. The kernel keeps nothing of an answer under them to a call that began
-/// before.
+/// When leases went, in ticks. The kernel keeps nothing of an answer under them to a call that
+/// began before.
 #[derive(Debug, Default)]
 struct Barred {
     /// Leases on names, by directory.

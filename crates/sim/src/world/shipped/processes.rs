@@ -130,10 +130,10 @@ impl World {
         }
     }
 
-    /// Copies the server's disk, as a crash now would leave it. Trap: a copy from a time at which the
-    /// server was the only one knows of no other that could be asked. Such a server goes on until a
-    /// client or another server tells it what it has forgotten (docs/internals/disks.md), so no such
-    /// copy is made.
+    /// Copies the server's disk, as a crash now would leave it. Trap: a copy from a time at which
+    /// the server was the only one knows of no other that could be asked. Such a server goes on
+    /// until a client or another server tells it what it has forgotten (docs/internals/disks.md),
+    /// so no such copy is made.
     pub(super) fn member_is_copied(&mut self, at: usize) {
         let seed = self.below(u64::MAX);
         let server = &mut self.shipped.servers[at];
