@@ -68,9 +68,7 @@ async fn serve(host: &Arc<ListeningHost>, greeted: Greeted) -> Result<(), End> {
         };
     }
     if is_the_leaders && !leads {
-        let leader = host.server.group().standing().leader().map(|leader| leader.addresses.clone());
-        let elsewhere = Welcome::Elsewhere { addresses: leader.unwrap_or_default() };
-        return Ok(frames::send(&mut frames, wire::answer(version, &elsewhere)).await?);
+        return Ok(frames::send(&mut frames, wire::answer(version, &host.elsewhere())).await?);
     }
     let serves = shown.is_some_and(|shown| shown.serves);
     let machine = shown.map(|shown| shown.machine);
@@ -208,8 +206,17 @@ impl ListeningHost {
                 Ok(Welcome::Joined { machine, certificates: self.server.certify(machine, key, false)? })
             }
             Ok(Some(Down::Refused(why))) => Err(why),
-            _ => Err("the directory does not answer".to_owned()),
+            // The server has hung up on all, as it does when a server or a version is another: the
+            // machine asks again. An invitation that is used knows whose key has used it.
+            Ok(_) => Ok(self.elsewhere()),
+            Err(_) => Err("the directory does not answer".to_owned()),
         }
+    }
+
+    /// Where the leader is, as far as this server knows.
+    fn elsewhere(&self) -> Welcome {
+        let leader = self.server.group().standing().leader().map(|leader| leader.addresses.clone());
+        Welcome::Elsewhere { addresses: leader.unwrap_or_default() }
     }
 
     /// Certifies a machine as a server, if it has been chosen.
