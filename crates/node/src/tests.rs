@@ -269,7 +269,7 @@ fn a_state_that_knows_of_nothing_is_no_reason_to_delete() {
     let machine = start(other.path());
     let begun = Instant::now();
     while !shares(other.path()).is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is let go");
+        assert!(begun.elapsed() < Duration::from_secs(300), "hangs: nothing is let go");
         std::thread::sleep(Duration::from_millis(100));
     }
     machine.stop().unwrap();
@@ -356,7 +356,7 @@ fn are_whole(machines: &[Machine]) -> bool {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(90), "waiting for {what}");
+        assert!(begun.elapsed() < Duration::from_secs(300), "hangs: waiting for {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -70,9 +70,8 @@ fn an_invalidation_waits_only_so_long_for_a_create_under_way() {
     std::thread::scope(|scope| {
         let creating = scope.spawn(|| File::create(m.at("slow")).map(drop));
         eventually("the create has begun", || m.memory.count("create") == 1);
-        let began = Instant::now();
         m.memory.invalidate(&Invalidation::Entry(FileId::root(), label("other")));
-        assert!(began.elapsed() < Duration::from_secs(5), "it let go after {:?}", began.elapsed());
+        assert!(!creating.is_finished(), "it has waited for the create");
         // Other requests are served meanwhile: no thread is held by the create.
         assert!(fs::metadata(m.mount.dir()).is_ok());
         creating.join().unwrap().unwrap();
