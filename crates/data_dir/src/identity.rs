@@ -56,7 +56,12 @@ impl Identity {
     pub fn start(&self) -> Start {
         let (drawn, before) =
             self.drawn.split_last().map_or((0, Vec::new()), |(it, all)| (*it, all.to_vec()));
-        Start { incarnation: self.starts, drawn, before: before.into_iter().filter(|it| *it != 0).collect() }
+        Start {
+            incarnation: self.starts,
+            drawn,
+            before: before.into_iter().filter(|it| *it != 0).collect(),
+            greeting: 0,
+        }
     }
 
     /// Changes the identity in `dir`, durably.

@@ -4,8 +4,8 @@ use crate::cluster::certification::{CertificateAuthority, Known};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use wire::{
-    EnrolError, ExpelError, InviteError, LogEntry, MachineId, Refusal, RevokeError, Rights, ShareWork, Space,
-    ToClient, ToServer, Version,
+    EnrolError, ExpelError, GreetingNumber, InviteError, LogEntry, MachineId, Refusal, RevokeError, Rights,
+    ShareWork, Space, ToClient, ToServer, Version,
 };
 
 /// The ordered rows that hold the server's state. The host makes them durable together with the
@@ -48,6 +48,8 @@ pub enum Input {
         machine: MachineId,
         /// Counts the machine's starts.
         incarnation: u64,
+        /// Which greeting of this start it is. One that comes after a later one changes nothing.
+        greeting: GreetingNumber,
         /// The session that the machine had.
         session: Option<SessionId>,
         /// The host's name for the connection, repeated in [`Output::Opened`].

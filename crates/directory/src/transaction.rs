@@ -56,8 +56,8 @@ impl Transaction<'_> {
     /// Takes the input.
     pub fn take(&mut self, input: Input) {
         match input {
-            Input::Open { machine, incarnation, session, connection, version } => {
-                self.greet((machine, version), incarnation, session, connection)
+            Input::Open { machine, incarnation, greeting, session, connection, version } => {
+                self.greet((machine, version), (incarnation, greeting), session, connection)
             }
             Input::Message { session, message } => self.on_message(session, message),
             Input::Tick => self.tick(),
@@ -119,7 +119,7 @@ impl Transaction<'_> {
             }
             ToServer::Ask { number, operation, wants, mode } => {
                 let since = self.now;
-                self.on_ask(Asked { session, number, operation, wants, mode, since })
+                self.on_ask(Asked { session, number, operation, wants, mode, since, ahead: None })
             }
             ToServer::Log { first, entries, answer } => self.on_log(session, first, entries, answer),
             ToServer::Reserve { dir } => {

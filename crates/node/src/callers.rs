@@ -317,7 +317,7 @@ impl ListeningHost {
         version: Version,
     ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
         let (connection, mut down) = self.server.routes().lock().connect(Some((machine, start.drawn)));
-        self.server.open((machine, version), start.incarnation, session, connection);
+        self.server.open((machine, version), start, session, connection);
         // Only the directory refuses a session. A refused client gives up its updates that are not
         // applied.
         match timeout(OPEN_TIMEOUT, down.recv()).await? {

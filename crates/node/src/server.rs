@@ -26,8 +26,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::{
-    ExpelError, InviteError, MachineId, Receipt, RevokeError, ServerAt, Space, ToClient, ToServer, Version,
-    Versions,
+    ExpelError, InviteError, MachineId, Receipt, RevokeError, ServerAt, Space, Start, ToClient, ToServer,
+    Version, Versions,
 };
 
 /// How often the server checks whether the holders that pending requests wait for have lapsed.
@@ -263,11 +263,13 @@ impl Server {
     pub(crate) fn open(
         &self,
         (machine, version): (MachineId, Version),
-        incarnation: u64,
+        start: &Start,
         session: Option<SessionId>,
         connection: u64,
     ) {
-        self.group().propose(Input::Open { machine, incarnation, session, connection, version });
+        let (incarnation, greeting) = (start.incarnation, start.number());
+        let open = Input::Open { machine, incarnation, greeting, session, connection, version };
+        self.group().propose(open);
     }
 
     /// Whether it raises the cluster's version when it can.

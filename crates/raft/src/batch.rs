@@ -153,7 +153,8 @@ mod tests {
 
     fn batch(version: Version) -> Batch {
         let (machine, session) = (wire::MachineId(3), Some(lease::SessionId(2)));
-        let open = Input::Open { machine, incarnation: 9, session, connection: 4, version };
+        let greeting = wire::GreetingNumber::default();
+        let open = Input::Open { machine, incarnation: 9, greeting, session, connection: 4, version };
         let waiting = [Input::Tick, open].map(WaitingInput::new).into();
         Batch::new(Time(77), 5, version, waiting)
     }

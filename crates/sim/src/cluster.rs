@@ -155,6 +155,7 @@ impl Cluster {
         self.to_server.push_back(Input::Open {
             machine: MACHINE,
             incarnation: self.incarnation,
+            greeting: wire::GreetingNumber::default(),
             session: None,
             connection: 0,
             version: wire::Version::NEWEST,

@@ -449,6 +449,7 @@ impl SimulatedMachine {
         self.to_server.push_back(Input::Open {
             machine: self.id,
             incarnation: self.incarnation,
+            greeting: wire::GreetingNumber::default(),
             session: None,
             connection: 0,
             version: wire::Version::NEWEST,

@@ -7,7 +7,7 @@ use ident::FileId;
 use lease::{Label, Open, SessionId, Time};
 use namespace::{AttributeChange, Attributes, Cred, Error, FileKind, Timestamp};
 use std::collections::VecDeque;
-use wire::{MachineId, Rights, Space, ToClient, ToServer, Version};
+use wire::{GreetingNumber, MachineId, Rights, Space, ToClient, ToServer, Version};
 
 const NOW: Now = Now { time: Time(1_000), wall: Timestamp { secs: 1_700_000_000, nanos: 0 } };
 const ROOT: FileId = FileId::root();
@@ -68,8 +68,16 @@ impl RightsWorld {
         self.input(at, client::Input::Greeting);
         let machine = MachineId(at as u64 + 1);
         let connection = at as u64;
-        let (incarnation, session, version) = (1, None, Version::NEWEST);
-        self.to_server.push_back(Input::Open { machine, incarnation, session, connection, version });
+        let (incarnation, greeting, session) = (1, GreetingNumber::default(), None);
+        let version = Version::NEWEST;
+        self.to_server.push_back(Input::Open {
+            machine,
+            incarnation,
+            greeting,
+            session,
+            connection,
+            version,
+        });
         self.run();
     }
 

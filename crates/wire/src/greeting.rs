@@ -58,8 +58,8 @@ pub enum Purpose {
     Leave,
 }
 
-/// A start of a machine, as its data directory records it. Copies of one directory count alike, but
-/// have drawn different random numbers since.
+/// A start of a machine, as its data directory records it, and which of its greetings this is. Copies
+/// of one directory count alike, but have drawn different random numbers since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Counts the machine's starts.
@@ -68,6 +68,32 @@ pub struct Start {
     pub drawn: u64,
     /// The numbers that earlier starts have drawn, as far as the directory remembers.
     pub before: Vec<u64>,
+    /// Counts the greetings of this start.
+    pub greeting: u64,
+}
+
+impl Start {
+    /// Which greeting of which start it is.
+    pub fn number(&self) -> GreetingNumber {
+        GreetingNumber { drawn: self.drawn, count: self.greeting }
+    }
+}
+
+/// Which greeting of a start it is. A greeting may come after a later one of the same start: by
+/// another way, or through a server that led for a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GreetingNumber {
+    /// The random number that the start has drawn.
+    pub drawn: u64,
+    /// Counts the start's greetings.
+    pub count: u64,
+}
+
+impl GreetingNumber {
+    /// Whether the start of `self` greeted in this way before `other`.
+    pub fn is_before(&self, other: &GreetingNumber) -> bool {
+        self.drawn == other.drawn && self.count < other.count
+    }
 }
 
 /// How far a server has durably taken in the log of a session. A client that shows it to a server
@@ -259,7 +285,7 @@ mod tests {
 
     #[test]
     fn both_sides_agree_on_a_version() {
-        let start = Start { incarnation: 3, drawn: 5, before: vec![4] };
+        let start = Start { incarnation: 3, drawn: 5, before: vec![4], greeting: 6 };
         let purpose = Purpose::Session { start, session: Some(SessionId(7)), receipt: None };
         let read =
             |ours, theirs| read_greeting(ours, &greeting(theirs, &purpose)).map(|(version, _)| version);

@@ -17,8 +17,8 @@ pub use frame::{
     ShareWork, decode, decode_with_body, encode,
 };
 pub use greeting::{
-    Certificates, GreetingError, Purpose, Receipt, ServerAt, Start, Welcome, answer, answer_other_version,
-    greeting, read_answer, read_greeting,
+    Certificates, GreetingError, GreetingNumber, Purpose, Receipt, ServerAt, Start, Welcome, answer,
+    answer_other_version, greeting, read_answer, read_greeting,
 };
 pub use message::{
     AskMode, FOUNDER, FOUNDER_MEMBER, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,

@@ -9,14 +9,14 @@
 use crate::io::Output;
 use crate::transaction::{TERM_MS, Transaction};
 use lease::SessionId;
-use wire::{MachineId, Rights, ToClient, Version};
+use wire::{GreetingNumber, MachineId, Rights, ToClient, Version};
 
 impl Transaction<'_> {
     /// Takes in a new connection of a machine, with the version that the machine speaks.
     pub fn greet(
         &mut self,
         (machine, version): (MachineId, Version),
-        incarnation: u64,
+        (incarnation, greeting): (u64, GreetingNumber),
         session: Option<SessionId>,
         connection: u64,
     ) {
@@ -26,9 +26,11 @@ impl Transaction<'_> {
             Err(why) => return self.out.push(Output::Refused { connection, why }),
         };
         let of_machine = self.state.server.sessions.all.iter().filter(|(_, known)| known.machine == machine);
-        let (mut earlier, mut newer, mut same) = (Vec::new(), false, None);
+        let (mut earlier, mut is_late, mut same) = (Vec::new(), false, None);
         for (id, known) in of_machine {
-            newer |= known.incarnation > incarnation;
+            // The machine has a later start, or has greeted again and goes by that session: its
+            // leases hold.
+            is_late |= known.incarnation > incarnation || greeting.is_before(&known.greeted);
             if known.incarnation == incarnation && session == Some(*id) {
                 same = session;
             } else {
@@ -37,7 +39,7 @@ impl Transaction<'_> {
                 earlier.push(*id);
             }
         }
-        if newer {
+        if is_late {
             return;
         }
         self.speaks(machine, version);
@@ -45,14 +47,21 @@ impl Transaction<'_> {
         match same {
             Some(session) => {
                 self.out.push(Output::Opened { machine, incarnation, session, connection });
-                self.resume(session);
+                self.resume(session, greeting);
             }
-            None => self.begin(machine, incarnation, connection, rights),
+            None => self.begin(machine, (incarnation, greeting), connection, rights),
         }
     }
 
-    fn begin(&mut self, machine: MachineId, incarnation: u64, connection: u64, rights: Rights) {
-        let session = self.state.server.sessions.open(self.now, machine, incarnation, rights.clone());
+    fn begin(
+        &mut self,
+        machine: MachineId,
+        (incarnation, greeting): (u64, GreetingNumber),
+        connection: u64,
+        rights: Rights,
+    ) {
+        let start = (incarnation, greeting);
+        let session = self.state.server.sessions.open(self.now, machine, start, rights.clone());
         self.files.live.insert(session);
         let (mut inodes, mut allowance) = Default::default();
         if !rights.read_only {
@@ -66,11 +75,12 @@ impl Transaction<'_> {
     }
 
     /// Repeats everything that the client may have to know and cannot ask for.
-    fn resume(&mut self, session: SessionId) {
+    fn resume(&mut self, session: SessionId, greeting: GreetingNumber) {
         let space = self.state.server.sessions.space(self.state.region.files);
         let Some(known) = self.state.server.sessions.all.get_mut(&session) else { return };
         // The client hears its debts anew, perhaps for the first time: its silence counts from now.
         (known.renewed, known.worked, known.owed) = (self.now, self.now, false);
+        known.greeted = greeting;
         // The client concludes this from the answer.
         self.state.region.through.end_session(session);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());

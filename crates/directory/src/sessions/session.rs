@@ -4,7 +4,7 @@ use lease::{SessionId, Time};
 use namespace::{Answer, Effect, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{GRACE_BYTES, MachineId, Rights, SHIPS_MAX, Space, ToClient, Version};
+use wire::{GRACE_BYTES, GreetingNumber, MachineId, Rights, SHIPS_MAX, Space, ToClient, Version};
 
 /// Inode numbers given to a session at a time.
 pub const INODE_BLOCK: u64 = 4096;
@@ -74,6 +74,8 @@ pub enum Misdeed {
 pub(crate) struct Session {
     pub machine: MachineId,
     pub incarnation: u64,
+    /// The latest greeting for this session.
+    pub greeted: GreetingNumber,
     /// When the session was last heard of.
     pub renewed: Time,
     /// When the session's log last grew, or the session began to be heard.
@@ -193,12 +195,19 @@ impl Sessions {
     }
 
     /// Begins a session; its identifier is never used again.
-    pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64, rights: Rights) -> SessionId {
+    pub fn open(
+        &mut self,
+        now: Time,
+        machine: MachineId,
+        (incarnation, greeted): (u64, GreetingNumber),
+        rights: Rights,
+    ) -> SessionId {
         let id = SessionId(self.next);
         self.next += 1;
         let session = Session {
             machine,
             incarnation,
+            greeted,
             renewed: now,
             worked: now,
             next_entry: 1,
@@ -325,7 +334,7 @@ mod tests {
     #[test]
     fn what_was_accepted_fits_and_no_more() {
         let mut sessions = Sessions::new(2);
-        let session = sessions.open(Time(0), MachineId(1), 1, Rights::FULL);
+        let session = sessions.open(Time(0), MachineId(1), (1, GreetingNumber::default()), Rights::FULL);
         sessions.measured(Space { total: 1 << 30, free: 1000, files: 0, lends: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
         assert_eq!(sessions.spend(session, (1000 + GRACE_BYTES, 0)), Ok(()));
@@ -339,7 +348,8 @@ mod tests {
     #[test]
     fn who_replaces_content_is_lent_what_a_full_disk_has_in_reserve() {
         let mut sessions = Sessions::new(2);
-        let [one, two] = [1, 2].map(|id| sessions.open(Time(0), MachineId(id), 1, Rights::FULL));
+        let [one, two] = [1, 2]
+            .map(|id| sessions.open(Time(0), MachineId(id), (1, GreetingNumber::default()), Rights::FULL));
         let full = Space { total: 1 << 30, free: 0, files: 0, lends: 10_000 };
         sessions.measured(full);
         let want = (1 << 28, 0);

@@ -1,11 +1,11 @@
 //! Connections break, sessions go on: some messages are repeated, no change is done twice.
 
 use crate::support::*;
-use directory::Output;
+use directory::{Input, Output};
 use ident::FileId;
 use lease::{Field, SessionId};
 use namespace::{Error, FileKind};
-use wire::{AskMode, MachineId, ToClient, ToServer};
+use wire::{AskMode, GreetingNumber, MachineId, ToClient, ToServer, Version};
 
 const ROOT: FileId = FileId::root();
 
@@ -108,6 +108,29 @@ fn whose_session_is_over_begins_a_new_one() {
     assert!(world.told(other).is_empty());
     world.input(open(None));
     assert_eq!(world.server.status(world.now).sessions, 2);
+}
+
+/// The machine goes by the session of its later greeting, and may hold its leases without another
+/// word.
+#[test]
+fn a_greeting_that_comes_after_a_later_one_of_its_start_changes_nothing() {
+    for (later, late) in [(None, None), (None, Some(SessionId(1))), (Some(SessionId(1)), None)] {
+        let mut world = World::new();
+        let first = world.open(1, 1);
+        let session = later.unwrap_or(SessionId(first.0 + 1));
+        world.input(connects(1, later.map(|_| first), 6));
+        world.told(session);
+        let mut out = Vec::new();
+        let late = connects(1, late.map(|_| first), 5);
+        world.server.handle(world.now, late, &mut world.store, &mut out).unwrap();
+        assert_eq!(out, [], "{later:?}");
+        world.take_root(session);
+        // A copy of the machine's directory counts its own greetings.
+        let greeting = GreetingNumber { drawn: 2, count: 1 };
+        let (machine, incarnation, version) = (MachineId(1), 1, Version::NEWEST);
+        world.input(Input::Open { machine, incarnation, greeting, session: None, connection: 7, version });
+        assert!(world.told(session).contains(&ToClient::Fenced));
+    }
 }
 
 #[test]

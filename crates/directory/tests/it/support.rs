@@ -10,8 +10,8 @@ use namespace::{
 };
 use std::collections::BTreeMap;
 use wire::{
-    AskMode, EnrolError, ExpelError, FileGrant, InviteError, LogEntry, MachineId, Refusal, Rights, Space,
-    ToClient, ToServer, Version, Versions,
+    AskMode, EnrolError, ExpelError, FileGrant, GreetingNumber, InviteError, LogEntry, MachineId, Refusal,
+    Rights, Space, ToClient, ToServer, Version, Versions,
 };
 
 pub const GIB: u64 = 1 << 30;
@@ -153,7 +153,8 @@ impl World {
         self.enrol_up_to(machine);
         let before: Vec<SessionId> = self.inbox.keys().copied().collect();
         let machine = MachineId(machine);
-        self.input(Input::Open { machine, incarnation, session: None, connection: 0, version });
+        let greeting = GreetingNumber::default();
+        self.input(Input::Open { machine, incarnation, greeting, session: None, connection: 0, version });
         let session = *self.inbox.keys().find(|session| !before.contains(session)).expect("no session");
         let Some(&ToClient::Opened { inodes, version, .. }) =
             self.inbox.get(&session).and_then(|inbox| inbox.last())
@@ -211,6 +212,17 @@ impl World {
             }
         }
         recalled
+    }
+
+    /// The lease that a machine holds on a field, as far as the server knows.
+    pub fn holds(&self, machine: u64, file: &FileId, field: &Field) -> Option<Kind> {
+        let leases = self.server.leases(self.now, &self.store, file);
+        leases.into_iter().find_map(|it| match it.standing {
+            directory::Standing::Holds { kind, .. } if it.machine.0 == machine && it.field == *field => {
+                Some(kind)
+            }
+            _ => None,
+        })
     }
 
     /// Logs entries; returns the refusals.
@@ -367,7 +379,8 @@ pub fn label(name: &str) -> Label {
 /// The first start of a machine has a new connection.
 pub fn connects(machine: u64, session: Option<SessionId>, connection: u64) -> Input {
     let (machine, incarnation, version) = (MachineId(machine), 1, Version::NEWEST);
-    Input::Open { machine, incarnation, session, connection, version }
+    let greeting = GreetingNumber { drawn: 1, count: connection };
+    Input::Open { machine, incarnation, greeting, session, connection, version }
 }
 
 pub fn update(operation: Operation) -> LogEntry {

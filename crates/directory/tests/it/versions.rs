@@ -6,7 +6,7 @@ use directory::{Directory, Fault, Input, MemoryStore, Misdeed, Store};
 use ident::FileId;
 use lease::{SessionId, Time};
 use namespace::{AttributeChange, Cred, FileKind, Operation};
-use wire::{LogEntry, MachineId, Refusal, ToClient, ToServer, Version, Versions};
+use wire::{GreetingNumber, LogEntry, MachineId, Refusal, ToClient, ToServer, Version, Versions};
 
 const ROOT: FileId = FileId::root();
 const OLD: Version = Version::NEWEST;
@@ -35,7 +35,9 @@ fn open(world: &mut World, machine: u64, version: Version) -> (SessionId, Versio
 /// is to decide, if it has one.
 fn resume(world: &mut World, machine: u64, session: SessionId, version: Version) -> Option<Version> {
     let machine = MachineId(machine);
-    world.input(Input::Open { machine, incarnation: 1, session: Some(session), connection: 1, version });
+    let (greeting, session_of) = (GreetingNumber::default(), Some(session));
+    let (incarnation, connection) = (1, 1);
+    world.input(Input::Open { machine, incarnation, greeting, session: session_of, connection, version });
     world.told(session).into_iter().find_map(|message| match message {
         ToClient::Resumed { version, .. } => Some(version),
         _ => None,
@@ -63,8 +65,9 @@ fn older(world: &World) -> Vec<u64> {
 #[test]
 fn inputs_of_version_1_are_what_they_are() {
     let (machine, session, version) = (MachineId(2), Some(SessionId(3)), Version(1));
-    let open = Input::Open { machine, incarnation: 4, session, connection: 5, version };
-    assert_eq!(postcard::to_allocvec(&open).unwrap(), [0, 2, 4, 1, 3, 5, 1]);
+    let greeting = GreetingNumber { drawn: 8, count: 9 };
+    let open = Input::Open { machine, incarnation: 4, greeting, session, connection: 5, version };
+    assert_eq!(postcard::to_allocvec(&open).unwrap(), [0, 2, 4, 8, 9, 1, 3, 5, 1]);
     let inputs = [
         Input::Tick,
         Input::Lead,

@@ -53,6 +53,7 @@ impl ClientHost {
     pub(crate) fn greet(&self) -> Greeting {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
+        hosted.identity.1.greeting += 1;
         if let Some(goes_on) = &hosted.goes_on {
             // The session belongs to the start that opened it. The calling process belongs to this
             // start, and to no copy of the directory.
@@ -166,7 +167,7 @@ impl ClientHost {
             greeting = self.greet();
         }
         let Greeting { machine, start, session, .. } = greeting;
-        server.open((machine, server.knows().newest), start.incarnation, session, HERE);
+        server.open((machine, server.knows().newest), &start, session, HERE);
     }
 
     /// Hands the server's messages to the client.

@@ -95,7 +95,7 @@ impl TestCluster {
 
 /// The purpose of a machine that begins a session, or goes on with one.
 fn began(incarnation: u64, session: Option<SessionId>) -> Purpose {
-    let start = Start { incarnation, drawn: 7, before: Vec::new() };
+    let start = Start { incarnation, drawn: 7, before: Vec::new(), greeting: 0 };
     Purpose::Session { start, session, receipt: None }
 }
 
@@ -588,7 +588,7 @@ fn of_two_copies_of_a_machine_one_is_up() {
     let mut office = TestCluster::new();
     let (config, address) = (office.join("twin"), office.address.clone());
     let by = |incarnation, drawn, before: &[u64]| {
-        let start = Start { incarnation, drawn, before: before.to_vec() };
+        let start = Start { incarnation, drawn, before: before.to_vec(), greeting: 0 };
         Purpose::Session { start, session: None, receipt: None }
     };
     run(async {

@@ -85,6 +85,7 @@ fn input(incarnation: u64) -> Input {
     Input::Open {
         machine: directory::FOUNDER,
         incarnation,
+        greeting: wire::GreetingNumber::default(),
         session: None,
         connection: 0,
         version: Version::NEWEST,

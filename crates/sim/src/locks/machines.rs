@@ -288,6 +288,7 @@ impl Machines {
         machine.to_server.push_back(Input::Open {
             machine: MachineId(at as u64 + 1),
             incarnation,
+            greeting: wire::GreetingNumber { drawn: incarnation, count: connection },
             session,
             connection,
             version: wire::Version::NEWEST,

@@ -10,7 +10,7 @@ use directory::{Directory, Input, MemoryStore, Output, ShareWork};
 use lease::{SessionId, Time};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer, Versions};
+use wire::{AskMode, GreetingNumber, LogEntry, MachineId, Rights, ToClient, ToServer, Versions};
 
 /// Time between a server's readings of its clock, ms.
 const TICK_MS: u64 = 500;
@@ -148,7 +148,12 @@ impl World {
         // From here on no other connection of this machine counts.
         if replica.host.listens_to(at, connection) {
             let version = self.machines[at].speaks.min(replica.knows.newest);
-            self.propose(server, Input::Open { machine, incarnation, session, connection, version });
+            // The machine counts its connections, and so its greetings.
+            let greeting = GreetingNumber { drawn: incarnation, count: connection };
+            self.propose(
+                server,
+                Input::Open { machine, incarnation, greeting, session, connection, version },
+            );
         }
     }
 

@@ -68,7 +68,7 @@ impl Message {
 every! { purposes -> Purpose {
     Join { secret: [1; 16], name: "hall".to_owned(), key: [2; 32] },
     Session {
-        start: Start { incarnation: 300, drawn: 7, before: vec![8] },
+        start: Start { incarnation: 300, drawn: 7, before: vec![8], greeting: 9 },
         session: Some(lease::SessionId(5)),
         receipt: Some(receipt()),
     },
