@@ -6,9 +6,9 @@
 
 use crate::cluster::enrolment::Enrolment;
 use crate::cluster::versions::{InUse, known_to};
-use crate::requests::ahead::Walks;
 use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
+use crate::requests::walks::Walks;
 use crate::requests::write_through::WriteThrough;
 use crate::rows::keys::{Key, Table};
 use crate::rows::record::exact;

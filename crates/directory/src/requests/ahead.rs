@@ -5,102 +5,19 @@
 //! From the third such request on, the recall takes along what the session is likely to need next,
 //! from the same holders. They answer with one message and one flush of their logs. The request
 //! itself waits for its own needs only. Whatever of the rest is free by then is granted with it.
-//!
-//! Identifiers are in the order in which files were made, each directory before what is below it.
-//! That is the order of a listing, and so of most walks. A region of identifiers is one range of
-//! rows, and "next" is what follows in it. A directory that was moved keeps its region.
 
 use crate::requests::ask::to_let_go;
 use crate::requests::grant::PAGE;
 use crate::requests::pending::Asked;
 use crate::requests::values::{Page, Room};
+use crate::requests::walks::{WalkedFields, strengthen};
 use crate::rows::record::Record;
 use crate::transaction::Transaction;
 use ident::FileId;
-use lease::{Field, Granularity, Kind, Lease, Recent, Released, SessionId, Time};
+use lease::{Field, Granularity, Kind, Lease, Released, SessionId};
 use namespace::fold;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, FileGrant};
-
-/// Requests of a session that had to wait for leases on files of one directory, or walks of so many
-/// directories below one, that make a walk.
-const WALK: u8 = 3;
-/// Such requests before the files that are to be changed go ahead, too. Those who save files in one
-/// directory ask for fewer, and would take each other's.
-const CHANGING_WALK: u8 = 8;
-/// Files that the first recall of a walk takes along. Each further recall takes twice as many.
-const FIRST: usize = 32;
-/// Files that one recall takes along at most. With more, a renewal of the session could stand for too
-/// long behind what a bad connection carries.
-const MOST: usize = 128;
-
-/// Fields that are needed of a file, and the strongest kind of each.
-type Fields = BTreeMap<Field, Kind>;
-
-/// The fields that a walk needs of any file that is no directory, and of any directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct WalkedFields {
-    files: Fields,
-    directories: Fields,
-}
-
-/// The walks of the last seconds, by the session and the top of the region. Part of the replicated
-/// state, since it decides what is granted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Walks(Recent<(SessionId, FileId), WalkedFields>);
-
-impl Walks {
-    /// The top of the largest region that `session` walks and that `file` is in.
-    fn region(&self, now: Time, session: SessionId, file: &FileId) -> Option<FileId> {
-        let walked = |dir: &FileId| self.0.count(now, &(session, dir.clone())) >= WALK;
-        above(file).filter(walked).last()
-    }
-
-    /// Whether the walk that `file` is in has been through several directories, or through enough of
-    /// one.
-    fn goes_on(&self, now: Time, session: SessionId, file: &FileId) -> bool {
-        self.region(now, session, file).is_some_and(|region| {
-            file.parent().as_ref() != Some(&region) || self.0.count(now, &(session, region)) >= CHANGING_WALK
-        })
-    }
-
-    /// Notes that `session` had to wait for `file`.
-    fn note(&mut self, now: Time, session: SessionId, file: &FileId) {
-        if let Some(region) = self.region(now, session, file) {
-            self.0.note(now, &(session, region), 1);
-            return;
-        }
-        // A directory that begins to be walked counts in the one above, and so on.
-        for dir in above(file) {
-            let key = (session, dir);
-            self.0.note(now, &key, 1);
-            if self.0.count(now, &key) != WALK {
-                return;
-            }
-        }
-    }
-
-    /// Remembers the fields of a step that only reads.
-    fn note_read(&mut self, now: Time, walk: (SessionId, FileId), fields: &WalkedFields) {
-        if fields.are_only_read()
-            && let Some(read) = self.0.remember(now, &walk)
-        {
-            read.add(fields);
-        }
-    }
-
-    /// The number of files that the next recall in the region takes along.
-    fn files(&self, now: Time, session: SessionId, region: &FileId) -> usize {
-        let recalls = self.0.count(now, &(session, region.clone())).saturating_sub(WALK);
-        FIRST.checked_shl(recalls.into()).unwrap_or(MOST).min(MOST)
-    }
-}
-
-/// The directories that `file` was made in, from the nearest to the root.
-fn above(file: &FileId) -> impl Iterator<Item = FileId> {
-    std::iter::successors(file.parent(), FileId::parent)
-}
 
 /// A step of a walk: a request for one of its files.
 struct Step {
@@ -111,50 +28,6 @@ struct Step {
     changes: bool,
     /// The number of files to take ahead.
     ahead: usize,
-}
-
-impl WalkedFields {
-    fn of_kind(&self, is_directory: bool) -> &Fields {
-        if is_directory { &self.directories } else { &self.files }
-    }
-
-    /// The fields that `needs` name of `file` and of the directory in which it is looked up.
-    fn of(file: &FileId, is_directory: bool, needs: &[Lease]) -> WalkedFields {
-        let mut fields = WalkedFields::default();
-        for need in needs {
-            let of_file = if is_directory { &mut fields.directories } else { &mut fields.files };
-            match &need.field {
-                Field::Xattr(_) | Field::Path => {}
-                Field::Child(_) => strengthen(&mut fields.directories, &Field::Children, need.kind),
-                field if need.file == *file => strengthen(of_file, field, need.kind),
-                field if names_in(&need.file, needs) => {
-                    strengthen(&mut fields.directories, field, need.kind);
-                }
-                _ => {}
-            }
-        }
-        fields
-    }
-
-    fn add(&mut self, other: &WalkedFields) {
-        other.files.iter().for_each(|(field, kind)| strengthen(&mut self.files, field, *kind));
-        other.directories.iter().for_each(|(field, kind)| strengthen(&mut self.directories, field, *kind));
-    }
-
-    /// Whether a session that needs these fields changes nothing.
-    fn are_only_read(&self) -> bool {
-        let mut fields = self.files.iter().chain(&self.directories);
-        fields.all(|(field, kind)| *kind == Kind::Read || field.is_black_box())
-    }
-}
-
-fn strengthen(fields: &mut Fields, field: &Field, kind: Kind) {
-    fields.entry(field.clone()).and_modify(|known| *known = known.and(kind)).or_insert(kind);
-}
-
-/// Whether `needs` name a label of `dir`.
-fn names_in(dir: &FileId, needs: &[Lease]) -> bool {
-    needs.iter().any(|need| need.file == *dir && matches!(need.field, Field::Child(_)))
 }
 
 impl Transaction<'_> {
@@ -173,12 +46,9 @@ impl Transaction<'_> {
         let is_directory = self.files.record(&file).is_some_and(|record| record.is_directory());
         let fields = WalkedFields::of(&file, is_directory, needs);
         let walks = &mut self.state.region.walks;
-        walks.note_read(now, (session, region.clone()), &fields);
-        if fields.are_only_read() || walks.goes_on(now, session, &file) {
-            walks.files(now, session, &region)
-        } else {
-            0
-        }
+        let walk = (session, region);
+        walks.note_read(now, &walk, &fields);
+        if fields.are_only_read() || walks.goes_on(now, session, &file) { walks.begin(now, &walk) } else { 0 }
     }
 
     /// The leases that the asker is likely to need after those that are `in_the_way` now, and that
@@ -237,6 +107,8 @@ impl Transaction<'_> {
     ) {
         let Some(step) = self.step(asked, needs) else { return };
         let (session, before) = (asked.session, grants.len());
+        let walk = (session, step.region.clone());
+        self.state.region.walks.granted(self.now, &walk);
         let granted: BTreeSet<FileId> = grants.iter().map(|grant| grant.file.clone()).collect();
         for file in self.files.next_files(&step.file, &step.region, step.ahead) {
             let fields = self.free_ahead(session, &step, &file);
@@ -250,7 +122,7 @@ impl Transaction<'_> {
         }
         let of_names = |grant: &FileGrant| grant.values.children.len() > 1;
         if grants.len() == before && !grants.iter().any(of_names) {
-            self.state.region.walks.0.forget(&(session, step.region));
+            self.state.region.walks.end(&walk);
         }
     }
 
@@ -323,7 +195,7 @@ impl Transaction<'_> {
             // A change says nothing of what else the walk will come to.
             return Some(Step { file, region, fields, changes: true, ahead });
         }
-        if let Some(read) = walks.0.get(&(asked.session, region.clone())) {
+        if let Some(read) = walks.read(&(asked.session, region.clone())) {
             fields.add(read);
         }
         if fields.files.contains_key(&Field::Attributes) {

@@ -11,4 +11,5 @@ pub(crate) mod pending;
 pub(crate) mod ping_pong;
 pub(crate) mod rights;
 pub(crate) mod values;
+pub(crate) mod walks;
 pub(crate) mod write_through;

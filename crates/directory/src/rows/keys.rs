@@ -54,7 +54,7 @@ pub(crate) enum Table {
     Contention = 0x12,
     /// [`crate::requests::write_through::WriteThrough`].
     WriteThrough = 0x13,
-    /// [`crate::requests::ahead::Walks`].
+    /// [`crate::requests::walks::Walks`].
     Walks = 0x14,
     /// Files that are to go with their last handle (without a name, or with their disposition set),
     /// by identifier.
