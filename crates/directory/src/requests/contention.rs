@@ -120,23 +120,24 @@ impl Contention {
 
     /// The number of labels of `file` that were recalled lately, whoever asked.
     pub fn labels_recalled(&self, now: Time, file: &FileId) -> usize {
-        self.recalled_for(now, file).count()
+        self.recalled_labels(now, file).count()
     }
 
-    /// Whether `session` goes on taking names which no other session asks back. It contends with
-    /// nobody, and may have all of them.
+    /// Whether `session` goes on taking names which no other session asks back, or all names were
+    /// recalled for it, and none for others since. It contends with nobody, and may have all of them.
     pub fn takes_alone(&self, now: Time, session: SessionId, file: &FileId) -> bool {
-        self.recalled_for(now, file).filter(|asker| *asker == Some(session)).count() >= CROWDED
+        let is_own = |it: &Contended| it.asker == Some(session);
+        let all = self.contended_of(now, file).find(|(field, _)| **field == Field::Children);
+        let since = all.map(|(_, it)| it).filter(|it| is_own(it)).map(|it| it.at);
+        self.recalled_labels(now, file).filter(|it| is_own(it)).count() >= CROWDED
+            || since
+                .is_some_and(|since| self.recalled_labels(now, file).all(|it| is_own(it) || it.at <= since))
     }
 
-    /// For which session each label that was recalled lately was recalled.
-    fn recalled_for<'a>(
-        &'a self,
-        now: Time,
-        file: &'a FileId,
-    ) -> impl Iterator<Item = Option<SessionId>> + 'a {
+    /// The labels that were recalled lately.
+    fn recalled_labels<'a>(&'a self, now: Time, file: &'a FileId) -> impl Iterator<Item = &'a Contended> {
         let labels = self.contended_of(now, file).filter(|(field, _)| matches!(field, Field::Child(_)));
-        labels.map(|(_, it)| it.asker)
+        labels.map(|(_, it)| it)
     }
 
     fn contended_of<'a>(

@@ -269,3 +269,37 @@ fn a_session_that_removes_a_tree_is_given_the_rest_of_the_subtree() {
     }
     assert!(10 * walk.recalls < files, "{} recalls of {files} files", walk.recalls);
 }
+
+/// The maker of a large directory removes what another session has looked at a moment ago. It is given all
+/// names with the first one, and has to ask for handles only.
+#[test]
+fn a_session_removes_what_another_one_has_looked_at() {
+    let mut walk = Walk::new();
+    let dir = directory(&mut walk, 1);
+    let files = walk.make(&dir, FileKind::Regular, 1, 1_020);
+    for (at, file) in (1..).zip(&files) {
+        if !walk.seen.contains(file) {
+            let (number, recalled) = walk.ask(lookup(&dir, &format!("Name {at}")));
+            walk.world.release(walk.maker, recalled);
+            let grants = walk.world.grants(walk.walker, number).expect("granted");
+            walk.take_in(grants);
+        }
+    }
+    std::mem::swap(&mut walk.maker, &mut walk.walker);
+    let (mut recalls, mut granted) = (0, 0);
+    for at in 1..=100 {
+        let operation = unlink(&dir, &format!("Name {at}"), false);
+        let (number, mut recalled) = walk.ask(operation.clone());
+        while !recalled.is_empty() {
+            recalls += 1;
+            walk.world.log(walk.maker, letting_go(recalled));
+            recalled = walk.world.recalled(walk.maker);
+        }
+        let grants = walk.world.grants(walk.walker, number).expect("granted");
+        // Otherwise it held all that it needed, and would not have asked.
+        let mut fields = grants.iter().flat_map(|grant| &grant.fields);
+        granted += usize::from(fields.any(|(field, _)| *field != Field::Children));
+        assert_eq!(walk.world.update(walk.walker, operation), Ok(()), "file {at}");
+    }
+    assert!(recalls < 16 && granted < 16, "{recalls} recalls and {granted} grants");
+}
