@@ -58,8 +58,8 @@ pub enum Purpose {
     Leave,
 }
 
-/// A start of a machine, as its data directory records it, and which of its greetings this is. Copies
-/// of one directory count alike, but have drawn different random numbers since.
+/// A start of a machine, as its data directory records it, and which of its greetings this is.
+/// Copies of one directory count alike, but have drawn different random numbers since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Counts the machine's starts.

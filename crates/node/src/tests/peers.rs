@@ -53,7 +53,8 @@ impl TestCluster {
         };
         let server = Machine::start(dir.path(), "a test", settings).unwrap();
         let address = server.listens().unwrap().to_string();
-        // The server hangs up once it has found how much room it has. These peers do not call again.
+        // The server hangs up once it has found how much room it has. These peers do not call
+        // again.
         let is_weighed = |member: &Member| matches!(member.host.keeping, Keeping::Weighs(_));
         while !server.server().unwrap().group().standing().members.iter().all(is_weighed) {
             std::thread::sleep(Duration::from_millis(10));
