@@ -24,7 +24,8 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 struct RequestUnderWay {
     message: ToServer,
-    /// The last log entry before the request, if this connection is the first that it went over.
+    /// The last log entry before the request, if the server takes the request after that entry, and
+    /// this connection is the first that the request went over.
     behind: Option<u64>,
     /// The request is not sent before front doors have revoked its files.
     held: bool,
@@ -42,7 +43,8 @@ impl Requests {
     ///
     /// The server saw the entries that were sent before the request, and has reported every refusal
     /// among them. A request that was repeated over a new connection acknowledges nothing: the
-    /// answer may be to the first sending.
+    /// answer may be to the first sending. Neither does a question about extents: the server's host
+    /// answers it beside the log, perhaps before it has applied what was sent earlier.
     pub fn applied_by(&self, number: u64) -> Option<u64> {
         self.numbered.get(&number)?.behind
     }
@@ -139,7 +141,8 @@ impl ServerSession {
     pub fn say_held(&mut self, number: u64, out: &mut Vec<Output>) {
         let behind = self.is_connected().then(|| self.log.sent());
         let Some(request) = self.requests.numbered.get_mut(&number) else { return };
-        (request.behind, request.held) = (behind, false);
+        let is_in_order = !matches!(request.message, ToServer::Extents { .. });
+        (request.behind, request.held) = (behind.filter(|_| is_in_order), false);
         let message = request.message.clone();
         self.send(message, out);
     }
@@ -218,5 +221,26 @@ mod tests {
         let third = logs_and_asks(&mut client, 4);
         client.handle(at(3), granted(third), &mut out);
         assert_eq!((applied(&client), client.server().log.last()), (3, 3));
+    }
+
+    #[test]
+    fn extents_say_nothing_of_the_log_before_the_question() {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let asked = logs_and_asks(&mut client, 2);
+        let (file, number) = (FileId::root().child(2), asked + 1);
+        let question = ToServer::Extents { number, file: file.clone(), from: 0 };
+        client.server_mut().request(number, question, &mut out);
+        let (extents, inline) = (Vec::new(), None);
+        let answer = ToClient::Extents { number, file, from: 0, to: 1, extents, inline };
+        client.handle(at(1), Input::Message(answer), &mut out);
+        assert_eq!(applied(&client), 0);
+        // A refusal is an answer too.
+        let question = ToServer::Extents { number: number + 1, file: FileId::root(), from: 0 };
+        client.server_mut().request(number + 1, question, &mut out);
+        let refusal = ToClient::Shipped { number: number + 1, result: Err(namespace::Error::Stale) };
+        client.handle(at(1), Input::Message(refusal), &mut out);
+        assert_eq!(applied(&client), 0);
     }
 }
