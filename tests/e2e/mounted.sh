@@ -10,6 +10,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 leasehold=${LEASEHOLD:-$root/target/release/leasehold}
 name=${name:-$(basename "$0" .sh)}
 started_at=$SECONDS
+# A network of a test's own reaches no registry, and cargo asks for minutes. All that is built here is there already.
+export CARGO_NET_OFFLINE=true
 up_pid=
 run_as=() # a prefix that makes leasehold another user's, and execs
 # For sh -c in a mount name space of its own, with a directory as $1: /dev/fuse is for all users, as
