@@ -19,7 +19,7 @@ use crate::disk::{Disk, Local};
 use crate::log::RaftLog;
 use crate::lookout::Lookout;
 use crate::machine::{Position, Replica, StateMachine, position_of};
-use crate::peers::{Ear, Here, KnownPeers};
+use crate::peers::{Ear, Here, KnownPeers, Peers};
 use crate::proposer::{Clock, Proposer};
 use crate::queue::{End, ProposalQueue};
 use crate::store::{Indispensable, RowView, StoreError, StoreSettings, StoreStats};
@@ -308,6 +308,14 @@ impl Group {
         let trust = Trust::begin(member, place.moved, log.clone(), &queue, alarm.clone()).await?;
         let trust = Arc::new(trust);
         let lookout = Arc::<Lookout>::default();
+        let peers = Peers {
+            member,
+            here: here.clone(),
+            known: known.clone(),
+            wires: wires.clone(),
+            lookout: lookout.clone(),
+            trust: trust.clone(),
+        };
         let proposer = Proposer {
             queue: queue.clone(),
             log: log.clone(),
@@ -317,13 +325,9 @@ impl Group {
             standing: standing.clone(),
             alone: alone.clone(),
             place,
-            here: here.clone(),
-            known: known.clone(),
-            wires: wires.clone(),
-            lookout: lookout.clone(),
+            peers,
             alarm: alarm.clone(),
             started: Instant::now(),
-            trust: trust.clone(),
         };
         let raft = proposer.start().await.map_err(|error| match alarm.why() {
             Some(why) => GroupError::Damaged(why.to_owned()),

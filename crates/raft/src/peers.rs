@@ -547,7 +547,10 @@ pub(super) fn voting(raft: &Raft) -> Voting {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
     let stored = &metrics.membership_config;
-    Voting { at: *stored.log_id(), voters: stored.membership().voter_ids().collect() }
+    let membership = stored.membership();
+    let host = |id: u64| (id, membership.get_node(&id).cloned().unwrap_or_default());
+    let voters = membership.voter_ids().map(host).collect();
+    Voting { at: *stored.log_id(), voters }
 }
 
 /// Introduces this member to that one until the other has confirmed its start.

@@ -6,14 +6,12 @@
 use super::batch::Batch;
 use super::life::Life;
 use super::log::RaftLog;
-use super::lookout::Lookout;
 use super::machine::{Event, StateMachine};
-use super::peers::{Here, KnownPeers, Peers, Wires, introduce, voting};
+use super::peers::{Peers, introduce, voting};
 use super::queue::{End, ProposalQueue, Work};
 use super::runtime::Runtime;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;
-use super::trust::Trust;
 use super::types::Raft;
 use super::{GroupError, GroupSettings, Place};
 use crate::alarm::Alarm;
@@ -62,13 +60,9 @@ pub(super) struct Proposer {
     pub(super) standing: Arc<Mutex<Standing>>,
     pub(super) alone: Arc<AtomicBool>,
     pub(super) place: Place,
-    pub(super) wires: Arc<dyn Wires>,
-    pub(super) here: Here,
-    pub(super) known: KnownPeers,
-    pub(super) lookout: Arc<Lookout>,
+    pub(super) peers: Peers,
     pub(super) alarm: Alarm,
     pub(super) started: Instant,
-    pub(super) trust: Arc<Trust>,
 }
 
 impl Proposer {
@@ -105,12 +99,8 @@ impl Proposer {
             self.queue.clone(),
             self.alarm.clone(),
         );
-        let (here, known) = (self.here.clone(), self.known.clone());
-        let (wires, lookout) = (self.wires.clone(), self.lookout.clone());
-        let trust = self.trust.clone();
-        let peers = Peers { member: self.place.member, here, known, wires, lookout, trust };
-        let introduced = peers.clone();
-        let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
+        let (member, peers) = (self.place.member, self.peers.clone());
+        let raft = Raft::new(member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
         // This also waits until openraft knows the members of its log.
         let initialized = raft.is_initialized().await.map_err(|e| GroupError::raft("starting", e))?;
@@ -125,20 +115,20 @@ impl Proposer {
             // It is applied behind everything that an earlier run has left.
             raft.write_blank().await.map_err(|e| GroupError::raft("replaying", e))?;
         }
-        self.introduce_to_all(&raft, &introduced);
+        self.introduce_to_all(&raft);
         self.look(&raft).await;
         Ok(raft)
     }
 
     /// Introduces this start to all other members, which answer with what they know of earlier
-    /// ones.
-    fn introduce_to_all(&self, raft: &Raft, peers: &Peers) {
+    /// ones. Some are not in this member's log: others have told of them.
+    fn introduce_to_all(&self, raft: &Raft) {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();
-        for (id, host) in metrics.membership_config.membership().nodes() {
-            if *id != self.place.member {
-                drop(Runtime::spawn(introduce(peers.peer(*id, host))));
-            }
+        let membership = metrics.membership_config.membership();
+        let nodes = membership.nodes().map(|(id, host)| (*id, host.clone()));
+        for (id, host) in self.peers.trust.not_asked(nodes) {
+            drop(Runtime::spawn(introduce(self.peers.peer(id, &host))));
         }
     }
 
@@ -280,7 +270,10 @@ impl Proposer {
         self.alone.store(alone, SeqCst);
         // A leader whose disk is full falls silent until there is room, so that another leads.
         let stuck = self.state.is_stuck();
-        let trusted = self.trust.look(voting(raft));
+        let trusted = self.peers.trust.look(voting(raft));
+        if !trusted {
+            self.introduce_to_all(raft);
+        }
         raft.runtime_config().elect(only || self.started.elapsed() >= LEASE && !stuck && trusted);
         raft.runtime_config().heartbeat(!stuck);
         raft.runtime_config().tick(!alone);
@@ -332,7 +325,7 @@ impl Proposer {
         let said = |member: &&Member| before.iter().any(|it| (it.id, &it.host) == (member.id, &member.host));
         let standing = self.standing.lock();
         let told = standing.members.iter().filter(|member| !said(member));
-        told.for_each(|member| self.known.know(member.id, &member.host.addresses));
+        told.for_each(|member| self.peers.known.know(member.id, &member.host.addresses));
     }
 
     /// Applies everything that was committed before, and continues from its time. Returns false if

@@ -14,7 +14,7 @@ use super::log::RaftLog;
 use super::queue::ProposalQueue;
 use super::starts::{Forgotten, Introduction, Start, Starts};
 use super::storage::when_there_is_room;
-use super::types::LogId;
+use super::types::{Host, LogId};
 use crate::alarm::Alarm;
 use crate::life::Life;
 use parking_lot::Mutex;
@@ -52,7 +52,7 @@ pub(super) struct Trust {
 pub(super) struct Voting {
     /// The log entry that made them voters.
     pub(super) at: Option<LogId>,
-    pub(super) voters: BTreeSet<u64>,
+    pub(super) voters: BTreeMap<u64, Host>,
 }
 
 #[derive(Default)]
@@ -64,6 +64,8 @@ struct TrustState {
     /// The latest voters that confirming members have reported. This member's log may be behind,
     /// and the voters in it may be gone for good.
     told: Voting,
+    /// The members to which this one introduces itself.
+    asked: BTreeSet<u64>,
     trusted: bool,
     said: Option<Instant>,
     /// When each other member was last heard from, in its known start.
@@ -213,6 +215,19 @@ impl Trust {
         }
     }
 
+    /// Returns those of `nodes`, and of the voters that others have reported, to which this member
+    /// has yet to introduce itself. It does so now.
+    ///
+    /// A member whose log ends before others joined waits for these, and only the leader would call
+    /// it.
+    pub(super) fn not_asked(&self, nodes: impl Iterator<Item = (u64, Host)>) -> Vec<(u64, Host)> {
+        let mut state = self.state.lock();
+        let told: Vec<_> = state.told.voters.iter().map(|(id, host)| (*id, host.clone())).collect();
+        let mut all: BTreeMap<u64, Host> = nodes.collect();
+        all.extend(told);
+        all.into_iter().filter(|(id, _)| *id != self.member && state.asked.insert(*id)).collect()
+    }
+
     /// Returns whether that member has confirmed this one.
     pub(super) fn is_confirmed_by(&self, member: u64) -> bool {
         self.state.lock().confirmed.contains(&member)
@@ -227,7 +242,7 @@ impl Trust {
             return true;
         }
         let voters = if state.told.at > state.own.at { &state.told.voters } else { &state.own.voters };
-        let others: BTreeSet<u64> = voters.iter().copied().filter(|voter| *voter != self.member).collect();
+        let others: BTreeSet<u64> = voters.keys().copied().filter(|voter| *voter != self.member).collect();
         let missing: Vec<u64> = others.difference(&state.confirmed).copied().collect();
         let confirmed = others.len() - missing.len();
         let majority = others.len().div_ceil(2) + 1;

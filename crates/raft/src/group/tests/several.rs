@@ -1,7 +1,7 @@
 //! Three members, over wires that a test can cut.
 
 use super::*;
-use crate::AnswerFuture;
+use crate::{AnswerFuture, Keeping};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -475,6 +475,41 @@ fn of_three_two_go_on_after_a_start() {
     building.open();
     building.agree();
     assert!(building.net.up.read()[&copied].is_trusted());
+}
+
+/// Its log ends before others joined, and only the leader calls it.
+#[test]
+fn who_was_away_while_others_joined_takes_part_again() {
+    let dirs = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
+    let (net, delivered, moved, damaged) = Default::default();
+    let mut building = TestGroup { net, dirs, delivered, opened: 0, moved, damaged };
+    building.start(1);
+    building.open();
+    let join = |building: &TestGroup, id| {
+        building.start(id);
+        // A member that is drained does not vote, also of three.
+        let keeping = if id == 4 { Keeping::Drains } else { Keeping::Keeps };
+        wait(building.leader().set_member(id, Host { machine: id, keeping, ..Host::default() })).unwrap();
+    };
+    join(&building, 4);
+    building.open();
+    building.agree();
+    building.kill(4);
+    join(&building, 2);
+    join(&building, 3);
+    let votes = |building: &TestGroup| -> Vec<u64> {
+        let members = building.leader().standing().members;
+        members.iter().filter(|member| member.votes).map(|member| member.id).collect()
+    };
+    wait_until("those who are there to vote", || {
+        wait(building.leader().settle_voters()).unwrap();
+        votes(&building) == [1, 2, 3]
+    });
+    building.open();
+    building.start(4);
+    building.open();
+    building.agree();
+    assert!(building.net.up.read()[&4].is_trusted());
 }
 
 /// A disk is cloned, and the group is cut in two with one clone in each part. At most one part goes
