@@ -65,7 +65,9 @@ def beside_replacements(kind, replace, calls_on, path):
     )
     check(count > 0, "%s: was replaced" % kind)
     worst, what = max(worst for _, worst in looked)
-    bound = floor.bound(3)
+    # A request that gave way once in its system call keeps a directory locked until the kernel is
+    # told to drop all entries, after 3 s. Whoever starves waits for all of LOOP.
+    bound = floor.bound(4)
     check(
         worst < bound,
         "%s: the longest call took %.2f s (%s) of %.2f s" % (kind, worst, what, bound),
