@@ -14,6 +14,7 @@ use namespace::{Cred, Error};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 pub use locks::Locking;
@@ -28,6 +29,8 @@ pub struct Memory {
     delays: Mutex<BTreeMap<&'static str, Duration>>,
     /// Calls that have a ticket until they are answered.
     late: Arc<Mutex<(u64, BTreeMap<Ticket, Responder>)>>,
+    /// The answers that came late, and not to a call that had given way.
+    came_late: Arc<AtomicUsize>,
     locking: Mutex<Locking>,
     ttl: Duration,
     counting: bool,
@@ -51,13 +54,14 @@ impl Memory {
 
     fn build(counting: bool) -> Arc<Memory> {
         let ttl = Duration::from_secs(3600);
-        let (counts, cache, delays, late, locking) = Default::default();
+        let (counts, cache, delays, late, came_late, locking) = Default::default();
         Arc::new(Memory {
             tree: Mutex::new(Tree::new()),
             counts,
             cache,
             delays,
             late,
+            came_late,
             locking,
             ttl,
             counting,
@@ -72,6 +76,11 @@ impl Memory {
     /// Answers calls of this name late, from another thread.
     pub fn delay(&self, name: &'static str, by: Duration) {
         self.delays.lock().insert(name, by);
+    }
+
+    /// How many answers have come late.
+    pub fn came_late(&self) -> usize {
+        self.came_late.load(SeqCst)
     }
 
     /// Changes the tree unknown to the mount, as another machine would.
@@ -114,9 +123,11 @@ impl FileService for Memory {
             if let Some(by) = self.delays.lock().get(name).copied() {
                 let told = self.tree.lock().answer(cred, call);
                 let (ticket, late) = (self.wait(answer), Arc::clone(&self.late));
+                let came_late = Arc::clone(&self.came_late);
                 std::thread::spawn(move || {
                     std::thread::sleep(by);
                     let answer = late.lock().1.remove(&ticket);
+                    came_late.fetch_add(usize::from(answer.is_some()), SeqCst);
                     answer.into_iter().for_each(|answer| answer(told.clone()));
                 });
                 return Some(ticket);
