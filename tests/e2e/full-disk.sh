@@ -25,12 +25,9 @@ def refused(call, *args):
     try: call(*args)
     except OSError as error: return error.strerror
 used = lambda s: (s.f_blocks - s.f_bfree) / max(1, s.f_blocks - s.f_bfree + s.f_bavail)
-# A machine hears of the servers' disks every few seconds, and this one has just made its files.
-for _ in range(300):
-    own, below = os.statvfs(top), os.statvfs(disk)
-    if used(own) < used(below) + 0.03: break
-    time.sleep(0.1)
-check(used(own) < used(below) + 0.03, "df: %.2f in use, and %.2f of the disk" % (used(own), used(below)))
+own, below = os.statvfs(top), os.statvfs(disk)
+# What a server keeps for its log, here 34 MiB, counts neither as used nor as free.
+check(used(own) < used(below) + 0.05, "df: %.2f in use, and %.2f of the disk" % (used(own), used(below)))
 wal = os.open(top + "/wal", os.O_RDWR | os.O_CREAT)
 os.posix_fallocate(wal, 0, 48 * MIB)
 check(48 * 2048 <= os.fstat(wal).st_blocks <= 49 * 2048, "%d blocks were set aside" % os.fstat(wal).st_blocks)
