@@ -8,7 +8,6 @@ use crate::cluster::enrolment::Enrolment;
 use crate::cluster::versions::{InUse, known_to};
 use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
-use crate::requests::walks::Walks;
 use crate::requests::write_through::WriteThrough;
 use crate::rows::keys::{Key, Table};
 use crate::rows::record::exact;
@@ -75,8 +74,6 @@ pub(crate) struct RegionState {
     /// Content that is write-through.
     #[serde(skip)]
     pub through: WriteThrough,
-    #[serde(skip)]
-    pub walks: Walks,
 }
 
 impl DirectoryState {
@@ -99,7 +96,6 @@ impl DirectoryState {
             pending: PendingRequests::default(),
             contention: Contention::default(),
             through: WriteThrough::default(),
-            walks: Walks::default(),
         };
         DirectoryState { cluster, server, region }
     }
@@ -117,7 +113,6 @@ impl DirectoryState {
         region.pending = read(store, Table::Requests)?;
         region.contention = read(store, Table::Contention)?;
         region.through = read(store, Table::WriteThrough)?;
-        region.walks = read(store, Table::Walks)?;
         Ok(DirectoryState { cluster, server, region })
     }
 
@@ -132,7 +127,6 @@ impl DirectoryState {
             (Table::Requests, wire::encode(&region.pending)),
             (Table::Contention, wire::encode(&region.contention)),
             (Table::WriteThrough, wire::encode(&region.through)),
-            (Table::Walks, wire::encode(&region.walks)),
         ];
         let single = single.into_iter().map(|(table, row)| (table.key(&[]), row));
         let session = |id: &SessionId| Table::Session.key(&id.0.to_be_bytes());
@@ -172,23 +166,11 @@ fn read_sessions(
 }
 
 impl RegionState {
-    /// The recall to send to `holder` for a request of `asker`; nothing if it was sent already.
-    pub fn recall(
-        &mut self,
-        now: Time,
-        asker: SessionId,
-        holder: SessionId,
-        released: &Released,
-    ) -> Option<Released> {
-        self.contention.recalled(now, asker, &released.file, &released.field);
-        self.recall_ahead(now, holder, released)
-    }
-
-    /// The recall to send of a lease that no request needs yet; nothing if it was sent already.
-    /// The field does not count as contended.
-    pub fn recall_ahead(&mut self, now: Time, holder: SessionId, released: &Released) -> Option<Released> {
+    /// The recall to send to `session`; nothing if it was sent already.
+    pub fn recall(&mut self, now: Time, session: SessionId, released: &Released) -> Option<Released> {
         let Released { file, field, keep } = released;
-        self.pending.queue.recalls.recall(now, holder, file, field, *keep)
+        self.contention.recalled(now, file, field);
+        self.pending.queue.recalls.recall(now, session, file, field, *keep)
     }
 
     /// Notes that `session` has released something, asked or not: requests that wait for it are

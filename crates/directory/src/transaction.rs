@@ -119,7 +119,7 @@ impl Transaction<'_> {
             }
             ToServer::Ask { number, operation, wants, mode } => {
                 let since = self.now;
-                self.on_ask(Asked { session, number, operation, wants, mode, since, ahead: None })
+                self.on_ask(Asked { session, number, operation, wants, mode, since })
             }
             ToServer::Log { first, entries, answer } => self.on_log(session, first, entries, answer),
             ToServer::Reserve { dir } => {

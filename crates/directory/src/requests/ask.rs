@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
 /// Recently recalled labels that make a directory one in which several machines work at once.
-pub(crate) const CROWDED: usize = 8;
+const CROWDED: usize = 8;
 
 /// Leases that one recall message names.
 const RECALLED_TOGETHER: usize = 1000;
@@ -105,15 +105,8 @@ impl Transaction<'_> {
             return;
         }
         let (session, number, wants, mode, since) = (SERVER, 0, Vec::new(), AskMode::Ship, self.now);
-        let arrival = self.state.region.pending.push(Asked {
-            session,
-            number,
-            operation,
-            wants,
-            mode,
-            since,
-            ahead: None,
-        });
+        let arrival =
+            self.state.region.pending.push(Asked { session, number, operation, wants, mode, since });
         self.serve(arrival);
     }
 
@@ -132,12 +125,7 @@ impl Transaction<'_> {
                 return self.state.region.pending.remove(arrival);
             }
             let mut found = self.find(&asked);
-            let mut asked = self.lease_or_report(asked, &mut found);
-            if asked.ahead.is_none() {
-                let files = self.step_of_walk(&asked, &found.needs);
-                self.state.region.pending.takes_ahead(arrival, files);
-                asked.ahead = Some(files);
-            }
+            let asked = self.lease_or_report(asked, &mut found);
             if self.fade_first(&found.needs) {
                 continue;
             }
@@ -158,8 +146,7 @@ impl Transaction<'_> {
             } else {
                 let waits =
                     !holders.is_empty() || self.state.region.pending.queue.blocked_by_earlier(arrival);
-                let ahead = self.recalls_ahead(&asked, &found.needs, &holders);
-                self.recall_with(asked.session, holders, ahead);
+                self.recall(holders);
                 waits
             };
             if !waits {
@@ -297,7 +284,7 @@ impl Transaction<'_> {
         let asked_back =
             |(_, it): &(SessionId, Released)| matches!(it.field, Field::Child(_)) && it.keep.is_none();
         if holders.iter().any(asked_back)
-            && self.state.region.contention.labels_recalled(self.now, file) >= CROWDED
+            && self.state.region.contention.contended_labels(self.now, file).len() >= CROWDED
         {
             let holdings = self.files.holdings(file);
             for (holder, released) in holders.iter_mut().filter(|it| asked_back(it)) {
@@ -310,21 +297,11 @@ impl Transaction<'_> {
         holders
     }
 
-    /// Recalls leases for the server itself, each once.
+    /// Recalls leases from their holders, each once.
     pub fn recall(&mut self, holders: Holders) {
-        self.recall_with(SERVER, holders, Holders::new());
-    }
-
-    /// Recalls leases that a request of `asker` needs, each once, and with them leases ahead of a
-    /// walk.
-    fn recall_with(&mut self, asker: SessionId, holders: Holders, ahead: Holders) {
         let mut by_holder: BTreeMap<SessionId, Vec<Released>> = BTreeMap::new();
         for (holder, released) in holders {
-            let told = self.state.region.recall(self.now, asker, holder, &released);
-            by_holder.entry(holder).or_default().extend(told);
-        }
-        for (holder, released) in ahead {
-            let told = self.state.region.recall_ahead(self.now, holder, &released);
+            let told = self.state.region.recall(self.now, holder, &released);
             by_holder.entry(holder).or_default().extend(told);
         }
         by_holder.into_iter().for_each(|(holder, leases)| self.tell_to_let_go(holder, &leases));

@@ -21,6 +21,5 @@ mod sessions;
 mod size;
 mod support;
 mod versions;
-mod walks;
 mod write_through;
 mod writes;

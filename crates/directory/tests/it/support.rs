@@ -214,17 +214,6 @@ impl World {
         recalled
     }
 
-    /// The lease that a machine holds on a field, as far as the server knows.
-    pub fn holds(&self, machine: u64, file: &FileId, field: &Field) -> Option<Kind> {
-        let leases = self.server.leases(self.now, &self.store, file);
-        leases.into_iter().find_map(|it| match it.standing {
-            directory::Standing::Holds { kind, .. } if it.machine.0 == machine && it.field == *field => {
-                Some(kind)
-            }
-            _ => None,
-        })
-    }
-
     /// Logs entries; returns the refusals.
     pub fn log(&mut self, session: SessionId, entries: Vec<LogEntry>) -> Vec<(u64, namespace::Error)> {
         self.send_log(session, entries, true);
