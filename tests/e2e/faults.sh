@@ -113,8 +113,7 @@ nothing_in_silence() {
 
 # Links that lose a third of all frames, that duplicate, delay and reorder: everything goes on, slowly, and no call fails.
 part_lossy() {
-    # Of 30 in a hundred, which the soak loses, it may be that eight in a row are lost, and a session's term with them.
-    wire 2 --loss "${LOSS:-20}" --seed "$SEED"
+    wire 2 --loss 30 --seed "$SEED"
     wire 3 --delay 3 --jitter 4 --duplicate 10 --reorder 20 --loss 2 --seed "$SEED"
     mkdir -m 755 "${mounts[1]}"/{lossy,bad,lossy-{seen,mail,lines}}
     # Small files: a connection that loses so much carries some kilobytes a second.
