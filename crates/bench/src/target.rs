@@ -59,6 +59,8 @@ pub enum Kind {
     /// `leasehold up`. In a data directory that has joined a cluster, the mount is one more machine
     /// of that cluster.
     Mount,
+    /// The same of another `leasehold` binary.
+    Beside,
     /// The null FUSE file system.
     Floor,
     /// The local disk's own file system.
@@ -69,6 +71,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Kind::Mount => "mount",
+            Kind::Beside => "mount beside",
             Kind::Floor => "floor",
             Kind::Disk => "disk",
         })
@@ -80,6 +83,7 @@ impl fmt::Display for Kind {
 pub struct Target {
     /// The target's kind.
     pub kind: Kind,
+    binary: PathBuf,
     dir: PathBuf,
     data: PathBuf,
     /// The process writes here what it tells beside its answer.
@@ -94,14 +98,25 @@ pub struct Target {
 impl Target {
     /// Starts a target in a directory under `base`, which is on the disk to compare with.
     pub fn start(kind: Kind, base: &Path) -> io::Result<Target> {
+        Target::of(std::env::current_exe()?, kind, base)
+    }
+
+    /// Starts the mount of another `leasehold` binary.
+    pub fn beside(binary: &Path, base: &Path) -> io::Result<Target> {
+        Target::of(binary.to_owned(), Kind::Beside, base)
+    }
+
+    fn of(binary: PathBuf, kind: Kind, base: &Path) -> io::Result<Target> {
         let (dir, data) = match kind {
             Kind::Mount => (base.join("mount"), base.join("data")),
+            Kind::Beside => (base.join("mount-beside"), base.join("data-beside")),
             Kind::Floor => (base.join("floor"), PathBuf::new()),
             Kind::Disk => (base.join("disk"), PathBuf::new()),
         };
         std::fs::create_dir_all(&dir)?;
         let log = base.join(format!("{kind}.log"));
-        let mut target = Target { kind, dir, data, log, server_memory: None, process: None, out: None };
+        let mut target =
+            Target { kind, binary, dir, data, log, server_memory: None, process: None, out: None };
         target.up()?;
         Ok(target)
     }
@@ -122,9 +137,9 @@ impl Target {
     }
 
     fn up(&mut self) -> io::Result<()> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(&self.binary);
         match self.kind {
-            Kind::Mount => {
+            Kind::Mount | Kind::Beside => {
                 command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
                 command.arg("--mount").arg(&self.dir);
                 if let Some(mib) = self.server_memory {

@@ -8,6 +8,7 @@ use crate::cluster::enrolment::Enrolment;
 use crate::cluster::versions::{InUse, known_to};
 use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
+use crate::requests::walks::Walks;
 use crate::requests::write_through::WriteThrough;
 use crate::rows::keys::{Key, Table};
 use crate::rows::record::exact;
@@ -74,6 +75,8 @@ pub(crate) struct RegionState {
     /// Content that is write-through.
     #[serde(skip)]
     pub through: WriteThrough,
+    #[serde(skip)]
+    pub walks: Walks,
 }
 
 impl DirectoryState {
@@ -96,6 +99,7 @@ impl DirectoryState {
             pending: PendingRequests::default(),
             contention: Contention::default(),
             through: WriteThrough::default(),
+            walks: Walks::default(),
         };
         DirectoryState { cluster, server, region }
     }
@@ -113,6 +117,7 @@ impl DirectoryState {
         region.pending = read(store, Table::Requests)?;
         region.contention = read(store, Table::Contention)?;
         region.through = read(store, Table::WriteThrough)?;
+        region.walks = read(store, Table::Walks)?;
         Ok(DirectoryState { cluster, server, region })
     }
 
@@ -127,6 +132,7 @@ impl DirectoryState {
             (Table::Requests, wire::encode(&region.pending)),
             (Table::Contention, wire::encode(&region.contention)),
             (Table::WriteThrough, wire::encode(&region.through)),
+            (Table::Walks, wire::encode(&region.walks)),
         ];
         let single = single.into_iter().map(|(table, row)| (table.key(&[]), row));
         let session = |id: &SessionId| Table::Session.key(&id.0.to_be_bytes());
@@ -166,11 +172,17 @@ fn read_sessions(
 }
 
 impl RegionState {
-    /// The recall to send to `session`; nothing if it was sent already.
-    pub fn recall(&mut self, now: Time, session: SessionId, released: &Released) -> Option<Released> {
+    /// The recall to send to `holder` for a request of `asker`; nothing if it was sent already.
+    pub fn recall(
+        &mut self,
+        now: Time,
+        asker: SessionId,
+        holder: SessionId,
+        released: &Released,
+    ) -> Option<Released> {
         let Released { file, field, keep } = released;
-        self.contention.recalled(now, file, field);
-        self.pending.queue.recalls.recall(now, session, file, field, *keep)
+        self.contention.recalled(now, asker, file, field);
+        self.pending.queue.recalls.recall(now, holder, file, field, *keep)
     }
 
     /// Notes that `session` has released something, asked or not: requests that wait for it are

@@ -119,7 +119,7 @@ impl Transaction<'_> {
             }
             ToServer::Ask { number, operation, wants, mode } => {
                 let since = self.now;
-                self.on_ask(Asked { session, number, operation, wants, mode, since })
+                self.on_ask(Asked { session, number, operation, wants, mode, since, ahead: None })
             }
             ToServer::Log { first, entries, answer } => self.on_log(session, first, entries, answer),
             ToServer::Reserve { dir } => {
@@ -332,7 +332,7 @@ impl Transaction<'_> {
         self.state.region.pending.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.region.pending.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
-            self.send(session, ToClient::Recall { leases: vec![released] });
+            self.send(session, ToClient::Recall { leases: vec![released], ahead: Vec::new() });
         }
         let flushes = self.state.region.pending.queue.flushes.unanswered();
         let flushes: Vec<_> = flushes

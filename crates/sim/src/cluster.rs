@@ -223,7 +223,9 @@ impl Cluster {
             }
         }
         // No front door has anything cached.
-        yielded.into_iter().for_each(|number| self.input(client::Input::Yielded { number }));
+        yielded
+            .into_iter()
+            .for_each(|number| self.input(client::Input::Yielded { number, kept: Default::default() }));
     }
 
     fn input(&mut self, input: client::Input) {

@@ -61,7 +61,7 @@ impl Leases {
                         leases.grants += u64::from(fields > 0);
                     }
                 }
-                ToClient::Recall { leases: recalled } => {
+                ToClient::Recall { leases: recalled, .. } => {
                     let concerned = |it: &Released| it.file == *file && counted(&it.field);
                     leases.recalls += u64::from(recalled.iter().any(concerned));
                 }

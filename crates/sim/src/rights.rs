@@ -103,7 +103,9 @@ impl RightsWorld {
             }
         }
         // No front door has anything cached.
-        yielded.into_iter().for_each(|number| self.input(at, client::Input::Yielded { number }));
+        yielded
+            .into_iter()
+            .for_each(|number| self.input(at, client::Input::Yielded { number, kept: Default::default() }));
     }
 
     /// Runs until no message is under way.

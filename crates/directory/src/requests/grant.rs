@@ -45,6 +45,7 @@ impl Transaction<'_> {
         if self.policy.generous {
             self.grant_neighbours(request.session, &mut grants, &mut room);
         }
+        self.grant_ahead(request, needs, &mut grants, &mut room);
         grants
     }
 
@@ -156,7 +157,7 @@ impl Transaction<'_> {
             // Each session takes only what it needs of a black box. More would be in the way of the
             // next opener.
             (alone || !field.is_black_box())
-                && !contention.is_contended(now, file, field)
+                && !contention.is_contended(now, session, file, field)
                 && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
         };
         if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
@@ -168,7 +169,7 @@ impl Transaction<'_> {
         }
         let wants_one = needs.iter().any(|(field, _)| matches!(field, Field::Child(_)));
         let wants_all = needs.iter().any(|(field, _)| *field == Field::Children);
-        if wants_one && !wants_all && !contention.is_contended(now, file, &Field::Children) {
+        if wants_one && !wants_all && !contention.is_contended(now, session, file, &Field::Children) {
             let fits =
                 |excluded: Option<Vec<Label>>| excluded.is_some_and(|labels| labels.len() <= EXCLUDED_MAX);
             let kind = [self.most(session, file, &Field::Children, Kind::Write), Kind::Read];
@@ -240,7 +241,7 @@ impl Transaction<'_> {
         // A label that the session once released comes back by name only, with the value: the
         // session's knowledge of all other labels goes on meanwhile.
         excluded.extend(held.excluded().cloned());
-        let lately = self.state.region.contention.contended_labels(self.now, file);
+        let lately = self.state.region.contention.contended_labels(self.now, session, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
         excluded.sort();
         excluded.dedup();
@@ -271,7 +272,8 @@ impl Transaction<'_> {
             _ => return None,
         };
         let position = self.files.child(file, label)?.position;
-        self.policy.generous.then_some(Page { after: position, limit: NEIGHBOURS, contiguous: false })
+        let limit = if request.ahead.is_some_and(|files| files > 0) { PAGE } else { NEIGHBOURS };
+        self.policy.generous.then_some(Page { after: position, limit, contiguous: false })
     }
 
     /// Grants also the files that the granted entries name, if no session holds any of them: so
@@ -327,7 +329,7 @@ impl Transaction<'_> {
     }
 
     /// Whether there is room for all of `file`; if so, takes the room.
-    fn takes_along(&self, file: &FileId, room: &mut Room) -> bool {
+    pub fn takes_along(&self, file: &FileId, room: &mut Room) -> bool {
         let left = self.files.unasked_bytes(file).and_then(|bytes| room.unasked.checked_sub(bytes));
         left.inspect(|left| room.unasked = *left).is_some()
     }

@@ -20,6 +20,8 @@ pub(crate) struct Asked {
     pub mode: AskMode,
     /// When the request came.
     pub since: Time,
+    /// The files that the request takes ahead of a walk, once that is known.
+    pub ahead: Option<usize>,
 }
 
 /// The pending requests. They are part of the replicated state, since they decide what is granted.
@@ -58,6 +60,13 @@ impl PendingRequests {
     /// The request at this place.
     pub fn asked(&self, arrival: Arrival) -> Option<Asked> {
         self.asked.get(&arrival).cloned()
+    }
+
+    /// Notes how many files the request takes ahead.
+    pub fn takes_ahead(&mut self, arrival: Arrival, files: usize) {
+        if let Some(asked) = self.asked.get_mut(&arrival) {
+            asked.ahead = Some(files);
+        }
     }
 
     /// Removes a request that is done; requests that stood behind it are tried again.

@@ -319,7 +319,7 @@ impl Walk<'_> {
             // Shares are compared once all extents are counted.
             Table::Share => {}
             // The state was read from these.
-            Table::Region | Table::Requests | Table::Contention | Table::WriteThrough => {}
+            Table::Region | Table::Requests | Table::Contention | Table::WriteThrough | Table::Walks => {}
             Table::Server | Table::Session | Table::Cluster => {}
         }
         Ok(())

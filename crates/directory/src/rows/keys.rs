@@ -16,7 +16,7 @@ pub(crate) type Key = SmallVec<[u8; 48]>;
 pub(crate) const TOP: FileId = FileId::root();
 /// The beginning of the keys of rows that are in no region. No identifier's code has 64 ones in a
 /// row, so all files' rows come before.
-const BEYOND: [u8; 8] = [0xff; 8];
+pub(crate) const BEYOND: [u8; 8] = [0xff; 8];
 
 /// The kinds of a file's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,17 +54,19 @@ pub(crate) enum Table {
     Contention = 0x12,
     /// [`crate::requests::write_through::WriteThrough`].
     WriteThrough = 0x13,
+    /// [`crate::requests::walks::Walks`].
+    Walks = 0x14,
     /// Files that are to go with their last handle (without a name, or with their disposition set),
     /// by identifier.
-    Doomed = 0x14,
+    Doomed = 0x15,
     /// Files that have rows left but no record, by identifier.
-    Dying = 0x15,
+    Dying = 0x16,
     /// The file that a share belongs to and how many of its extents refer to it, by share.
-    Share = 0x16,
+    Share = 0x17,
     /// Shields: files that a session has locked, or that it is stuck at having open, at all or in a
     /// mode (stuck TRUE, BlackBox §4.6: the session cannot say otherwise). They remain to be
     /// cleared after the session's end. Session, then the identifier.
-    Shield = 0x17,
+    Shield = 0x18,
     /// [`crate::state::ServerState`].
     Server = 0x20,
     /// [`crate::sessions::session::Session`], by its number.
@@ -83,11 +85,12 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 15] = [
+    const ALL: [Table; 16] = [
         Table::Region,
         Table::Requests,
         Table::Contention,
         Table::WriteThrough,
+        Table::Walks,
         Table::Doomed,
         Table::Dying,
         Table::Share,

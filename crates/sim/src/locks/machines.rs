@@ -418,7 +418,7 @@ impl Machines {
         }
         // No front door has anything cached.
         for number in yielded {
-            self.client(at, client::Input::Yielded { number })?;
+            self.client(at, client::Input::Yielded { number, kept: Default::default() })?;
         }
         // A new session begins, unless one has already.
         if cut_off && self.machines[at].over {

@@ -182,7 +182,7 @@ impl ManyMachines {
         }
         // No front door has anything cached.
         for number in yielded {
-            self.client(at, client::Input::Yielded { number })?;
+            self.client(at, client::Input::Yielded { number, kept: Default::default() })?;
         }
         if cut_off {
             if !self.machines[at].over {

@@ -1,7 +1,7 @@
 //! A machine: the host of a client, with a clock of its own, programs, and a link to the server.
 
 use super::ending::Left;
-use super::events::Event;
+use super::events::{Event, Revoking};
 use super::history::{Life, tick_of, wall};
 use super::kernel::{Kernel, locks};
 use super::net::{Link, Packet, Way};
@@ -26,6 +26,8 @@ pub(super) const QUESTION: u64 = u64::MAX;
 /// Number of tries to invalidate an entry whose directory is locked, and the time between them, ms.
 const LOCKED_TRIES: u32 = 200;
 const LOCKED_TRY_MS: u64 = 10;
+/// One of this many offered items stays in the kernel, on average, although nothing needs it.
+const KEEPS_ONE_OF: u64 = 8;
 
 /// A machine and its state.
 pub(super) struct Machine {
@@ -287,9 +289,10 @@ impl World {
                 Output::Salvage(salvage) => {
                     return Err(format!("what machine {at} did was refused: {:?}", salvage.items));
                 }
-                Output::Yield { number, what } => {
+                Output::Yield { number, what, offered } => {
                     let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
-                    self.later(wait, Event::Yields(at, incarnation, number, what, 0));
+                    let revoking = Revoking { number, what, offered, tries: 0 };
+                    self.later(wait, Event::Yields(at, incarnation, revoking));
                 }
                 Output::Invalidate(what) => {
                     let kernel = &mut self.machines[at].kernel;
@@ -319,34 +322,42 @@ impl World {
     }
 
     /// The kernel drops all that the client revokes: entries only once no call keeps their
-    /// directory locked.
+    /// directory locked. Of what is offered it keeps what a call keeps locked, and some of the rest.
     pub(super) fn yields(
         &mut self,
-        (at, incarnation): (usize, u64),
-        number: u64,
-        mut what: Vec<Invalidation>,
-        tries: u32,
+        at: usize,
+        incarnation: u64,
+        mut revoking: Revoking,
     ) -> Result<(), Violation> {
         let gone = self.machines[at].incarnation != incarnation || self.machines[at].left.is_some();
-        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone(), tries)) {
+        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, revoking.clone())) {
             return Ok(());
         }
+        let Revoking { number, what, offered, tries } = &mut revoking;
         if self.weather.lie == Some(Mutation::KeptBelow) {
-            return self.input(at, Input::Yielded { number });
+            return self.input(at, Input::Yielded { number: *number, kept: BTreeSet::new() });
         }
         let now = self.clock(at);
-        self.machines[at].kernel.contend(now, &what);
-        let dirs = self.locked_below(at, &what);
-        if dirs.is_empty() || tries == LOCKED_TRIES {
+        self.machines[at].kernel.contend(now, what);
+        let dirs = self.locked_below(at, what);
+        if dirs.is_empty() || *tries == LOCKED_TRIES {
+            let mut kept = self.locked_below(at, offered);
+            for file in offered.iter().filter_map(Invalidation::file) {
+                if self.below(KEEPS_ONE_OF) == 0 {
+                    kept.insert(file.clone());
+                }
+            }
+            offered.retain(|what| what.file().is_some_and(|file| !kept.contains(file)));
+            what.append(offered);
             let tick = tick_of(self.read_clocks(at).wall);
             let kernel = &mut self.machines[at].kernel;
             if !dirs.is_empty() {
                 self.happened.stuck += 1;
                 kernel.drops_entries();
             }
-            kernel.takes_back(&what);
-            kernel.bar(tick, &what);
-            return self.input(at, Input::Yielded { number });
+            kernel.takes_back(what);
+            kernel.bar(tick, what);
+            return self.input(at, Input::Yielded { number: *number, kept });
         }
         // All entries of these directories are to go, so that a call that comes again blocks
         // nothing.
@@ -356,7 +367,8 @@ impl World {
                 what.push(entries);
             }
         }
-        self.later(LOCKED_TRY_MS, Event::Yields(at, incarnation, number, what, tries + 1));
+        *tries += 1;
+        self.later(LOCKED_TRY_MS, Event::Yields(at, incarnation, revoking));
         self.gives_way(at, &dirs)
     }
 

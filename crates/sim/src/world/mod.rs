@@ -353,9 +353,7 @@ impl World {
             Event::Calls(at, program) => self.begins(at, program),
             Event::Forgets(at, incarnation, file) => self.forgets(at, incarnation, file),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
-            Event::Yields(at, incarnation, number, what, tries) => {
-                self.yields((at, incarnation), number, what, tries)
-            }
+            Event::Yields(at, incarnation, revoking) => self.yields(at, incarnation, revoking),
             Event::Thaws(at) => self.thaws(at),
             Event::Applies(start) => self.applies(start),
             Event::ServerTicks => self.server_ticks(),
