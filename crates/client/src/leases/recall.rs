@@ -98,6 +98,8 @@ impl Revocations {
     fn offer(&mut self, mut due: Vec<Released>, cause: Cause) {
         let leases: BTreeSet<(&FileId, &Field)> = self.all().map(|y| lease(&y.released)).collect();
         due.retain(|released| !leases.contains(&lease(released)));
+        due.sort_by(|one, other| lease(one).cmp(&lease(other)));
+        due.dedup_by(|one, other| lease(one) == lease(other));
         self.begin(due, cause);
     }
 
@@ -225,15 +227,24 @@ impl Client {
     }
 
     fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
-        let is_due = |y: &Yielding| y.is_recalled() || self.holds_more(&y.released);
         let wanted = ready.iter().filter(|y| y.cause != Cause::TooMany);
         let waiting: BTreeSet<ServerId> = wanted.map(|y| self.servers.id_of(&y.released.file)).collect();
-        let ready: Vec<Released> = ready.into_iter().filter(is_due).map(|y| y.released).collect();
-        if !ready.is_empty() {
-            self.linger_if_looked_up(now, &ready);
-            self.release(now, ready);
-        }
+        let (recalled, mut others): (Vec<_>, Vec<_>) = ready.into_iter().partition(Yielding::is_recalled);
+        self.release_looked_up(now, recalled);
+        // Trap: nothing is owed for these, so each has to release something when its turn comes.
+        // Single names go before all names, which would take them along.
+        others.retain(|y| self.holds_more(&y.released));
+        others.sort_by_key(|y| matches!(y.released.field, Field::Children | Field::Xattrs));
+        self.release_looked_up(now, others);
         waiting.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
+    }
+
+    fn release_looked_up(&mut self, now: Now, ready: Vec<Yielding>) {
+        if !ready.is_empty() {
+            let leases: Vec<Released> = ready.into_iter().map(|y| y.released).collect();
+            self.linger_if_looked_up(now, &leases);
+            self.release(now, leases);
+        }
     }
 
     /// Whether a release in the log, or on its way to the server, answers a recall of a lease that
@@ -496,6 +507,39 @@ mod tests {
         assert!(holds_attributes(&client, &dir), "front doors are still asked");
         client.handle(at(5), Input::Yielded { number, kept }, &mut out);
         assert!(!holds_attributes(&client, &dir));
+    }
+
+    /// With the lease on all names go those on single ones. The server counts a release of what is
+    /// not held, and not recalled, as a misdeed.
+    #[test]
+    fn no_wish_is_fulfilled_twice() {
+        let dir = FileId::root().child(2);
+        let released = |field| Released { file: dir.clone(), field, keep: None };
+        let all = released(Field::Children);
+        let one = released(Field::Child(Label::new(b"a").unwrap()));
+        for (leases, ahead, logged) in [
+            (vec![all.clone()], vec![one.clone()], vec![vec![all.clone()]]),
+            (vec![], vec![all.clone(), one.clone(), all.clone()], vec![vec![one, all]]),
+        ] {
+            let ((mut client, _, _, _), mut out) = (wished_for(), Vec::new());
+            let granted = FileGrant { values: Values::default(), ..empty(&dir) };
+            let fields = vec![(Field::Child(Label::new(b"a").unwrap()), Kind::Write)];
+            let grants = vec![FileGrant { fields, ..granted }];
+            let granted = ToClient::Granted { number: 2, grants, gone: Vec::new() };
+            client.handle(at(3), Input::Message(granted), &mut out);
+            client.handle(at(4), Input::Message(ToClient::Recall { leases, ahead }), &mut out);
+            let Some(&(number, _)) = yields(&out).last() else { panic!("{out:?}") };
+            client.handle(at(5), Input::Yielded { number, kept: BTreeSet::new() }, &mut out);
+            let entries = out.into_iter().filter_map(|output| match output {
+                Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+                _ => None,
+            });
+            let releases = entries.flatten().filter_map(|entry| match entry {
+                LogEntry::Release(released) => Some(released),
+                _ => None,
+            });
+            assert_eq!(releases.collect::<Vec<_>>(), logged);
+        }
     }
 
     /// Several clients may touch a directory's times at once, and then none of them may read the
