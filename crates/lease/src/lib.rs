@@ -1,6 +1,7 @@
 //! Leases on single metadata fields: holdings, requests, recalls, reports (Farsite §5).
 
 pub mod blackbox;
+pub mod caching;
 mod field;
 mod flushes;
 mod granularity;
