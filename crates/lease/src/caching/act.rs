@@ -19,10 +19,9 @@ pub enum Act {
     Rename,
     /// It gets another hard link.
     Link,
-    /// Its deletion disposition is set.
+    /// Its deletion disposition is set, or a handle closes that was opened with delete-on-close. A
+    /// close goes on, whatever the judgement.
     Dispose,
-    /// A handle is closed that was opened with delete-on-close. A close waits for nobody.
-    CloseToDelete,
     /// A directory above it is renamed or deleted. If the object is still open when the act may go
     /// on ([`Object::is_open`](super::Object::is_open)), a rename over SMB fails. A POSIX rename
     /// does not.
@@ -75,7 +74,6 @@ impl Toll {
             Act::Read => Toll::WRITE,
             Act::Write | Act::Resize | Act::Lock => Toll::DATA,
             Act::Rename | Act::Link | Act::Dispose | Act::MoveAbove => Toll::HANDLE,
-            Act::CloseToDelete => Toll { awaits: State::NONE, ..Toll::HANDLE },
             Act::ChangeListing => Toll { awaits: State::NONE, ..Toll::DATA },
         }
     }

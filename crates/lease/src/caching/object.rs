@@ -140,7 +140,7 @@ impl Object {
         let mut waits = Vec::new();
         for (holder, record) in self.records.iter_mut().filter(|(holder, _)| pays(**holder)) {
             record.take(now, *holder, toll.takes, out);
-            if record.holds_up(toll.awaits) {
+            if record.holds_up(toll) {
                 waits.push(*holder);
             }
         }

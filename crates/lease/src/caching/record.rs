@@ -1,5 +1,6 @@
 //! One lease or oplock: what its client was told, and what is needed now.
 
+use super::act::Toll;
 use super::holder::{Holder, LeaseKey};
 use super::state::State;
 use crate::Time;
@@ -125,12 +126,14 @@ impl Record {
         self.breaking.is_some()
     }
 
-    /// Returns whether an act waits that awaits these flags.
+    /// Returns whether an act with this toll waits.
     ///
     /// A break with all its steps is one: an act that has to wait for any part of it waits for its
-    /// end, and so does an open that comes later (`breaking3`).
-    pub(super) fn holds_up(&self, awaits: State) -> bool {
-        self.breaking.as_ref().is_some_and(|breaking| breaking.began.meets(awaits))
+    /// end, and so does an open that comes later (`breaking3`). An act that need not wait for the
+    /// acknowledgment still waits until the holder has been told of all that it takes.
+    pub(super) fn holds_up(&self, toll: Toll) -> bool {
+        let holds_up = |it: &Breaking| it.began.meets(toll.awaits) || it.told.meets(toll.takes);
+        self.breaking.as_ref().is_some_and(holds_up)
     }
 
     /// Returns the state that is left when the break is over.

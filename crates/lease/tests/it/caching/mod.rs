@@ -1,8 +1,10 @@
 //! Caching leases: the rules, the matrices of the conformance tests, and all behaviours of small
 //! systems.
 
+mod checked;
 mod clients;
 mod conformance;
+mod model;
 mod properties;
 mod rules;
 

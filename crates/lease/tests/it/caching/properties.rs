@@ -61,7 +61,7 @@ fn opening() -> impl Strategy<Value = Opening> {
     })
 }
 
-const ACTS: [Act; 10] = [
+const ACTS: [Act; 9] = [
     Act::Read,
     Act::Write,
     Act::Resize,
@@ -69,7 +69,6 @@ const ACTS: [Act; 10] = [
     Act::Rename,
     Act::Link,
     Act::Dispose,
-    Act::CloseToDelete,
     Act::MoveAbove,
     Act::ChangeListing,
 ];
@@ -98,7 +97,6 @@ fn toll(act: Act) -> (State, State) {
         Act::Read => (State::WRITE, State::WRITE),
         Act::Write | Act::Resize | Act::Lock => (State::RWH, State::WRITE),
         Act::Rename | Act::Link | Act::Dispose | Act::MoveAbove => (State::HANDLE, State::HANDLE),
-        Act::CloseToDelete => (State::HANDLE, State::NONE),
         Act::ChangeListing => (State::RWH, State::NONE),
     }
 }

@@ -95,9 +95,6 @@ fn rules_23_and_24_the_renamed_file_itself_and_its_deletion_ask_for_handles() {
     for act in [Act::Rename, Act::Link, Act::Dispose] {
         asks_for_handles(Desk::held(1, "RH"), act, "1 RH>R!");
     }
-    let mut desk = Desk::held(1, "RH");
-    assert_eq!(desk.acts(Act::CloseToDelete, Actor::Other), Judgement::Go(()), "a close does not wait");
-    assert_eq!(desk.sent(), ["1 RH>R!"]);
 }
 
 #[test]
