@@ -87,6 +87,12 @@ impl Object {
     /// Handle caching that is in the way goes first, and the open is judged again. If handles are
     /// in the way still, the open is refused, and write caching stays. An open that goes on breaks
     /// nothing by what it is granted.
+    ///
+    /// Leases whose handles are not in the way are not asked. This departs from MS-FSA §2.1.4.12:
+    /// because their handles would not help, and the open would wait for them.
+    ///
+    /// # Panics
+    /// If `open` is the number of an open that has gone on.
     pub fn open(
         &mut self,
         now: Time,

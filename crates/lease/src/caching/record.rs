@@ -73,7 +73,7 @@ pub enum AcknowledgeError {
     #[error("the client acknowledges a lease that it does not have: it has closed the last open")]
     Unknown,
     /// STATUS_UNSUCCESSFUL.
-    #[error("the client acknowledges without being asked, or too late: the lease is what opens say")]
+    #[error("the client acknowledges a break that is over, or that there was not: an open says what it has")]
     NotBreaking,
     /// STATUS_REQUEST_NOT_ACCEPTED. The break stays open.
     #[error("the client wants to keep more than it was told: it may keep {told} at most")]
@@ -93,9 +93,10 @@ pub(super) struct Record {
     /// While a step is not acknowledged, the state before it.
     pub(super) state: State,
     breaking: Option<Breaking>,
-    /// Whether the acknowledgment of a break is owed that ended by time. An acknowledgment does not
-    /// say which break it is for. So nothing is granted until the late one has come: it must not be
-    /// taken for the answer to a later break.
+    /// Whether the acknowledgment of a break is owed that ended by its time. Nothing is granted until
+    /// it has come, late, and has been refused. This departs from MS-SMB2 §3.3.6.5: because an
+    /// acknowledgment does not say which break it is for, and the late one would be taken for the
+    /// answer to a later break.
     owes: bool,
     pub(super) version: Version,
     /// The number of opens. The record lives as long as there are any, even at none.
@@ -136,23 +137,20 @@ impl Record {
         self.breaking.as_ref().is_some_and(holds_up)
     }
 
-    /// Returns the state that is left when the break is over.
-    pub(super) fn needed(&self) -> State {
-        self.breaking.as_ref().map_or(self.state, |breaking| breaking.needed)
-    }
-
     pub(super) fn deadline(&self) -> Option<Time> {
         self.breaking.as_ref().map(|breaking| breaking.deadline)
     }
 
     /// Takes flags away. Sends nothing if they are not there, or if a break is under way.
     pub(super) fn take(&mut self, now: Time, holder: Holder, takes: State, out: &mut Vec<Break>) {
-        let left = left(holder, self.needed(), takes);
         if let Some(breaking) = &mut self.breaking {
-            breaking.needed = left;
-        } else if left != self.state {
+            breaking.needed = left(holder, breaking.needed, takes);
+            return;
+        }
+        let left = left(holder, self.state, takes);
+        if left != self.state {
             self.version.advance();
-            self.step(now, holder, self.state, left, left, out);
+            self.step(holder, Breaking::new(now, self.state, left, left), out);
         }
     }
 
@@ -178,7 +176,7 @@ impl Record {
         if !needed.has(kept) {
             // What is needed is less than what was told. So the next step is R or none at once.
             let to = if kept == State::READ { State::NONE } else { State::READ };
-            self.step(now, holder, began, to, needed, out);
+            self.step(holder, Breaking::new(now, began, to, needed), out);
         }
         Ok(kept)
     }
@@ -200,24 +198,21 @@ impl Record {
         }
     }
 
-    /// R falls to none at once: its holder is not asked to acknowledge.
-    fn step(
-        &mut self,
-        now: Time,
-        holder: Holder,
-        began: State,
-        to: State,
-        needed: State,
-        out: &mut Vec<Break>,
-    ) {
-        let (from, acknowledge) = (self.state, self.state != State::READ);
+    /// Tells the holder. R falls to none at once, without an acknowledgment.
+    fn step(&mut self, holder: Holder, next: Breaking, out: &mut Vec<Break>) {
+        let (from, to, acknowledge) = (self.state, next.told, self.state != State::READ);
         if acknowledge {
-            let deadline = now.after_ms(ACKNOWLEDGE_WITHIN_MS);
-            self.breaking = Some(Breaking { began, told: to, needed, deadline });
+            self.breaking = Some(next);
         } else {
             self.state = to;
         }
         out.push(Break { holder, from, to, epoch: self.version.epoch(), acknowledge });
+    }
+}
+
+impl Breaking {
+    fn new(now: Time, began: State, told: State, needed: State) -> Breaking {
+        Breaking { began, told, needed, deadline: now.after_ms(ACKNOWLEDGE_WITHIN_MS) }
     }
 }
 

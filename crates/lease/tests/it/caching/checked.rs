@@ -35,11 +35,11 @@ const TWO_MACHINES: System = System {
 #[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "only printed")]
 fn holds_in_every_state(name: &str, system: System, does_not_happen: &[&str]) {
     let start = std::time::Instant::now();
-    let checker = system.checker().threads(2).spawn_bfs().join();
+    // A fault may make the space endless.
+    let checker = system.checker().finish_when(HasDiscoveries::AnyFailures).threads(2).spawn_bfs().join();
     let (states, steps, seconds) =
         (checker.unique_state_count(), checker.state_count(), start.elapsed().as_secs_f32());
     println!("{name}: {states} states, {steps} steps, {seconds:.1} s");
-    assert!(checker.is_done());
     for Property { name, expectation, .. } in checker.model().properties() {
         if expectation == Expectation::Sometimes && !does_not_happen.contains(&name) {
             checker.assert_any_discovery(name);

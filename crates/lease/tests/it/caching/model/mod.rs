@@ -11,6 +11,7 @@
 //!   is. So an acknowledgment does not meet a lease that its client has closed and made anew.
 //! * Time is the order of deadlines, and nothing else.
 
+mod caller;
 mod shown;
 mod state;
 
@@ -18,12 +19,9 @@ pub use shown::{
     BELIEVES_WHAT_IS_SO, COVERED, ENDS, FLOWS, ONE_BREAK, OWN, RECALL_WAITS, REFUSED, WENT_ON, WRITES_ALONE,
 };
 
-use super::{exclusive, overwriting, plain, stat};
-use lease::caching::{
-    Act, Actor, Asks, Break, Judgement, Object, Opening, SharingViolation, State as Flags, Version,
-};
+use lease::caching::{Object, State as Flags};
 use smallvec::SmallVec;
-use state::{Client, Deed, Down, Machine, State, Up, Who, Wrong, holder, lease_id, open_id};
+use state::{Client, Deed, Down, Machine, State, Up, Who, Wrong, holder, open_id};
 use stateright::{Model, Property};
 
 /// A kind of open.
@@ -81,7 +79,7 @@ pub enum Action {
     Do(usize, Who, Deed),
     /// The act is given up.
     Cancel(usize, Who),
-    Close(usize, usize),
+    Close(usize),
     /// The client takes a message. If it is a break, the client keeps what it may, or nothing.
     Down(usize, bool),
     Up(usize),
@@ -104,182 +102,6 @@ impl System {
             Who::Client(client) => self.clients[*other].1 != self.clients[client].1,
             Who::Local | Who::Server => true,
         })
-    }
-
-    fn opening(&self, client: usize, kind: Kind) -> Opening {
-        let asks = |state| Asks::Lease { lease: lease_id(self, client), state, version: Version::V1 };
-        match kind {
-            Kind::Plain => plain(asks(Flags::RWH)),
-            Kind::Exclusive => exclusive(asks(Flags::RW)),
-            Kind::Overwriting => overwriting(asks(Flags::RH)),
-            Kind::Stat => stat(asks(Flags::RWH)),
-        }
-    }
-
-    /// Judges the act. Returns whether it is over.
-    fn judge(&self, state: &mut State, m: usize, (who, deed): (Who, Deed), is_first: bool) -> bool {
-        let (mut out, now) = (Vec::new(), state.machines[m].now());
-        let object = &mut state.machines[m].object;
-        let judged: Result<Judgement<()>, SharingViolation> = match (deed, who) {
-            (Deed::Open(kind), Who::Client(client)) => {
-                let slot = usize::from(state.clients[client].opens[0].is_some());
-                let opening = self.opening(client, kind);
-                object.open(now, open_id(client, slot), opening, &mut out).map(|judged| match judged {
-                    Judgement::Waits(holders) => Judgement::Waits(holders),
-                    Judgement::Go(grant) => {
-                        state.clients[client].opens[slot] = Some(kind);
-                        // The breaks of this open go out before its answer, and to others only.
-                        state.clients[client].down.push(Down::Granted { grant, stale: false });
-                        Judgement::Go(())
-                    }
-                })
-            }
-            (Deed::Recall(keep), _) => Ok(object.recall(now, keep, &mut out)),
-            (deed, who) => {
-                let act = match deed {
-                    Deed::Read => Act::Read,
-                    Deed::Write => Act::Write,
-                    _ => Act::Rename,
-                };
-                let actor = match who {
-                    Who::Client(client) if self.fault != Fault::ForgetsTheActor => {
-                        let slot = state.clients[client].opens.iter().position(Option::is_some);
-                        Actor::Open(open_id(client, slot.unwrap_or(0)))
-                    }
-                    _ => Actor::Other,
-                };
-                Ok(object.act(now, act, actor, &mut out))
-            }
-        };
-        if let (Ok(Judgement::Waits(holders)), Fault::SendsAgain, false) = (&judged, self.fault, is_first) {
-            let again = holders.iter().map(|holder| {
-                let (from, to) = (Flags::RWH, Flags::NONE);
-                Break { holder: *holder, from, to, epoch: 0, acknowledge: true }
-            });
-            out.extend(again);
-        }
-        let is_own = |it: &Break| {
-            self.clients_at(m).any(|x| holder(self, x) == it.holder)
-                && !self.others(m, who).any(|x| holder(self, x) == it.holder)
-        };
-        if out.iter().any(is_own) {
-            state.wrong = Some(Wrong::BrokeItsOwn);
-        }
-        self.send(state, &out);
-        let goes = match judged {
-            Ok(Judgement::Go(())) => true,
-            Ok(Judgement::Waits(_)) => match (self.fault, deed) {
-                (Fault::WaitsForNobody, Deed::Read | Deed::Write | Deed::Rename) => true,
-                (Fault::AnswersARecallAtOnce, Deed::Recall(_)) => true,
-                (Fault::RefusesAtOnce, Deed::Open(_)) => {
-                    self.note_refused(state, m, who, deed);
-                    return true;
-                }
-                _ => false,
-            },
-            Err(SharingViolation) => {
-                self.note_refused(state, m, who, deed);
-                return true;
-            }
-        };
-        if goes {
-            self.note_gone_on(state, m, who, deed);
-        }
-        goes
-    }
-
-    /// Looks at what the clients believe, and at their messages: the act is done now.
-    fn note_gone_on(&self, state: &mut State, m: usize, who: Who, deed: Deed) {
-        let has = |flags: Flags| {
-            self.others(m, who).any(|other| {
-                let client = &state.clients[other];
-                client.believes(flags)
-            })
-        };
-        let untold = |flags: Flags| {
-            self.others(m, who).any(|other| {
-                let client = &state.clients[other];
-                client.believes(flags) && !client.is_told_to_drop(flags)
-            })
-        };
-        let wrong = match deed {
-            Deed::Open(Kind::Stat) => false,
-            Deed::Open(kind) => {
-                let voids = kind == Kind::Overwriting && untold(Flags::READ);
-                has(Flags::WRITE) || voids || self.conflicts(state, m, who, kind).next().is_some()
-            }
-            Deed::Read => has(Flags::WRITE),
-            Deed::Write => has(Flags::WRITE) || untold(Flags::READ),
-            Deed::Rename => has(Flags::HANDLE),
-            Deed::Recall(keep) => {
-                let above = Flags::RWH.but(keep.of_lease());
-                has(above.but(Flags::READ)) || untold(above)
-            }
-        };
-        if wrong {
-            state.wrong = Some(Wrong::WentOn);
-        }
-        if let (Deed::Recall(keep), machine) = (deed, &mut state.machines[m]) {
-            machine.cover = machine.cover.and(keep.of_lease());
-            if self.fault == Fault::ForgetsTheRecall {
-                machine.object.extend_cover(Flags::RWH);
-            }
-        }
-    }
-
-    fn note_refused(&self, state: &mut State, m: usize, who: Who, deed: Deed) {
-        let Deed::Open(kind) = deed else { unreachable!("no open: {deed:?}") };
-        let in_the_way: SmallVec<[usize; 4]> = self.conflicts(state, m, who, kind).collect();
-        let cached = |client: &usize| {
-            self.others(m, who).any(|other| other == *client)
-                && state.clients[*client].believes(Flags::HANDLE)
-        };
-        if in_the_way.is_empty() || in_the_way.iter().any(cached) {
-            state.wrong = Some(Wrong::Refused);
-        }
-    }
-
-    /// The clients whose opens exclude one of this kind, apart from the newest open of the actor.
-    fn conflicts<'a>(
-        &'a self,
-        state: &'a State,
-        m: usize,
-        who: Who,
-        kind: Kind,
-    ) -> impl Iterator<Item = usize> + 'a {
-        let excludes = move |it: Kind| {
-            kind != Kind::Stat && it != Kind::Stat && (kind == Kind::Exclusive || it == Kind::Exclusive)
-        };
-        self.clients_at(m).filter(move |x| {
-            let opens = state.clients[*x].opens.iter().flatten().copied();
-            let own = Who::Client(*x) == who;
-            opens.filter(|it| excludes(*it)).count() > usize::from(own && kind == Kind::Exclusive)
-        })
-    }
-
-    fn send(&self, state: &mut State, out: &[Break]) {
-        for it in out {
-            let Some(x) = (0..self.clients.len()).find(|x| holder(self, *x) == it.holder) else { continue };
-            let down = &mut state.clients[x].down;
-            let sent = Down::Break { to: it.to, acknowledge: it.acknowledge, stale: false };
-            match self.fault {
-                Fault::LosesABreak if !it.acknowledge => {}
-                Fault::BreakOvertakes => down.insert(0, sent),
-                _ => down.push(sent),
-            }
-        }
-    }
-
-    /// Judges again what waits, in the order of arrival.
-    fn judge_again(&self, state: &mut State, m: usize) {
-        if self.fault == Fault::ForgetsWhoWaits {
-            return;
-        }
-        for waiting in std::mem::take(&mut state.machines[m].queue) {
-            if !self.judge(state, m, waiting, false) {
-                state.machines[m].queue.push(waiting);
-            }
-        }
     }
 
     fn take(&self, state: &mut State, x: usize, keeps_all: bool) {
@@ -321,18 +143,13 @@ impl System {
         self.judge_again(state, m);
     }
 
-    fn close(&self, state: &mut State, x: usize, slot: usize) {
+    /// Closes the newest open.
+    fn close(&self, state: &mut State, x: usize) {
         let m = self.machine_of(x);
         let client = &mut state.clients[x];
-        // The first slot is the one in use.
+        let Some(slot) = client.opens.iter().rposition(Option::is_some) else { return };
         client.opens[slot] = None;
-        let mut close = open_id(x, slot);
-        if slot == 0 && client.opens[1].is_some() {
-            // Both opens are of one kind, so either may stay.
-            close = open_id(x, 1);
-            client.opens.swap(0, 1);
-        }
-        state.machines[m].object.close(close);
+        state.machines[m].object.close(open_id(x, slot));
         if !client.is_open() {
             (client.believes, client.is_lost) = (Flags::NONE, false);
             client.make_stale();
@@ -375,7 +192,7 @@ impl System {
             actions.extend(kinds.map(|kind| Action::Do(m, who, Deed::Open(*kind))));
         }
         if opens > 0 {
-            actions.push(Action::Close(x, opens - 1));
+            actions.push(Action::Close(x));
             actions.extend([Deed::Write, Deed::Rename].map(|deed| Action::Do(m, who, deed)));
         }
     }
@@ -410,7 +227,7 @@ impl System {
     fn machine_in(&self, action: Action) -> usize {
         match action {
             Action::Do(m, ..) | Action::Cancel(m, _) | Action::Expire(m) | Action::Extend(m, _) => m,
-            Action::Close(x, _) | Action::Down(x, _) | Action::Up(x) => self.machine_of(x),
+            Action::Close(x) | Action::Down(x, _) | Action::Up(x) => self.machine_of(x),
         }
     }
 }
@@ -440,7 +257,7 @@ impl Model for System {
                 }
             }
             Action::Cancel(m, who) => state.machines[m].queue.retain(|(it, _)| *it != who),
-            Action::Close(x, slot) => self.close(&mut state, x, slot),
+            Action::Close(x) => self.close(&mut state, x),
             Action::Down(x, keeps_all) => self.take(&mut state, x, keeps_all),
             Action::Up(x) => self.acknowledge(&mut state, x),
             Action::Expire(m) => self.expire(&mut state, m),
