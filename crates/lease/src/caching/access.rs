@@ -71,7 +71,7 @@ impl Access {
     }
 }
 
-/// What an open lets others do meanwhile: ShareAccess (MS-SMB2 §2.2.13).
+/// The acts that an open lets others do meanwhile: ShareAccess (MS-SMB2 §2.2.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sharing(pub u32);
 

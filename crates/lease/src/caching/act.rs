@@ -26,9 +26,9 @@ pub enum Act {
     /// on ([`Object::is_open`](super::Object::is_open)), a rename over SMB fails. A POSIX rename
     /// does not.
     MoveAbove,
-    /// What a listing of this directory shows changes. A child comes, goes or changes its name, or
-    /// a child's times, attributes or sizes change. For a child that is written this act comes
-    /// when the handle is flushed or closed.
+    /// A listing of this directory would show something else. A child comes, goes or changes its
+    /// name, or its times, attributes or sizes change. For a child that is written this act comes
+    /// when the handle is flushed or closed. The directory's own times and attributes count, too.
     ChangeListing,
 }
 

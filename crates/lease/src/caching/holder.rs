@@ -23,8 +23,8 @@ impl LeaseKey {
 /// A lease, as its client names it.
 ///
 /// *Own and other* is decided by the key alone, which is the ClientLeaseId of MS-SMB2 §3.3.1.4. So
-/// leases of one key do not break each other, whatever their clients. What each client was told is
-/// kept by client.
+/// leases of one key do not break each other, whatever their clients. Each client still has a state
+/// and an epoch of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId {
     /// The client.

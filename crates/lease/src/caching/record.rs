@@ -83,7 +83,7 @@ pub enum AcknowledgeError {
     },
 }
 
-/// What a holder has.
+/// The state of a holder, and its break.
 ///
 /// A break goes through up to three notifications, one at a time. The first has all flags that the
 /// act takes. A further act sends nothing and tightens `needed`. After the acknowledgment the rest
@@ -174,7 +174,8 @@ impl Record {
         let kept = legal(holder, keeps);
         (self.state, self.breaking) = (kept, None);
         if !needed.has(kept) {
-            // What is needed is less than what was told. So the next step is R or none at once.
+            // The state that is needed has fewer flags than the one that was told, of which there
+            // were two at most. So the next step is R, or none at once.
             let to = if kept == State::READ { State::NONE } else { State::READ };
             self.step(holder, Breaking::new(now, began, to, needed), out);
         }

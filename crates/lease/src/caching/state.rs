@@ -12,7 +12,7 @@ pub struct State(u8);
 impl State {
     /// Nothing may be cached.
     pub const NONE: State = State(0);
-    /// What is read may be cached. As a state: R.
+    /// Data that was read may be cached. As a state: R.
     pub const READ: State = State(1);
     /// Handles may be kept open, and opens be deferred.
     pub const HANDLE: State = State(2);

@@ -1,4 +1,4 @@
-//! What holds after any steps, with everything that the interface lets in.
+//! Invariants that hold after any steps, with everything that the interface lets in.
 
 use lease::Time;
 use lease::caching::{

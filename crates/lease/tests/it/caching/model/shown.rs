@@ -5,7 +5,7 @@ use super::state::{Down, State, Wrong};
 use lease::caching::State as Flags;
 use stateright::Property;
 
-pub const WRITES_ALONE: &str = "who caches writes is the only one who caches, on all machines";
+pub const WRITES_ALONE: &str = "a client that caches writes is the only one that caches, on all machines";
 pub const BELIEVES_WHAT_IS_SO: &str = "no client takes its state for more than it is, unless told already";
 pub const ONE_BREAK: &str = "a break is under way to a client, and only one, while its lease breaks";
 pub const COVERED: &str = "the machine's own leases cover what its clients have";

@@ -33,7 +33,7 @@ pub struct Up {
     pub stale: bool,
 }
 
-/// What somebody does.
+/// An act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deed {
     Open(Kind),
@@ -66,7 +66,7 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
     pub opens: [Option<Kind>; 2],
-    /// What the client takes for its state.
+    /// The state that the client takes for its own.
     pub believes: Flags,
     /// Whether its lease ended by time, and the client does not know.
     pub is_lost: bool,

@@ -5,7 +5,7 @@ use crate::caching::{
 };
 use lease::caching::{Act, Actor, Asks, Judgement, Object, Opening, State, Version};
 
-/// What a lease with `held` has after a further open that asks for `asked`, alone on the file.
+/// Returns the state of a lease with `held` after a further open that asks for `asked`.
 fn after(held: State, asked: State) -> State {
     let asks = |state| plain(Asks::Lease { lease: lease(1), state, version: Version::V1 });
     let mut desk = Desk::file();
