@@ -1,6 +1,8 @@
-//! Leases on single metadata fields: holdings, requests, recalls, reports (Farsite §5).
+//! Leases on single metadata fields: holdings, requests, recalls, reports (Farsite §5). Below them,
+//! the caching leases of SMB clients ([`caching`]).
 
 pub mod blackbox;
+pub mod caching;
 mod field;
 mod flushes;
 mod granularity;
