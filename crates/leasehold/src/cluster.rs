@@ -114,8 +114,8 @@ impl Machines {
     pub fn run(self) -> Result<Answer, Failure> {
         let machines = admin::machines(&self.data.map_or_else(places::data, Ok)?)?;
         let row = |machine: &MachineReport| {
-            let MachineReport { machine, name, rights, standing, .. } = machine;
-            [machine.to_string(), name.clone(), Words(rights).to_string(), standing.clone()]
+            let number = machine.machine.to_string();
+            [number, machine.name.clone(), Words(&machine.rights).to_string(), Words(machine).to_string()]
         };
         Answer::told(&machines, table(["NUMBER", "NAME", "MAY", "STANDING"], machines.iter().map(row)))
     }

@@ -27,7 +27,7 @@ pub use peers::{Peers, fetched};
 pub use pieces::Pieces;
 pub use references::ReferenceIndex;
 pub use repair::whole;
-pub use report::{IncidentReport, PassProcess, PassReport, StoreReport, Sum};
+pub use report::{IncidentReport, PassProcess, PassReport, StoreReport, Sum, Suspension};
 pub use serving::serve_shares;
 pub use share_host::{Chore, Hold, ShareHost};
 pub use shares_server::{GROUP, ShareSettings, Shares, SharesError, uploader, wall_clock};

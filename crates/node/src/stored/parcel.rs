@@ -8,7 +8,7 @@
 
 use super::words;
 use crate::server::Server;
-use admin::ParcelReport;
+use admin::{ParcelFault, ParcelReport};
 use backup::hash_chain::{self, ChainError};
 use bytes::Bytes;
 use figures::size;
@@ -102,7 +102,7 @@ pub(super) fn export(
                 report.leases += parcelled.leases.len() as u64;
                 writer.frame(&Frame::Share(parcelled)).map_err(wrong)?;
             }
-            None => report.faults.push(format!("share {share} cannot be had")),
+            None => report.faults.push(ParcelFault::Missing { share: share.to_string() }),
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
             progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
@@ -182,7 +182,7 @@ pub(super) fn import(
         let Parcelled { share, digest, leases, body } = parcelled;
         let share = ShareId(share);
         if shares::digest(&body) != digest {
-            report.faults.push(format!("share {share} is not what was stored"));
+            report.faults.push(ParcelFault::Damaged { share: share.to_string() });
             return Ok(());
         }
         let mut held = Vec::with_capacity(leases.len());
@@ -201,7 +201,9 @@ pub(super) fn import(
                 report.leases += leases;
             }
             Err(shares::StoreError::Full) => return Err("the disk is full".to_owned()),
-            Err(error) => report.faults.push(error.to_string()),
+            Err(error) => {
+                report.faults.push(ParcelFault::Refused { share: share.to_string(), why: error.to_string() });
+            }
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
             progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
@@ -215,7 +217,7 @@ pub(super) fn import(
         Ok(()) => Ok(report),
         Err(ReadError::Chain(error)) if report.shares == 0 => Err(format!("{}: {error}", file.display())),
         Err(ReadError::Chain(error)) => {
-            report.faults.push(format!("{}: {error}; what came before is taken in", file.display()));
+            report.faults.push(ParcelFault::CutOff { why: error.to_string() });
             Ok(report)
         }
         Err(ReadError::Taking(why)) => Err(why),
@@ -249,7 +251,7 @@ fn account(
     server: &Server,
     known: &mut BTreeMap<Vec<u8>, AccountId>,
     holder: Holder,
-) -> Result<Result<AccountId, String>, String> {
+) -> Result<Result<AccountId, ParcelFault>, String> {
     let (key, name) = match holder {
         Holder::Group => return Ok(Ok(server.shares().group)),
         Holder::Key(key, name) => (key, name),
@@ -267,7 +269,7 @@ fn account(
             known.insert(key.to_vec(), account);
             Ok(account)
         }
-        Err(why) => Err(format!("a lease of key {name} is not kept: {why}")),
+        Err(why) => Err(ParcelFault::LeaseRefused { name, why: why.to_string() }),
     })
 }
 
