@@ -14,7 +14,7 @@ pub use asking::{
     AskError, add_server, ask, ask_live, ask_status, drain, expel, invitations, invite, leases, machines,
     remove_server, renew_authority, revoke, scrub, servers, shares,
 };
-pub use checks::{FsckReport, ScrubReport};
+pub use checks::{FsckFault, FsckReport, ScrubReport};
 pub use cluster::{
     AuthorityReport, ContentKeeping, FileLeases, Invitation, InvitationReport, Invited, LeaseLine,
     LeaseRight, LeaseStanding, MachineName, MachineReport, MachineStanding, RightsReport, ServerStanding,

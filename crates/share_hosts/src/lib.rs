@@ -26,7 +26,7 @@ pub use hosts::{Host, HostList, Hosts};
 pub use peers::{Peers, fetched};
 pub use pieces::Pieces;
 pub use references::ReferenceIndex;
-pub use repair::whole;
+pub use repair::{WholeError, whole};
 pub use report::{IncidentReport, PassProcess, PassReport, StoreReport, Sum, Suspension};
 pub use serving::serve_shares;
 pub use share_host::{Chore, Hold, ShareHost};

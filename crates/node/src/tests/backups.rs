@@ -6,7 +6,7 @@ use crate::backup_source::back_up as run;
 use crate::fsck;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineError, MachineSettings};
-use admin::Invitation;
+use admin::{FsckFault, Invitation};
 use backup::{Archive, BackupError, BackupOrder, BackupReport, Restoring, list, restore};
 use client::{Call, Reply};
 use data_dir::DataError;
@@ -257,7 +257,7 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
 
 fn is_clean_but_for_what_is_held(machine: &Machine) {
     let report = fsck::run(&machine.server().unwrap(), &mut |_| {});
-    assert!(report.faults.iter().all(|fault| fault.contains("nothing refers to it")), "{report:?}");
+    assert!(report.faults.iter().all(|fault| matches!(fault, FsckFault::Unreferenced { .. })), "{report:?}");
 }
 
 /// Runs with the S3 server of the environment, in the bucket `leasehold-test`.
