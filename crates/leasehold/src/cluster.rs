@@ -56,9 +56,9 @@ impl Invite {
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Join {
-    /// What `leasehold invite` printed; - reads it from standard input, @FILE from a file.
+    /// The token that `leasehold invite` printed; - reads it from standard input, @FILE from a file.
     token: String,
-    /// What this machine is to be called; its host name if absent.
+    /// A name for this machine; its host name if absent.
     #[arg(long)]
     name: Option<String>,
     /// Where this machine is to keep its part. Made for this.
