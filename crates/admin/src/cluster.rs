@@ -141,21 +141,21 @@ pub struct LeaseLine {
 pub enum LeaseStanding {
     /// It holds a lease.
     Holds {
-        /// What the lease allows.
+        /// The right that the lease gives.
         lease: LeaseRight,
         /// How long the lease lasts at least without a renewal, ms.
         left_ms: u64,
     },
     /// Its lease was recalled, and it has not answered.
     Recalled {
-        /// What it may keep; nothing if absent.
+        /// The right that it may keep; none if absent.
         keep: Option<LeaseRight>,
         /// How long ago that was, ms.
         for_ms: u64,
     },
     /// It waits for a lease.
     Waits {
-        /// What the lease is to allow.
+        /// The right that the lease is to give.
         lease: LeaseRight,
         /// How long it has waited, ms.
         for_ms: u64,
@@ -164,7 +164,7 @@ pub enum LeaseStanding {
     Excluded,
 }
 
-/// What a lease allows. A black box has leases of its own (BlackBox §4.5).
+/// The right that a lease gives. A black box has leases of its own (BlackBox §4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseRight {

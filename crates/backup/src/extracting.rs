@@ -8,6 +8,7 @@
 
 use crate::archive::{Archive, broken};
 use crate::error::{BackupError, io};
+use crate::made::FilePart;
 use crate::tree::Tree;
 use directory::{Corrupt, Directory};
 use ident::FileId;
@@ -88,31 +89,6 @@ pub struct SkippedParts {
     pub part: FilePart,
     /// The system's error.
     pub why: String,
-}
-
-/// A part of a file that a place may refuse.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(tag = "part", rename_all = "snake_case")]
-pub enum FilePart {
-    /// The owner and the group.
-    Owner,
-    /// The permission bits.
-    Mode,
-    /// An extended attribute.
-    Xattr {
-        /// Its name.
-        attribute: String,
-    },
-    /// The times.
-    Times,
-    /// The file itself, a named pipe.
-    NamedPipe,
-    /// The file itself, a socket.
-    Socket,
-    /// The file itself, a character device.
-    CharacterDevice,
-    /// The file itself, a block device.
-    BlockDevice,
 }
 
 /// Extracts a file, or a directory with its whole tree, from a backup.

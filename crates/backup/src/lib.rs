@@ -24,7 +24,8 @@ mod tree;
 
 pub use archive::Archive;
 pub use error::BackupError;
-pub use extracting::{ExtractReport, Extracting, FilePart, LostFile, SkippedParts, extract};
+pub use extracting::{ExtractReport, Extracting, LostFile, SkippedParts, extract};
+pub use made::FilePart;
 pub use making::{Source, run};
 pub use restoring::{RestoreReport, Restoring, list, restore};
 pub use schedule::BackupSchedule;

@@ -1,11 +1,11 @@
 //! The attributes of an extracted file: owner, mode, extended attributes, times.
 
-use crate::extracting::FilePart;
 use directory::Found;
 use lease::Label;
 use namespace::{FileKind, POLICY, Timestamp};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +15,31 @@ const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 const GROUP_BITS: u16 = 0o070;
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// A part of a file that a place may refuse.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "part", rename_all = "snake_case")]
+pub enum FilePart {
+    /// The owner and the group.
+    Owner,
+    /// The permission bits.
+    Mode,
+    /// An extended attribute.
+    Xattr {
+        /// Its name.
+        attribute: String,
+    },
+    /// The times.
+    Times,
+    /// The file itself, a named pipe.
+    NamedPipe,
+    /// The file itself, a socket.
+    Socket,
+    /// The file itself, a character device.
+    CharacterDevice,
+    /// The file itself, a block device.
+    BlockDevice,
+}
 
 /// The user and group of the files that this process makes.
 pub(crate) struct Owning {

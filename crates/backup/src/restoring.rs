@@ -127,7 +127,7 @@ impl Filling<'_> {
         self.report.shares += 1;
         self.report.bytes += body.len() as u64;
         self.bytes += body.len();
-        let kept = content::kept(share, body.into()).into_iter().flatten();
+        let kept = content::stored_parts(share, body.into()).into_iter().flatten();
         self.together.extend(kept.map(|(id, body)| NewShare { id, parts: vec![body] }));
         if self.together.len() >= TOGETHER.0 || self.bytes >= TOGETHER.1 { self.store() } else { Ok(()) }
     }

@@ -6,8 +6,8 @@
 
 use crate::archive::Archive;
 use crate::error::{BackupError, io};
-use crate::extracting::{ExtractReport, ExtractState, FilePart, LostFile, PROGRESS_EVERY, SkippedParts};
-use crate::made::{Made, Owning};
+use crate::extracting::{ExtractReport, ExtractState, LostFile, PROGRESS_EVERY, SkippedParts};
+use crate::made::{FilePart, Made, Owning};
 use directory::Found;
 use figures::size;
 use ident::FileId;

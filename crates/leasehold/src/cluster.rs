@@ -56,7 +56,8 @@ impl Invite {
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Join {
-    /// The token that `leasehold invite` printed; - reads it from standard input, @FILE from a file.
+    /// The token that `leasehold invite` printed; - reads it from standard input, @FILE from a
+    /// file.
     token: String,
     /// A name for this machine; its host name if absent.
     #[arg(long)]

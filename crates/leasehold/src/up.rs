@@ -49,8 +49,8 @@ pub struct Up {
     content: Option<node::Location>,
     /// When leases of keys' accounts at this server expire: when they say (age), so many days after
     /// they were renewed last, whatever they say (after=DAYS), or if that was before a time
-    /// (before=SECONDS since 1970 UTC). Never by themselves if absent. Shares that the cluster's own
-    /// files refer to expire by no setting.
+    /// (before=SECONDS since 1970 UTC). Never by themselves if absent. Shares that the cluster's
+    /// own files refer to expire by no setting.
     #[arg(long, value_name = "age|after=DAYS|before=SECONDS", value_parser = expiry)]
     expire_leases: Option<Expiry>,
     /// Let set-user-id programs and device files on the mount count for nothing, as where the mount

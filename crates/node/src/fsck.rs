@@ -32,14 +32,14 @@ type Suspects = BTreeMap<ShareId, FsckFault>;
 type Pieces = BTreeMap<ShareId, BTreeMap<u32, (u32, [u8; 32])>>;
 
 /// Collects pieces and faults from the server's state.
-struct Tree<'a> {
+struct CheckedTree<'a> {
     pieces: Pieces,
     report: &'a mut FsckReport,
     faults: Vec<FsckFault>,
     progress: &'a mut dyn FnMut(&str),
 }
 
-impl Inspector for Tree<'_> {
+impl Inspector for CheckedTree<'_> {
     fn rows(&mut self, rows: u64) {
         self.report.rows = rows;
         (self.progress)(&format!("the tree: {rows} rows"));
@@ -100,9 +100,9 @@ fn look(
     report: &mut FsckReport,
     progress: &mut dyn FnMut(&str),
 ) -> (Vec<FsckFault>, Suspects) {
-    let mut tree = Tree { pieces: BTreeMap::new(), report, faults: Vec::new(), progress };
+    let mut tree = CheckedTree { pieces: BTreeMap::new(), report, faults: Vec::new(), progress };
     server.group().query(|directory, store| directory.check(store, &mut tree));
-    let Tree { pieces, report, mut faults, progress } = tree;
+    let CheckedTree { pieces, report, mut faults, progress } = tree;
     report.shares = pieces.len();
     let mut suspects = Suspects::new();
     let (hosts, me) = (server.share_host().peers().hosts().now(), server.share_host().peers().me());
@@ -201,7 +201,10 @@ fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, fault
     // Three kinds of shares need no reference. The share server keeps found shares without a known
     // owner for a while. Shares leased by keys do not belong to the file system. A session may
     // still publish the shares that it has uploaded; otherwise they go with the session.
-    let accounts = server.shares().server().accounts().unwrap_or_default();
+    let accounts = match server.shares().server().accounts() {
+        Ok(accounts) => accounts,
+        Err(error) => return faults.push(FsckFault::SharesUnlisted { why: error.to_string() }),
+    };
     let may_publish =
         |(machine, session)| server.group().query(|directory, _| !directory.is_over(machine, session));
     let others = accounts.iter().filter(|a| a.key.is_some() || uploader(&a.name).is_some_and(may_publish));

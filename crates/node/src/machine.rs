@@ -127,7 +127,7 @@ impl Machine {
     }
 
     /// The file service that front doors call.
-    pub fn door(&self) -> Arc<dyn FileService> {
+    pub fn file_service(&self) -> Arc<dyn FileService> {
         self.client_host.clone()
     }
 

@@ -117,7 +117,7 @@ fn server_report(server: &Server) -> ServerReport {
         log_flushes: group.log_flushes,
         backlog_bytes: group.backlog_bytes,
         store_bytes: group.store.file_bytes,
-        store_mended: group.store.mended,
+        store_mended: group.store.repaired_bits,
         disk_full: group.lacks_room,
         scrub: server.scrub().report(server.shares().server()).unwrap_or_default(),
         shares: stored.shares,

@@ -22,7 +22,7 @@ mod tests;
 
 pub use account_client::{AccountClient, AccountClientError, KeyFile};
 pub use copies::{Copies, ShareRange, StoredUpload};
-pub use hosts::{Host, HostList, Hosts};
+pub use hosts::{HostList, Hosts, ListedHost};
 pub use peers::{Peers, fetched};
 pub use pieces::Pieces;
 pub use references::ReferenceIndex;

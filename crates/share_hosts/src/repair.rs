@@ -486,7 +486,7 @@ fn made_anew(share_host: &ShareHost, hosts: &HostList, fragment: &ShareId) -> Op
     let whole = put_together(share_host.peers(), Some(share_host), hosts, fragment.whole(), PATIENCE).ok()?;
     let length = whole.len();
     let (id, body) =
-        content::kept(fragment.whole(), whole)?.into_iter().find(|(name, _)| name == fragment)?;
+        content::stored_parts(fragment.whole(), whole)?.into_iter().find(|(name, _)| name == fragment)?;
     Some((length, NewShare { id, parts: vec![body] }))
 }
 

@@ -167,7 +167,7 @@ mod tests {
         has(&["create", "100.0", "2.000"]);
         has(&["100.0", "/work/\u{fffd}[2J"]);
         has(&["\u{2026}", "/d/d/d"]);
-        has(&["ada", "active", " - "]);
+        has(&["ada", "up, heard of 0 s ago", " - "]);
         has(&["bob", "250.0 ms", "no answer for 2.5 s"]);
         has(&["q ends"]);
     }

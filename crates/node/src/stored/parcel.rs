@@ -1,8 +1,8 @@
 //! Parcels: files of shares with their leases, for another store, or for this one later (leasedb,
 //! "Next").
 //!
-//! A parcel is a chain ([`backup::hash_chain`], `LHPARCEL`) of [`Frame`]s. An imported share is
-//! stored as if it were new. It gets a starter lease, unless a key has leased it. It keeps the
+//! A parcel is a chain ([`backup::hash_chain`], `LHPARCEL`) of [`ParcelFrame`]s. An imported share
+//! is stored as if it were new. It gets a starter lease, unless a key has leased it. It keeps the
 //! leases that the cluster's files and keys had on it. Leases of sessions stay behind: an upload
 //! that nothing refers to is for its session alone.
 
@@ -37,7 +37,7 @@ const PROGRESS_EVERY: u64 = 100;
 
 /// A part of a parcel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Frame {
+enum ParcelFrame {
     /// The next share.
     Share(Parcelled),
     /// The last frame: the number of shares.
@@ -100,7 +100,7 @@ pub(super) fn export(
                 report.shares += 1;
                 report.bytes += parcelled.body.len() as u64;
                 report.leases += parcelled.leases.len() as u64;
-                writer.frame(&Frame::Share(parcelled)).map_err(wrong)?;
+                writer.frame(&ParcelFrame::Share(parcelled)).map_err(wrong)?;
             }
             None => report.faults.push(ParcelFault::Missing { share: share.to_string() }),
         }
@@ -108,7 +108,7 @@ pub(super) fn export(
             progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
         }
     }
-    writer.frame(&Frame::End(report.shares)).map_err(wrong)?;
+    writer.frame(&ParcelFrame::End(report.shares)).map_err(wrong)?;
     let (mut out, _) = writer.finish().map_err(wrong)?;
     out.flush().and_then(|()| out.get_ref().sync_all()).map_err(wrong)?;
     std::fs::rename(&new, file).map_err(wrong)?;
@@ -237,9 +237,9 @@ fn read(from: impl Read, take: &mut dyn FnMut(Parcelled) -> Result<(), String>) 
     let mut count = 0;
     loop {
         match reader.frame().map_err(ReadError::Chain)? {
-            Frame::Share(parcelled) => take(parcelled).map_err(ReadError::Taking)?,
-            Frame::End(shares) if shares == count => return reader.end().map_err(ReadError::Chain),
-            Frame::End(_) => return Err(ReadError::Chain(ChainError::Code)),
+            ParcelFrame::Share(parcelled) => take(parcelled).map_err(ReadError::Taking)?,
+            ParcelFrame::End(shares) if shares == count => return reader.end().map_err(ReadError::Chain),
+            ParcelFrame::End(_) => return Err(ReadError::Chain(ChainError::Code)),
         }
         count += 1;
     }
@@ -301,8 +301,8 @@ mod tests {
 
     fn written(shares: &[Parcelled]) -> Vec<u8> {
         let mut writer = hash_chain::Writer::new(Vec::new(), MAGIC, FORMAT).unwrap();
-        shares.iter().for_each(|share| writer.frame(&Frame::Share(share.clone())).unwrap());
-        writer.frame(&Frame::End(shares.len() as u64)).unwrap();
+        shares.iter().for_each(|share| writer.frame(&ParcelFrame::Share(share.clone())).unwrap());
+        writer.frame(&ParcelFrame::End(shares.len() as u64)).unwrap();
         writer.finish().unwrap().0
     }
 
