@@ -193,7 +193,7 @@ impl<'a> Tree<'a> {
         let sealed = self.state.sound(directory.inline(store, file))?;
         let plain = content::open_whole(head.key.as_ref(), &sealed).map_err(lost)?;
         let length = plain.len().min(usize::try_from(head.size).unwrap_or(usize::MAX));
-        self.write(&out, plain.get(..length).unwrap_or_default(), 0, at)?;
+        self.write(&out, &plain[..length], 0, at)?;
         let mut from = 0;
         loop {
             let page = self.state.sound(directory.extents(store, file, from, PAGE))?;
