@@ -4,7 +4,7 @@ use crate::bulk;
 use crate::cost::{Cost, device_bytes_written, resident_bytes};
 use crate::names::{Layout, NameWork};
 use crate::table::Row;
-use crate::target::{Kind, Target, end_on_signals};
+use crate::target::{Target, TargetKind, end_on_signals};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -116,9 +116,9 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
 fn targets(base: &Path, name: &str) -> io::Result<[Target; 3]> {
     let base = base.join(name);
     Ok([
-        Target::start(Kind::Mount, &base)?,
-        Target::start(Kind::Floor, &base)?,
-        Target::start(Kind::Disk, &base)?,
+        Target::start(TargetKind::Mount, &base)?,
+        Target::start(TargetKind::Floor, &base)?,
+        Target::start(TargetKind::Disk, &base)?,
     ])
 }
 
@@ -184,8 +184,8 @@ fn names(
 fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let base = base.join("cold");
     let layout = settings.layout(1, 100);
-    let mut mount = Target::start(Kind::Mount, &base)?;
-    let mut disk = Target::start(Kind::Disk, &base)?;
+    let mut mount = Target::start(TargetKind::Mount, &base)?;
+    let mut disk = Target::start(TargetKind::Disk, &base)?;
     for target in [&mount, &disk] {
         tell(&format!("loading {} files: {}", layout.files, target.kind));
         layout.prepare(target.dir())?;
@@ -257,7 +257,7 @@ fn stream(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::R
 
 fn random(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let base = base.join("random");
-    let mount = Target::start(Kind::Mount, &base)?;
+    let mount = Target::start(TargetKind::Mount, &base)?;
     let file = mount.dir().join("database");
     tell("the disk's own fdatasync rate");
     let time = settings.random_time.min(Duration::from_secs(10));

@@ -22,7 +22,7 @@ mod session;
 mod tests;
 
 pub use call::{Allocate, Call, Listed, Reply, Upto};
-pub use calls::WaitReport;
+pub use calls::{WaitReason, WaitReport};
 pub use client::{Client, Settings};
 pub use content::Upload;
 pub use ending::{Continuation, Heard};

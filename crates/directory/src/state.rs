@@ -10,7 +10,7 @@ use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
 use crate::requests::walks::Walks;
 use crate::requests::write_through::WriteThrough;
-use crate::rows::keys::{Key, Table};
+use crate::rows::keys::{RowKey, Table};
 use crate::rows::record::exact;
 use crate::sessions::session::Sessions;
 use crate::{Corrupt, Fault, Store};
@@ -67,14 +67,14 @@ pub(crate) struct RegionState {
     pub sweep: Option<Vec<u8>>,
     /// The departed session whose files are examined next, and the row to begin at; absent if there
     /// is none.
-    pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
+    pub departed_next: Option<(SessionId, Option<Vec<u8>>)>,
     #[serde(skip)]
     pub pending: PendingRequests,
     #[serde(skip)]
     pub contention: Contention,
     /// Content that is write-through.
     #[serde(skip)]
-    pub through: WriteThrough,
+    pub write_through: WriteThrough,
     #[serde(skip)]
     pub walks: Walks,
 }
@@ -95,10 +95,10 @@ impl DirectoryState {
             files: 1,
             dying: 0,
             sweep: None,
-            fade_from: None,
+            departed_next: None,
             pending: PendingRequests::default(),
             contention: Contention::default(),
-            through: WriteThrough::default(),
+            write_through: WriteThrough::default(),
             walks: Walks::default(),
         };
         DirectoryState { cluster, server, region }
@@ -116,13 +116,13 @@ impl DirectoryState {
         let mut region: RegionState = read(store, Table::Region)?;
         region.pending = read(store, Table::Requests)?;
         region.contention = read(store, Table::Contention)?;
-        region.through = read(store, Table::WriteThrough)?;
+        region.write_through = read(store, Table::WriteThrough)?;
         region.walks = read(store, Table::Walks)?;
         Ok(DirectoryState { cluster, server, region })
     }
 
     /// All rows of the state.
-    fn rows(&self) -> BTreeMap<Key, Vec<u8>> {
+    fn rows(&self) -> BTreeMap<RowKey, Vec<u8>> {
         let DirectoryState { cluster, server, region } = self;
         let sessions = &server.sessions.all;
         let single = [
@@ -131,7 +131,7 @@ impl DirectoryState {
             (Table::Region, wire::encode(region)),
             (Table::Requests, wire::encode(&region.pending)),
             (Table::Contention, wire::encode(&region.contention)),
-            (Table::WriteThrough, wire::encode(&region.through)),
+            (Table::WriteThrough, wire::encode(&region.write_through)),
             (Table::Walks, wire::encode(&region.walks)),
         ];
         let single = single.into_iter().map(|(table, row)| (table.key(&[]), row));
@@ -198,13 +198,13 @@ impl RegionState {
     /// Forgets `file`, which no longer exists.
     pub fn died(&mut self, file: &FileId) {
         self.pending.died(file);
-        self.through.died(file);
+        self.write_through.died(file);
     }
 }
 
 /// The rows of the state as they stand in the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Checkpointed(BTreeMap<Key, Vec<u8>>);
+pub(crate) struct Checkpointed(BTreeMap<RowKey, Vec<u8>>);
 
 impl Checkpointed {
     /// In an empty store.

@@ -233,7 +233,7 @@ impl Transaction<'_> {
             self.again |= self.files.is_dying(file);
         }
         // A search under way need not start from the beginning for every file that dies.
-        if !aftermath.dead.is_empty() && self.state.region.fade_from.is_none() {
+        if !aftermath.dead.is_empty() && self.state.region.departed_next.is_none() {
             self.look_for_the_departed();
         }
         let says_open = matches!(
@@ -328,7 +328,7 @@ impl Transaction<'_> {
             (session.renewed, session.worked) = (self.now, self.now);
         }
         self.state.server.led = self.now;
-        self.state.region.through.end_all();
+        self.state.region.write_through.end_all();
         self.state.region.pending.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.region.pending.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
@@ -366,7 +366,7 @@ impl Transaction<'_> {
         }
         self.files.end_session(session);
         self.state.region.pending.end_session(session);
-        self.state.region.through.end_session(session);
+        self.state.region.write_through.end_session(session);
         self.state.server.lockers.remove(&session);
         self.state.server.departed.insert(session);
         self.look_for_the_departed();

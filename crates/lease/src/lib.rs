@@ -19,7 +19,7 @@ pub use field::{Field, Kind, Lease, Released, SessionId};
 pub use flushes::Flushes;
 pub use granularity::Granularity;
 pub use held::Held;
-pub use holdings::{Holdings, InTheWay, Violation};
+pub use holdings::{Holdings, InTheWay, LeaseViolation};
 pub use label::{LABEL_BYTES_MAX, Label, NotALabel};
 pub use open::{Mode, Open, Others};
 pub use queue::{Arrival, Queue, REQUESTS_MAX, Request, RequestKind, WANTS_MAX};

@@ -231,7 +231,7 @@ impl Transaction<'_> {
         let needs = needs.filter(|(field, _)| !(asks_at_once && field.is_black_box())).map(need);
         let needs = needs.filter_map(|need| self.within_rights(session, need));
         let held = |need: &Lease| record.holdings.covers(session, &need.field, need.kind);
-        let passes = |need: &Lease| self.state.region.contention.passes(self.now, file, &need.field);
+        let passes = |need: &Lease| self.state.region.contention.is_ping_pong(self.now, file, &need.field);
         needs.filter(|need| !held(need) && !passes(need)).collect()
     }
 

@@ -13,7 +13,7 @@ const CONTENDED_MS: u64 = 10_000;
 /// Contended fields that are remembered.
 const CONTENDED_MAX: usize = 4096;
 /// Recalls of a field, each within that time of the last, that make it ping-pong.
-const PASSES: u8 = 2;
+const RECALLS: u8 = 2;
 /// Unchanged reports of a ping-pong field in a row. After these the field is no longer ping-pong,
 /// and the next asker gets the lease.
 const TOLD_UNCHANGED_MAX: u8 = 3;
@@ -72,15 +72,15 @@ impl Contention {
 
     /// Whether `field` is ping-pong: it was recalled again and again, and changes between one asker
     /// and the next.
-    pub fn passes(&self, now: Time, file: &FileId, field: &Field) -> bool {
+    pub fn is_ping_pong(&self, now: Time, file: &FileId, field: &Field) -> bool {
         self.0.get(&(file.clone(), field.clone())).is_some_and(|contended| {
             let changes = contended.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
-            contended.recalls >= PASSES && changes && now.ms_since(contended.at) < CONTENDED_MS
+            contended.recalls >= RECALLS && changes && now.ms_since(contended.at) < CONTENDED_MS
         })
     }
 
     /// Notes the value that was reported of `field`.
-    pub fn told(&mut self, now: Time, file: &FileId, field: &Field, value: ReportedValue) {
+    pub fn reported(&mut self, now: Time, file: &FileId, field: &Field, value: ReportedValue) {
         if let Some(contended) = self.0.get_mut(&(file.clone(), field.clone())) {
             let before = contended.told.filter(|(told, _)| *told == value);
             let unchanged = before.map_or(0, |(_, unchanged)| unchanged.saturating_add(1));

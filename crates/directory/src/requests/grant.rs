@@ -67,19 +67,10 @@ impl Transaction<'_> {
         let excluded = if whole { Vec::new() } else { self.excluded(session, file, &fields, &needs) };
         let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
         let fields = self.not_held(request, file, fields);
-        self.files.change_holdings(file, |holdings| {
-            if whole {
-                holdings.grant_whole(session);
-            }
-            for (field, kind) in &fields {
-                let excluded = if *field == Field::Children { excluded.clone() } else { Vec::new() };
-                holdings.grant(session, field, *kind, excluded);
-            }
-        });
+        let held = self.issue(session, file, whole, &fields, &excluded);
         for (field, kind) in &fields {
             self.state.region.pending.queue.recalls.granted(session, file, field, *kind);
         }
-        let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
             self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
         let mut values = self.files.values(file, &shown, (session, &held), page, room);
@@ -88,6 +79,28 @@ impl Transaction<'_> {
             values.reservation = Some(self.reserve_integers(file));
         }
         FileGrant { file: file.clone(), whole, fields, excluded, excluded_xattrs: Vec::new(), values }
+    }
+
+    /// Gives `session` leases on all of `file`, or on these fields of it. A lease on all labels
+    /// leaves out those that are `excluded`. Returns what the session holds of the file then.
+    fn issue(
+        &mut self,
+        session: SessionId,
+        file: &FileId,
+        whole: bool,
+        fields: &[(Field, Kind)],
+        excluded: &[Label],
+    ) -> Held {
+        self.files.change_holdings(file, |holdings| {
+            if whole {
+                holdings.grant_whole(session);
+            }
+            for (field, kind) in fields {
+                let excluded = if *field == Field::Children { excluded.to_vec() } else { Vec::new() };
+                holdings.grant(session, field, *kind, excluded);
+            }
+        });
+        self.files.holdings(file).held(session).cloned().unwrap_or_default()
     }
 
     /// The fields that the asker does not hold yet, or that it says it misses. Of the others it
@@ -308,15 +321,7 @@ impl Transaction<'_> {
                     self.at_most(session, &file, all.collect())
                 }
             };
-            self.files.change_holdings(&file, |holdings| {
-                if whole {
-                    holdings.grant_whole(session);
-                }
-                for (field, kind) in &fields {
-                    holdings.grant(session, field, *kind, []);
-                }
-            });
-            let held = self.files.holdings(&file).held(session).cloned().unwrap_or_default();
+            let held = self.issue(session, &file, whole, &fields, &[]);
             let page = empty.then_some(Page { after: 0, limit: 1, contiguous: true });
             let shown = if whole { whole_fields(None) } else { fields.clone() };
             let mut values = self.files.values(&file, &shown, (session, &held), page, room);

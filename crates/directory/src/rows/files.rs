@@ -32,7 +32,7 @@ pub(crate) struct Files<'a> {
     records: RefCell<FxHashMap<FileId, FileSlot<Record>>>,
     corrupt: RefCell<Option<Corrupt>>,
     /// The label's row read last: a change usually follows the decision on the same row.
-    last_child: RefCell<Option<(keys::Key, Option<Entry>)>>,
+    last_child: RefCell<Option<(keys::RowKey, Option<Entry>)>>,
     /// Sessions that are not over. The holdings of others count for nothing, and go when their row
     /// is next written. So ending a session costs the same however much it held.
     pub live: FxHashSet<SessionId>,

@@ -6,7 +6,7 @@ use crate::backup_source::back_up as run;
 use crate::fsck;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineError, MachineSettings};
-use admin::Invitation;
+use admin::{FsckFault, Invitation};
 use backup::{Archive, BackupError, BackupOrder, BackupReport, Restoring, list, restore};
 use client::{Call, Reply};
 use data_dir::DataError;
@@ -31,7 +31,7 @@ pub(crate) fn start(dir: &Path) -> Machine {
 
 fn ask(machine: &Machine, call: Call) -> Result<Response, Error> {
     let (tell, told) = channel();
-    machine.door().call(
+    machine.file_service().call(
         &Cred::default(),
         call,
         Box::new(move |result| tell.send(result).unwrap_or_default()),
@@ -59,7 +59,7 @@ pub(crate) fn content(name: &str) -> Vec<u8> {
 
 /// Makes a file, durably.
 pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
-    let dir = machine.door().root();
+    let dir = machine.file_service().root();
     let open = Open::posix(true, true);
     let call = Call::Create {
         dir,
@@ -79,7 +79,7 @@ pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
 }
 
 pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
-    let file = node(machine, Call::Lookup { dir: machine.door().root(), label: label(name) })?;
+    let file = node(machine, Call::Lookup { dir: machine.file_service().root(), label: label(name) })?;
     let open = Open::posix(true, false);
     ask(machine, Call::Open { file: file.clone(), open, mask: 4 })?;
     let read = ask(
@@ -94,7 +94,7 @@ pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
 }
 
 fn remove(machine: &Machine, name: &str) {
-    let dir = machine.door().root();
+    let dir = machine.file_service().root();
     ask(machine, Call::Unlink { dir, label: label(name), directory: false }).unwrap();
 }
 
@@ -257,7 +257,7 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
 
 fn is_clean_but_for_what_is_held(machine: &Machine) {
     let report = fsck::run(&machine.server().unwrap(), &mut |_| {});
-    assert!(report.faults.iter().all(|fault| fault.contains("nothing refers to it")), "{report:?}");
+    assert!(report.faults.iter().all(|fault| matches!(fault, FsckFault::Unreferenced { .. })), "{report:?}");
 }
 
 /// Runs with the S3 server of the environment, in the bucket `leasehold-test`.

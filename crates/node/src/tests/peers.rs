@@ -417,7 +417,7 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &office.token(), "fired").unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
-    let door = machine.door();
+    let door = machine.file_service();
     let root = door.root();
     let label = |name: &str| Label::new(name.as_bytes()).unwrap();
     let ask = |call| {
@@ -497,7 +497,7 @@ fn who_says_nothing_keeps_nobody_out() {
     let dir = office.dirs.last().unwrap().path();
     let machine = Machine::start(dir, "a test", MachineSettings::default()).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
-    machine.door().call(
+    machine.file_service().call(
         &Cred::default(),
         Call::Space,
         Box::new(move |result| tell.send(result.is_ok()).unwrap()),

@@ -8,7 +8,7 @@ use crate::cluster::root;
 use crate::world::World;
 use crate::world::events::Event;
 use crate::world::faults::Repaired;
-use raft::{FOUNDER, Group, GroupSettings, Life, Place};
+use raft::{FOUNDER, Group, GroupSettings, Life, MemberPlace};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl World {
             server.address = format!("{at}:{start}");
         }
         let (host, address) = (server.host(at), server.address.clone());
-        let place = Place {
+        let place = MemberPlace {
             member: server.member,
             host,
             // Its directory says that it has founded the group before.
