@@ -32,7 +32,7 @@ impl Cluster {
 fn what_is_synced_needs_no_share_and_gets_one_when_nobody_has_it_open() {
     let rows = [(URGENT_BYTES_MAX, 0, 0), (SYNCED_BYTES_MAX, 0, 1), (SYNCED_BYTES_MAX + 1, 1, 1)];
     for (bytes, synced, shut) in rows {
-        let mut cluster = Cluster::new(1, 1 << 30);
+        let mut cluster = Cluster::new(1, 1 << 30).unwrap();
         let file = cluster.synced("name", bytes);
         cluster.settle().unwrap();
         assert_eq!(cluster.shares(), synced, "{bytes} bytes that were synced");
@@ -53,13 +53,13 @@ fn what_is_synced_needs_no_share_and_gets_one_when_nobody_has_it_open() {
 #[test]
 fn who_ends_while_what_was_synced_goes_to_a_share_loses_nothing() {
     for seed in 0..20 {
-        let mut cluster = Cluster::new(seed, 1 << 30);
+        let mut cluster = Cluster::new(seed, 1 << 30).unwrap();
         let file = cluster.synced("name", SYNCED_BYTES_MAX);
         cluster.does(Call::Close { file: file.clone(), open: BOTH });
         for _ in 0..seed {
             cluster.step().unwrap();
         }
-        cluster.crash_client();
+        cluster.crash_client().unwrap();
         cluster.settle().unwrap();
         cluster.sweep_shares();
         let read =

@@ -4,6 +4,7 @@
 //! machines run unchanged.
 
 mod cluster;
+mod host;
 #[cfg(test)]
 mod hurry;
 #[cfg(test)]
@@ -22,7 +23,7 @@ mod run;
 mod workload;
 mod world;
 
-pub use cluster::Violation;
+pub use host::Violation;
 pub use many::{ManyMachines, Tally, run_many, run_many_under};
 pub use run::{Failure, Summary, run};
 pub use world::{Mutation, Stats, Weather, run_world, run_world_in};

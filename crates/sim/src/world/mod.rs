@@ -34,7 +34,7 @@ mod upgrade;
 mod weather;
 mod workload;
 
-use crate::cluster::Violation;
+use crate::host::Violation;
 use crate::model::feed;
 use checks::AgreedLog;
 use events::{Event, Events};
