@@ -1,7 +1,7 @@
-//! One machine in one thread: client, server, share server, disk and wires, all driven by one seed.
+//! One machine on a host whose disk fills up, loses power, and holds the server's log and the shares.
 //!
-//! Everything that takes time in the world is a queue here. The seed chooses the queue that moves
-//! next. A crash loses all that the disk had not made durable.
+//! Everything that takes time is a queue here. The seed chooses the queue that moves next. A crash
+//! loses all that the disk had not made durable.
 
 use crate::host::{Host, News, Violation};
 use crate::model::feed;
@@ -313,7 +313,6 @@ impl Cluster {
                 self.host.server.handle(*time, input.clone())?;
             }
         }
-        self.host.server.again = false;
         self.host.machines[IT].to_server.retain(|input| matches!(input, Input::SharesSettled(_)));
         self.start()
     }
@@ -322,9 +321,6 @@ impl Cluster {
     /// arrives.
     pub fn crash_client(&mut self) -> Result<(), Violation> {
         self.host.lose_end(IT);
-        if self.share_work.is_empty() {
-            self.host.machines[IT].to_server.retain(|input| matches!(input, Input::SharesSettled(_)));
-        }
         self.start()
     }
 

@@ -7,11 +7,13 @@
 
 #[cfg(test)]
 pub(crate) mod calls;
+pub(crate) mod connection;
 pub(crate) mod server;
 
 use client::{
     Call, Client, Input as ClientInput, Now, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload,
 };
+use connection::Connection;
 use directory::{FOUNDER, Input, Policy, ShareWork};
 use lease::{SessionId, Time};
 use namespace::{Cred, Error, ShareId, Timestamp};
@@ -32,14 +34,9 @@ pub(crate) struct Machine {
     pub id: MachineId,
     pub incarnation: u64,
     pub client: Client,
-    /// The latest connection, and whether the server has answered on it.
-    connection: u64,
-    connected: bool,
-    /// The session of the latest answered connection.
-    session: Option<SessionId>,
-    /// The session whose beginning the client has received. Only that one can go on over the next
-    /// connection.
-    begun: Option<SessionId>,
+    connection: Connection,
+    /// Number of connections so far.
+    connections: u64,
     /// The server has ended the session; the machine may not know yet.
     pub over: bool,
     /// No message reaches the machine and none leaves it.
@@ -92,10 +89,8 @@ impl Machine {
             id,
             incarnation: 1,
             client,
-            connection: 0,
-            connected: false,
-            session: None,
-            begun: None,
+            connection: Connection::default(),
+            connections: 0,
             over: true,
             frozen: false,
             to_server: VecDeque::new(),
@@ -104,7 +99,10 @@ impl Machine {
     }
 
     fn is_idle(&self) -> bool {
-        self.to_server.is_empty() && self.to_client.is_empty() && self.connected && !self.over
+        self.to_server.is_empty()
+            && self.to_client.is_empty()
+            && self.connection.opened().is_some()
+            && !self.over
     }
 }
 
@@ -251,7 +249,7 @@ impl Host {
         let machine = &mut self.machines[at];
         machine.client = client;
         machine.incarnation += 1;
-        (machine.over, machine.session, machine.begun) = (true, None, None);
+        (machine.over, machine.connection.session) = (true, None);
         self.connect(at)
     }
 
@@ -263,11 +261,12 @@ impl Host {
 
     fn connect(&mut self, at: usize) -> Result<(), Violation> {
         let machine = &mut self.machines[at];
-        machine.connection += 1;
-        machine.connected = false;
+        machine.connections += 1;
+        machine.connection.dial(machine.connections);
         machine.to_client.clear();
         self.input(at, ClientInput::Greeting)?;
-        let Machine { id: machine, incarnation, connection, begun: session, .. } = self.machines[at];
+        let Machine { id, incarnation, connections: connection, .. } = self.machines[at];
+        let (machine, session) = (id, self.machines[at].connection.session);
         let greeting = GreetingNumber { drawn: incarnation, count: connection };
         let version = Version::NEWEST;
         let open = Input::Open { machine, incarnation, greeting, session, connection, version };
@@ -286,9 +285,8 @@ impl Host {
             match output {
                 directory::Output::Opened { machine, session, connection, .. } => {
                     let machine = &mut self.machines[machine.0 as usize - 1];
-                    if machine.connection == connection {
-                        (machine.session, machine.over) = (Some(session), false);
-                        machine.connected = true;
+                    if machine.connection.open(connection, session) {
+                        machine.over = false;
                     }
                 }
                 directory::Output::Send { session, message } => self.send(session, message),
@@ -305,18 +303,17 @@ impl Host {
         if let Some(heard) = &mut self.heard {
             heard.push(message.clone());
         }
-        let Some(at) = self.machines.iter().position(|machine| machine.session == Some(session)) else {
-            return;
-        };
+        let is_to = |machine: &Machine| machine.connection.is_of(session);
+        let Some(at) = self.machines.iter().position(is_to) else { return };
         let machine = &mut self.machines[at];
         if matches!(message, ToClient::Fenced) {
             // A session without a beginning at the machine has nothing to lose.
-            if !machine.over && machine.begun == Some(session) {
+            if !machine.over && machine.connection.session == Some(session) {
                 self.news.push_back(News::Fenced { at });
             }
             machine.over = true;
         }
-        if machine.connected {
+        if machine.connection.opened().is_some() {
             machine.to_client.push_back(message);
         }
     }
@@ -339,7 +336,7 @@ impl Host {
         }
         let Some(message) = machine.to_client.pop_front() else { return Ok(()) };
         if matches!(message, ToClient::Opened { .. }) {
-            machine.begun = machine.session;
+            machine.connection.begin();
         }
         self.input(at, ClientInput::Message(message))
     }
@@ -357,7 +354,7 @@ impl Host {
             let machine = &mut self.machines[at];
             match output {
                 Output::Send(message) => {
-                    let session = machine.session;
+                    let session = machine.connection.opened();
                     machine.to_server.extend(session.map(|session| Input::Message { session, message }));
                 }
                 Output::Answer { ticket, result } => self.news.push_back(News::Answer { at, ticket, result }),

@@ -4,6 +4,7 @@
 //! machines run unchanged.
 
 mod cluster;
+mod counts;
 mod host;
 #[cfg(test)]
 mod hurry;

@@ -10,6 +10,7 @@ mod parts;
 mod tests;
 mod workload;
 
+use crate::counts::counts;
 use crate::host::{Host, News, Violation};
 use crate::names;
 use crate::paper::{Actor, Script};
@@ -18,49 +19,33 @@ use directory::Policy;
 use ident::FileId;
 use lease::{Field, Label, Open};
 use namespace::{Cred, Entry, Error, FileKind, Link};
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileGrant, Rights, ToClient};
 
 /// Events within which everything must come to rest once nothing new happens.
 const REST_MAX: u32 = 20_000;
 
-/// Counts of events, to show that a run had some.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
-    /// Calls begun.
-    pub calls: u64,
-    /// Messages in both directions.
-    pub messages: u64,
-    /// Sessions that ended with an open file.
-    pub ends: u64,
-    /// Times that the server started again.
-    pub restarts: u64,
-    /// Calls on an open file that had no name any more.
-    pub nameless: u64,
-    /// Answers by which a machine learnt that others have a file open.
-    pub told_open: u64,
-    /// Opens that conflicted with another handle.
-    pub conflicts: u64,
-    /// Files whose deletion was set for the last close.
-    pub doomed: u64,
-    /// Opens refused because of that deletion.
-    pub too_late: u64,
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        let Tally { calls, messages, ends, restarts, nameless, told_open, conflicts, doomed, too_late } =
-            other;
-        self.calls += calls;
-        self.messages += messages;
-        self.ends += ends;
-        self.restarts += restarts;
-        self.nameless += nameless;
-        self.told_open += told_open;
-        self.conflicts += conflicts;
-        self.doomed += doomed;
-        self.too_late += too_late;
+counts! {
+    /// Counts of events, to show that a run had some.
+    Tally {
+        /// Calls begun.
+        calls,
+        /// Messages in both directions.
+        messages,
+        /// Sessions that ended with an open file.
+        ends,
+        /// Times that the server started again.
+        restarts,
+        /// Calls on an open file that had no name any more.
+        nameless,
+        /// Answers by which a machine learnt that others have a file open.
+        told_open,
+        /// Opens that conflicted with another handle.
+        conflicts,
+        /// Files whose deletion was set for the last close.
+        doomed,
+        /// Opens refused because of that deletion.
+        too_late,
     }
 }
 

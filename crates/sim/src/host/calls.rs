@@ -83,7 +83,7 @@ impl Host {
 
     /// A machine that was cut off begins another session, unless it has already.
     pub fn begin_session(&mut self, at: usize) -> Result<(), Violation> {
-        (self.machines[at].session, self.machines[at].begun) = (None, None);
+        self.machines[at].connection.session = None;
         self.connect(at)
     }
 
