@@ -191,7 +191,7 @@ impl Host {
 
     /// A step towards rest: messages arrive at one machine and from it, and time passes while none
     /// is under way. Returns whether none was.
-    pub fn comes_to_rest(&mut self) -> Result<bool, Violation> {
+    pub fn step_to_rest(&mut self) -> Result<bool, Violation> {
         let at = self.some_machine();
         self.server_receives(at)?;
         self.client_receives(at)?;

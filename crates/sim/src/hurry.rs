@@ -1,6 +1,7 @@
 //! Content that a program waits for is published at once. Once no program has the file open, its
 //! content moves to where content of its size belongs.
 
+use crate::calls::create;
 use crate::cluster::Cluster;
 use client::{Call, Reply};
 use content::{SYNCED_BYTES_MAX, URGENT_BYTES_MAX};
@@ -18,8 +19,7 @@ impl Cluster {
     /// Makes an open file with so many durable bytes.
     fn synced(&mut self, name: &str, bytes: u64) -> FileId {
         let (dir, label) = (FileId::root(), Label::new(name.as_bytes()).unwrap());
-        let (kind, mode, umask, rdev, target) = (FileKind::Regular, 0o644, 0, 0, Vec::new());
-        let create = Call::Create { dir, label, kind, mode, umask, rdev, target, open: Some(BOTH) };
+        let create = create(dir, label, FileKind::Regular, Some(BOTH));
         let Reply::Node(entry, _) = self.does(create) else { panic!("no node") };
         let (file, data) = (entry.file, vec![7; bytes as usize].into());
         self.does(Call::Write { file: file.clone(), offset: 0, data, append: false });

@@ -3,6 +3,7 @@
 //! [`run()`] does what the seed chooses, and checks what users were promised. The shipped state
 //! machines run unchanged.
 
+mod calls;
 mod cluster;
 mod counts;
 mod host;

@@ -182,7 +182,7 @@ impl Locking {
         self.machines.host.thaw();
         let mut quiet = 0;
         for _ in 0..REST_MAX {
-            quiet += u32::from(self.machines.host.comes_to_rest()?);
+            quiet += u32::from(self.machines.host.step_to_rest()?);
             self.hear()?;
             if quiet > 30 && self.machines.host.is_idle() {
                 return self.check_at_rest();

@@ -347,7 +347,7 @@ impl ManyMachines {
         self.host.thaw();
         let mut quiet = 0;
         for _ in 0..REST_MAX {
-            quiet += u32::from(self.host.comes_to_rest()?);
+            quiet += u32::from(self.host.step_to_rest()?);
             self.hear()?;
             self.check()?;
             // Every log has been flushed, and all consequences have arrived.

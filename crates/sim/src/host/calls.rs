@@ -1,10 +1,11 @@
 //! Calls of tests, most of them answered before anything else happens, and faults of connections.
 
 use super::{Host, News, Violation};
+use crate::calls::create;
 use client::{Call, Outcome, Reply, Settings, Ticket};
 use directory::Policy;
 use ident::FileId;
-use lease::{Label, Open};
+use lease::Label;
 use namespace::{Cred, Error, FileKind, Stat};
 use wire::Rights;
 
@@ -58,7 +59,7 @@ impl Host {
 
     /// Makes a file without a handle.
     pub fn make(&mut self, at: usize, dir: &FileId, name: &str, kind: FileKind) -> Result<FileId, Error> {
-        match self.tries(at, create(dir, label(name), kind, None))? {
+        match self.tries(at, create(dir.clone(), label(name), kind, None))? {
             Reply::Node(entry, _) => Ok(entry.file),
             other => panic!("{other:?}"),
         }
@@ -102,12 +103,6 @@ impl Host {
         };
         self.news.iter().filter_map(answer).collect()
     }
-}
-
-/// Makes a file that everybody may read and its owner may write.
-pub(crate) fn create(dir: &FileId, label: Label, kind: FileKind, open: Option<Open>) -> Call {
-    let (dir, mode, umask, rdev, target) = (dir.clone(), 0o755, 0o022, 0, Vec::new());
-    Call::Create { dir, label, kind, mode, umask, rdev, target, open }
 }
 
 pub(crate) fn label(name: &str) -> Label {

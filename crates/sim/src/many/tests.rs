@@ -1,8 +1,9 @@
 //! Opening, deleting and emptying on several machines.
 
 use super::oracle::record_key;
-use super::workload::{CALLS_MAX, creates};
+use super::workload::CALLS_MAX;
 use super::*;
+use crate::calls::create;
 use directory::Store;
 use lease::{Label, Mode};
 
@@ -26,7 +27,7 @@ impl ManyMachines {
 
     /// Makes `a`, without a handle or with one opened so.
     fn creates(&mut self, at: usize, open: Option<Open>) -> FileId {
-        let call = creates(FileId::root(), Label::new(b"a").unwrap(), FileKind::Regular, open);
+        let call = create(FileId::root(), Label::new(b"a").unwrap(), FileKind::Regular, open);
         self.calls(at, call, Doing::Create(open));
         self.calls(at, Call::SyncAll, Doing::Name);
         self.known.last().unwrap().clone()
@@ -146,14 +147,14 @@ fn a_directory_is_emptied_and_removed_among_many_creators() {
         let mut office = greeted(seed, 4);
         let name = Label::new(b"d").unwrap();
         let root = FileId::root();
-        office.calls(0, creates(root.clone(), name.clone(), FileKind::Directory, None), Doing::Create(None));
+        office.calls(0, create(root.clone(), name.clone(), FileKind::Directory, None), Doing::Create(None));
         office.calls(0, Call::SyncAll, Doing::Name);
         let dir = office.dirs.pop().unwrap();
         for round in 0..60 {
             let at = office.host.below(4) as usize;
             let label = office.label();
             let call = match office.host.below(7) {
-                0..2 => creates(dir.clone(), label, FileKind::Regular, None),
+                0..2 => create(dir.clone(), label, FileKind::Regular, None),
                 2..6 => Call::Unlink { dir: dir.clone(), label, directory: false },
                 _ => Call::Unlink { dir: root.clone(), label: name.clone(), directory: true },
             };
@@ -185,7 +186,7 @@ fn who_creates_again_asks_nobody() {
     let mut makes = |at: usize, name: &[u8]| {
         let before = office.tally.messages;
         let (dir, label) = (FileId::root(), Label::new(name).unwrap());
-        let call = creates(dir.clone(), label.clone(), FileKind::Regular, None);
+        let call = create(dir.clone(), label.clone(), FileKind::Regular, None);
         office.calls(at, call, Doing::Create(None));
         office.calls(at, Call::Unlink { dir, label, directory: false }, Doing::Name);
         office.tally.messages - before

@@ -2,6 +2,7 @@
 
 use super::oracle::record_key;
 use super::{Doing, ManyMachines, Work};
+use crate::calls::create;
 use crate::host::Violation;
 use client::Call;
 use directory::Store;
@@ -83,11 +84,11 @@ impl ManyMachines {
             }
             (15, _, Some(file)) => (Call::Link { file, dir, label }, Doing::Name),
             (16, ..) if self.dirs.len() < DIRS_MAX => {
-                (creates(dir, label, FileKind::Directory, None), Doing::Create(None))
+                (create(dir, label, FileKind::Directory, None), Doing::Create(None))
             }
             _ => {
                 let open = if self.host.one_in(2) { Some(self.some_opening()) } else { None };
-                (creates(dir, label, FileKind::Regular, open), Doing::Create(open))
+                (create(dir, label, FileKind::Regular, open), Doing::Create(open))
             }
         }
     }
@@ -114,9 +115,4 @@ impl ManyMachines {
         let pick = self.host.below(self.labels.len() as u64) as usize;
         self.labels[pick].clone()
     }
-}
-
-pub(super) fn creates(dir: FileId, label: Label, kind: FileKind, open: Option<Open>) -> Call {
-    let (mode, umask, rdev, target) = (0o755, 0o022, 0, Vec::new());
-    Call::Create { dir, label, kind, mode, umask, rdev, target, open }
 }
