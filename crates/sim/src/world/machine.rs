@@ -6,9 +6,10 @@ use super::history::{Life, tick_of, wall};
 use super::kernel::{Kernel, locks};
 use super::net::{Link, Packet, Way};
 use super::{Mutation, Violation, World};
+use crate::host::connection::Connection;
 use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
 use ident::FileId;
-use lease::{SessionId, Time};
+use lease::Time;
 use rand_core::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
@@ -36,14 +37,9 @@ pub(super) struct Machine {
     /// The newest version that its program knows.
     pub speaks: Version,
     pub client: Client,
-    pub connection: Option<u64>,
+    pub connection: Connection,
     /// The server of the connection, or of the next one.
     pub server: usize,
-    /// The session of the latest connection. Its beginning may still be under way.
-    welcomed: Option<SessionId>,
-    /// The client's session: the one whose beginning the client has received. Only that one can go
-    /// on over the next connection.
-    pub session: Option<SessionId>,
     /// The machine's present life, as far as it knows: updates of one life are lost together.
     pub life: Life,
     /// The time until which the machine is frozen.
@@ -66,15 +62,6 @@ pub(super) struct Machine {
     pub gave_way: BTreeSet<usize>,
 }
 
-impl Machine {
-    /// The connection belongs to this session from now on.
-    pub fn opened(&mut self, connection: u64, session: SessionId) {
-        if self.connection == Some(connection) {
-            self.welcomed = Some(session);
-        }
-    }
-}
-
 impl World {
     pub(super) fn add_machine(&mut self, at: usize) {
         // Servers' clocks are wrong, too, where one server goes on after another.
@@ -95,10 +82,8 @@ impl World {
             incarnation: 1,
             speaks: Version::NEWEST,
             client,
-            connection: None,
+            connection: Connection::default(),
             server,
-            welcomed: None,
-            session: None,
             life,
             frozen: None,
             rate_ppm,
@@ -203,7 +188,7 @@ impl World {
                 | ToClient::Shipped { number: QUESTION, .. }
                 | ToClient::Reported { number: QUESTION, .. }
         );
-        if asked || self.machines[at].connection != Some(connection) {
+        if asked || self.machines[at].connection.number != Some(connection) {
             self.happened.questions += u64::from(asked);
             return Ok(());
         }
@@ -212,7 +197,7 @@ impl World {
         }
         let fenced = matches!(message, ToClient::Fenced);
         if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
-            self.machines[at].session = self.machines[at].welcomed;
+            self.machines[at].connection.begin();
             self.machines[at].steady = Some(self.now);
         }
         self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
@@ -222,7 +207,7 @@ impl World {
         {
             return self.lie_about_receipt(at, space);
         }
-        if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].session) {
+        if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].connection.session) {
             self.input(at, Input::Message(message))?;
             let life = self.machines[at].life;
             self.history.begins(session, life);
@@ -309,7 +294,7 @@ impl World {
 
     /// Sends a message of the client to the server, if there is a connection.
     pub(super) fn says(&mut self, at: usize, message: ToServer) {
-        let Some(connection) = self.machines[at].connection else { return };
+        let Some(connection) = self.machines[at].connection.number else { return };
         if self.weather.lie == Some(Mutation::HeardEarly)
             && let ToServer::Log { first, entries, .. } = &message
             && let Some(LogEntry::Wrote { file }) = entries.last()

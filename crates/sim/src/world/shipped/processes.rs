@@ -4,7 +4,7 @@
 use super::Told;
 use super::disk::Disk;
 use super::wires::{Member, Wires};
-use crate::cluster::root;
+use crate::host::server::root;
 use crate::world::World;
 use crate::world::events::Event;
 use crate::world::faults::Repaired;
