@@ -151,7 +151,7 @@ impl Continuation {
 mod tests {
     use super::*;
     use crate::tests::{at, opened};
-    use crate::{Input, Output};
+    use crate::{Input, Output, call};
     use bytes::Bytes;
     use ident::FileId;
     use namespace::Cred;
@@ -161,7 +161,7 @@ mod tests {
     fn writer(bytes: usize) -> (Client, FileId) {
         let (mut client, file) = crate::tests::writer(1 << 30);
         let data = Bytes::from(vec![1; bytes]);
-        let write = Call::Write { file: file.clone(), offset: 0, data, append: false };
+        let write = Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false });
         client.call(at(2), &Cred::default(), write, &mut Vec::new());
         (client, file)
     }
@@ -245,7 +245,7 @@ mod tests {
     fn the_last_writes_are_taken_without_a_term() {
         let (mut client, file) = writer(10);
         let mut out = Vec::new();
-        let write = Call::Write { file, offset: 10, data: "late".into(), append: false };
+        let write = Call::Write(call::Write { file, offset: 10, data: "late".into(), append: false });
         let late = at(100_000);
         let called = client.call(late, &Cred::default(), write.clone(), &mut out);
         assert!(matches!(called, crate::Outcome::Waiting(_)), "{called:?}");

@@ -30,8 +30,8 @@ pub use locks::{
     NotATable,
 };
 pub use operation::{
-    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, Whiteout,
-    XattrMode,
+    AttributeChange, ContentChange, Extent, FileSpec, NewFile, Operation, Piece, Place, RenameMode, SetTime,
+    Whiteout, XattrMode,
 };
 pub use share::{NoPolicy, ShareId, Spread};
 pub use traced::Traced;

@@ -11,13 +11,9 @@ use lease::{Label, Open};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
-/// The file that a create makes.
+/// The file that a create asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewFile {
-    /// Its identifier: `FileId::for_child(parent, position, ino)`.
-    pub file: FileId,
-    /// Its inode number, from the session's block.
-    pub ino: u64,
+pub struct FileSpec {
     /// The kind of the file.
     pub kind: FileKind,
     /// The requested permission bits.
@@ -30,6 +26,24 @@ pub struct NewFile {
     /// Target, for symbolic links.
     #[serde(with = "serde_bytes")]
     pub target: Vec<u8>,
+}
+
+impl FileSpec {
+    /// A file of `kind` that is neither a device nor a symbolic link.
+    pub fn new(kind: FileKind, mode: u16, umask: u16) -> FileSpec {
+        FileSpec { kind, mode, umask, rdev: 0, target: Vec::new() }
+    }
+}
+
+/// The file that a create makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFile {
+    /// Its identifier: `FileId::for_child(parent, position, ino)`.
+    pub file: FileId,
+    /// Its inode number, from the session's block.
+    pub ino: u64,
+    /// What the user asked for.
+    pub spec: FileSpec,
 }
 
 /// The character device 0 that a rename leaves in the old place. An overlay reads it as "nothing is
@@ -45,8 +59,8 @@ pub struct Whiteout {
 impl Whiteout {
     /// The new file, in `dir`.
     pub fn new_file(self, dir: &FileId) -> NewFile {
-        let (file, kind) = (FileId::for_child(dir, self.integer, self.ino), FileKind::CharDevice);
-        NewFile { file, ino: self.ino, kind, mode: 0, umask: 0, rdev: 0, target: Vec::new() }
+        let file = FileId::for_child(dir, self.integer, self.ino);
+        NewFile { file, ino: self.ino, spec: FileSpec::new(FileKind::CharDevice, 0, 0) }
     }
 }
 

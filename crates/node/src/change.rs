@@ -4,7 +4,7 @@ use crate::salvaged::path;
 use client::KnownPath;
 use figures::{date, size};
 use lease::Label;
-use namespace::{AttributeChange, FileKind, NewFile, Operation, RenameMode, SetTime, Timestamp};
+use namespace::{AttributeChange, FileKind, FileSpec, NewFile, Operation, RenameMode, SetTime, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -196,11 +196,11 @@ impl Change {
         }
     }
 
-    fn create(new: &NewFile) -> Change {
-        let (major, minor) = (new.rdev >> 8 & 0xfff, new.rdev & 0xff | new.rdev >> 12 & 0xf_ff00);
-        let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
-        let target = String::from_utf8_lossy(&new.target).into_owned();
-        let kind = match new.kind {
+    fn create(spec: &FileSpec) -> Change {
+        let (major, minor) = (spec.rdev >> 8 & 0xfff, spec.rdev & 0xff | spec.rdev >> 12 & 0xf_ff00);
+        let is_device = matches!(spec.kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let target = String::from_utf8_lossy(&spec.target).into_owned();
+        let kind = match spec.kind {
             FileKind::Directory => "directory",
             FileKind::Regular => "file",
             FileKind::Symlink => "symbolic link",
@@ -211,8 +211,8 @@ impl Change {
         };
         Change::Create {
             kind: kind.to_owned(),
-            mode: octal(new.mode & !new.umask),
-            target: (new.kind == FileKind::Symlink).then_some(target),
+            mode: octal(spec.mode & !spec.umask),
+            target: (spec.kind == FileKind::Symlink).then_some(target),
             device: is_device.then(|| format!("{major}:{minor}")),
         }
     }
@@ -321,7 +321,7 @@ mod tests {
     fn create(kind: FileKind, rdev: u32, target: &str) -> Operation {
         let (dir, file, ino) = (FileId::root(), FileId::root().child(9), 9);
         let target = target.as_bytes().to_vec();
-        let new = NewFile { file, ino, kind, mode: 0o666, umask: 0o022, rdev, target };
+        let new = NewFile { file, ino, spec: FileSpec { kind, mode: 0o666, umask: 0o022, rdev, target } };
         Operation::Create { dir, label: label("a"), position: 1, new, cred: cred(), time: NOON }
     }
 

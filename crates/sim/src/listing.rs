@@ -1,7 +1,7 @@
 //! Listings of a directory while other machines change it, and the access times that reads leave.
 
 use crate::rights::RightsWorld;
-use client::{Call, Listed, Reply, Upto};
+use client::{Call, Listed, Reply, Upto, call};
 use ident::FileId;
 use lease::Label;
 use namespace::{FileKind, RenameMode, Stat};
@@ -34,7 +34,7 @@ fn page(
     (after, upto): (u64, Option<Upto>),
     limit: usize,
 ) -> (Vec<Listed>, Upto, bool) {
-    match lab.call(at, Call::List { dir: dir.clone(), after, upto, limit, stat: false }) {
+    match lab.call(at, Call::List(call::List { dir: dir.clone(), after, upto, limit, stat: false })) {
         Ok(Reply::Listing { entries, upto, end }) => (entries, upto, end),
         other => panic!("{other:?}"),
     }
@@ -43,7 +43,7 @@ fn page(
 fn rename(lab: &mut RightsWorld, at: usize, dir: &FileId, from: &Label, to: &str) {
     let (from_dir, to_dir) = (dir.clone(), dir.clone());
     let (from, to, mode, whiteout) = (from.clone(), label(to), RenameMode::Replace, false);
-    lab.call(at, Call::Rename { from_dir, from, to_dir, to, mode, whiteout }).unwrap();
+    lab.call(at, Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout })).unwrap();
 }
 
 /// Lists the directory, and calls `does` with each label as it is listed.
@@ -120,7 +120,7 @@ fn a_position_that_was_told_holds_while_names_go() {
     assert!(end && entries.len() == 20);
     for listed in &entries[5..10] {
         let (dir, label, directory) = (dir.clone(), listed.label.clone(), false);
-        lab.call(machines[0], Call::Unlink { dir, label, directory }).unwrap();
+        lab.call(machines[0], Call::Unlink(call::Unlink { dir, label, directory })).unwrap();
     }
     let (rest, ..) = page(&mut lab, machines[1], &dir, (entries[4].entry.position, Some(upto)), 100);
     let labels = |entries: &[Listed]| entries.iter().map(|it| it.label.clone()).collect::<Vec<_>>();
@@ -133,7 +133,7 @@ fn a_position_that_was_told_holds_while_names_go() {
 fn an_access_time_moves_whoever_has_written() {
     let (mut lab, [writer, reader], dir) = with(1);
     let find = |lab: &mut RightsWorld, at| match lab
-        .call(at, Call::Lookup { dir: dir.clone(), label: label("File 0") })
+        .call(at, Call::Lookup(call::Lookup { dir: dir.clone(), label: label("File 0") }))
     {
         Ok(reply) => match reply.told() {
             Reply::Node(entry, stat) => (entry.file, stat),
@@ -144,7 +144,7 @@ fn an_access_time_moves_whoever_has_written() {
     let (file, Stat { attributes: before, .. }) = find(&mut lab, writer);
     let read = |lab: &mut RightsWorld, quietly| {
         lab.now.wall.secs += 10;
-        let call = Call::Read { file: file.clone(), offset: 0, length: 10, kept: true, quietly };
+        let call = Call::Read(call::Read { file: file.clone(), offset: 0, length: 10, kept: true, quietly });
         assert!(matches!(lab.call(reader, call), Ok(Reply::Data(_))));
         find(lab, reader).1.attributes.atime
     };
@@ -157,6 +157,7 @@ fn an_access_time_moves_whoever_has_written() {
     lab.call(reader, Call::SyncAll).unwrap();
     lab.now.wall.secs += 10;
     let data = "x".into();
-    lab.call(writer, Call::Write { file: file.clone(), offset: 0, data, append: false }).unwrap();
+    lab.call(writer, Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false }))
+        .unwrap();
     assert_eq!(read(&mut lab, false), lab.now.wall);
 }

@@ -9,7 +9,7 @@ pub(crate) mod machines;
 mod oracle;
 
 use crate::cluster::Violation;
-use client::{Call, Outcome, Reply};
+use client::{Call, Outcome, Reply, call};
 use machines::{FILES, Machines};
 use namespace::{Cred, Error, LockChange, LockKind, LockRange, LockSpace};
 use oracle::{BYTES, Pending, SPACES};
@@ -101,7 +101,7 @@ fn lock(
     wait: bool,
     tally: &mut Tally,
 ) -> Result<(), Violation> {
-    let call = Call::Lock { file: machines.file(file), change, wait };
+    let call = Call::Lock(call::Lock { file: machines.file(file), change, wait });
     machines.oracle.begins(at, Pending { file, change, wait, ticket: None });
     match machines.call(at, &Cred::default(), call)? {
         Outcome::Done(result) => answered(machines, at, change.owner, result, tally),

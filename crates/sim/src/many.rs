@@ -14,7 +14,7 @@ mod workload;
 use crate::cluster::{Violation, root};
 use crate::names;
 use crate::paper::{Actor, Script};
-use client::{Call, Client, Now, Outcome, Reply, Settings, Ticket};
+use client::{Call, Client, Now, Outcome, Reply, Settings, Ticket, call};
 use directory::{Directory, Input, MemoryStore, Policy};
 use ident::FileId;
 use lease::{Label, Open, SessionId, Time};
@@ -258,7 +258,7 @@ impl ManyMachines {
         let now = self.now();
         let mut out = Vec::new();
         let machine = &mut self.machines[at];
-        if let Call::Close { file, open } = &call
+        if let Call::Close(call::Close { file, open }) = &call
             && let Some(handles) = machine.open.get_mut(file)
             && let Some(at) = handles.iter().position(|handle| handle == open)
         {
@@ -284,7 +284,7 @@ impl ManyMachines {
         }
         let opened = match (&result, doing) {
             (Ok(Reply::Node(entry, _)), Doing::Create(open)) => {
-                if let Call::Create { dir, label, .. } = call {
+                if let Call::Create(call::Create { dir, label, .. }) = call {
                     let link = Link { dir: dir.clone(), label: label.clone() };
                     self.names.insert(entry.file.clone(), link);
                     let SimulatedMachine { id, incarnation, .. } = self.machines[at];
@@ -414,7 +414,7 @@ impl ManyMachines {
         for at in 0..self.machines.len() {
             for (file, handles) in self.machines[at].open.clone() {
                 for open in handles {
-                    self.call(at, Call::Close { file: file.clone(), open }, Doing::Name)?;
+                    self.call(at, Call::Close(call::Close { file: file.clone(), open }), Doing::Name)?;
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Ping-pong between machines: its cost, and that no answer is stale.
 
 use crate::locks::machines::Machines;
-use client::{Call, Reply};
+use client::{Call, Reply, call};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{FileKind, Timestamp};
+use namespace::{FileKind, FileSpec, Timestamp};
 
 const WRITING: Open = Open::posix(false, true);
 const READING: Open = Open::posix(true, false);
@@ -13,7 +13,7 @@ impl Machines {
     /// Opens the file; returns whether content read through the handle is better not kept.
     fn opens(&mut self, at: usize, open: Open) -> bool {
         let file = self.file(0);
-        match self.answer(at, Call::Open { file, open, mask: 0 }).unwrap() {
+        match self.answer(at, Call::Open(call::Open { file, open, mask: 0 })).unwrap() {
             Reply::Opened { passing, .. } => passing,
             other => panic!("{other:?}"),
         }
@@ -21,7 +21,7 @@ impl Machines {
 
     fn closes(&mut self, at: usize, open: Open) {
         let file = self.file(0);
-        self.answer(at, Call::Close { file, open }).unwrap();
+        self.answer(at, Call::Close(call::Close { file, open })).unwrap();
     }
 
     fn writes(&mut self, at: usize, text: &str) {
@@ -33,7 +33,7 @@ impl Machines {
     /// Writes through an open handle.
     fn writes_on(&mut self, at: usize, text: &str) {
         let (file, data) = (self.file(0), text.as_bytes().to_vec().into());
-        self.answer(at, Call::Write { file, offset: 0, data, append: false }).unwrap();
+        self.answer(at, Call::Write(call::Write { file, offset: 0, data, append: false })).unwrap();
     }
 
     fn reads(&mut self, at: usize) -> String {
@@ -45,7 +45,13 @@ impl Machines {
 
     /// Reads through an open handle, past the kernel's pages.
     fn reads_on(&mut self, at: usize) -> String {
-        let read = Call::Read { file: self.file(0), offset: 0, length: 4096, kept: false, quietly: false };
+        let read = Call::Read(call::Read {
+            file: self.file(0),
+            offset: 0,
+            length: 4096,
+            kept: false,
+            quietly: false,
+        });
         let Reply::Data(parts) = self.answer(at, read).unwrap() else { panic!("no data") };
         let bytes = |part: &content::ReadPart| match part {
             content::ReadPart::Bytes(bytes) => bytes.to_vec(),
@@ -56,7 +62,7 @@ impl Machines {
 
     /// The answer to stat, and whether it may be kept.
     fn stats(&mut self, at: usize, file: &FileId) -> (namespace::Stat, bool) {
-        match self.answer(at, Call::Stat { file: file.clone() }).unwrap() {
+        match self.answer(at, Call::Stat(call::Stat { file: file.clone() })).unwrap() {
             Reply::Stat(stat) => (stat, true),
             Reply::Passing(reply) => match *reply {
                 Reply::Stat(stat) => (stat, false),
@@ -68,8 +74,8 @@ impl Machines {
 
     fn creates(&mut self, at: usize, name: &str) {
         let (dir, label) = (FileId::root(), Label::new(name.as_bytes()).unwrap());
-        let (kind, mode, umask, rdev, target) = (FileKind::Regular, 0o644, 0, 0, Vec::new());
-        let call = Call::Create { dir, label, kind, mode, umask, rdev, target, open: None };
+        let spec = FileSpec::new(FileKind::Regular, 0o644, 0);
+        let call = Call::Create(call::Create { dir, label, spec, open: None });
         self.answer(at, call).unwrap();
     }
 }
@@ -229,7 +235,7 @@ fn a_directorys_times_are_told_to_who_looks_and_who_makes_names_in_it_keeps_the_
     assert!(!kept);
     // The way to a name needs no times of the directory, and no request is sent for them.
     let cost = machines.cost(|machines| {
-        let glance = machines.answer(0, Call::Glance { file: root.clone() }).unwrap();
+        let glance = machines.answer(0, Call::Glance(call::Glance { file: root.clone() })).unwrap();
         assert!(matches!(glance, Reply::Passing(_)), "{glance:?}");
     });
     assert_eq!(cost.unwrap(), (0, 0));

@@ -1,11 +1,11 @@
 //! Machines with less than all rights: their clients' answers, and their requests.
 
 use bytes::Bytes;
-use client::{Call, Client, Now, Outcome, Output, Reply, Settings};
+use client::{Call, Client, Now, Outcome, Output, Reply, Settings, call};
 use directory::{Directory, Input, MemoryStore};
 use ident::FileId;
 use lease::{Label, Open, SessionId, Time};
-use namespace::{AttributeChange, Attributes, Cred, Error, FileKind, Timestamp};
+use namespace::{AttributeChange, Attributes, Cred, Error, FileKind, FileSpec, Timestamp};
 use std::collections::VecDeque;
 use wire::{GreetingNumber, MachineId, Rights, Space, ToClient, ToServer, Version};
 
@@ -156,8 +156,8 @@ impl RightsWorld {
         name: &str,
         kind: FileKind,
     ) -> Result<FileId, Error> {
-        let (dir, label, target) = (dir.clone(), label(name), Vec::new());
-        let call = Call::Create { dir, label, kind, mode: 0o755, umask: 0, rdev: 0, target, open: None };
+        let (dir, label, spec) = (dir.clone(), label(name), FileSpec::new(kind, 0o755, 0));
+        let call = Call::Create(call::Create { dir, label, spec, open: None });
         match self.call(at, call)? {
             Reply::Node(entry, _) => Ok(entry.file),
             other => panic!("{other:?}"),
@@ -166,17 +166,18 @@ impl RightsWorld {
 
     fn write(&mut self, at: usize, file: &FileId, data: &'static [u8]) -> Result<Reply, Error> {
         let data = Bytes::from_static(data);
-        self.call(at, Call::Write { file: file.clone(), offset: 0, data, append: false })?;
-        self.call(at, Call::Sync { file: file.clone() })
+        self.call(at, Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false }))?;
+        self.call(at, Call::Sync(call::Sync { file: file.clone() }))
     }
 
     fn read(&mut self, at: usize, file: &FileId) -> Result<bool, Error> {
-        let read = Call::Read { file: file.clone(), offset: 0, length: 100, kept: true, quietly: false };
+        let read =
+            Call::Read(call::Read { file: file.clone(), offset: 0, length: 100, kept: true, quietly: false });
         self.call(at, read).map(|reply| matches!(reply, Reply::Data(_)))
     }
 
     fn stat(&mut self, at: usize, file: &FileId) -> Result<Attributes, Error> {
-        match self.call(at, Call::Stat { file: file.clone() })? {
+        match self.call(at, Call::Stat(call::Stat { file: file.clone() }))? {
             Reply::Stat(stat) => Ok(stat.attributes),
             other => panic!("{other:?}"),
         }
@@ -184,7 +185,12 @@ impl RightsWorld {
 
     fn chmod(&mut self, at: usize, file: &FileId, mode: u16) {
         let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-        let call = Call::SetAttributes { file: file.clone(), change, size: None, through_handle: false };
+        let call = Call::SetAttributes(call::SetAttributes {
+            file: file.clone(),
+            change,
+            size: None,
+            through_handle: false,
+        });
         self.call(at, call).unwrap();
     }
 }
@@ -194,7 +200,7 @@ fn label(name: &str) -> Label {
 }
 
 fn lookup(dir: &FileId, name: &str) -> Call {
-    Call::Lookup { dir: dir.clone(), label: label(name) }
+    Call::Lookup(call::Lookup { dir: dir.clone(), label: label(name) })
 }
 
 /// A world with `/in/f` and `/out`, made by the founder.
@@ -213,30 +219,30 @@ fn a_machine_that_may_only_read_reads_and_is_refused_the_rest_without_a_message(
     let reader = lab.join(Rights { root: inside.clone(), read_only: true, squash: None });
     assert_eq!(lab.clients[reader].0.root(), &inside);
     lab.call(reader, lookup(&inside, "f")).unwrap();
-    let open = Call::Open { file: f.clone(), open: READING, mask: 4 };
+    let open = Call::Open(call::Open { file: f.clone(), open: READING, mask: 4 });
     lab.call(reader, open).unwrap();
     assert_eq!(lab.read(reader, &f), Ok(true));
     assert!(matches!(
-        lab.call(reader, Call::Parent { dir: inside.clone() }),
+        lab.call(reader, Call::Parent(call::Parent { dir: inside.clone() })),
         Ok(Reply::Node(entry, _)) if entry.file == inside
     ));
     let before = lab.sent.len();
     assert_eq!(lab.make(reader, &inside, "new", FileKind::Regular), Err(Error::ReadOnly));
     assert_eq!(lab.write(reader, &f, b"x").err(), Some(Error::ReadOnly));
-    let remove = Call::Unlink { dir: inside.clone(), label: label("f"), directory: false };
+    let remove = Call::Unlink(call::Unlink { dir: inside.clone(), label: label("f"), directory: false });
     assert_eq!(lab.call(reader, remove.clone()).err(), Some(Error::ReadOnly));
-    let open = Call::Open { file: f.clone(), open: Open::posix(true, true), mask: 6 };
+    let open = Call::Open(call::Open { file: f.clone(), open: Open::posix(true, true), mask: 6 });
     assert_eq!(lab.call(reader, open).err(), Some(Error::ReadOnly));
     assert_eq!(lab.sent.len(), before);
     // The machine sees the changes of others.
     lab.write(0, &f, b"world").unwrap();
-    let read = Call::Read { file: f.clone(), offset: 0, length: 100, kept: true, quietly: false };
+    let read = Call::Read(call::Read { file: f.clone(), offset: 0, length: 100, kept: true, quietly: false });
     let Ok(Reply::Data(parts)) = lab.call(reader, read) else { panic!() };
     assert!(format!("{parts:?}").contains("world"), "{parts:?}");
     // The machine keeps its open file, and the server finishes the deletion after the close.
     lab.call(0, remove).unwrap();
     assert_eq!(lab.read(reader, &f), Ok(true));
-    lab.call(reader, Call::Close { file: f.clone(), open: READING }).unwrap();
+    lab.call(reader, Call::Close(call::Close { file: f.clone(), open: READING })).unwrap();
     lab.call(reader, Call::SyncAll).unwrap();
     assert_eq!(lab.directory.status(NOW.time).files, 3);
     // Elsewhere there is nothing for this machine.
@@ -259,7 +265,7 @@ fn all_users_of_a_machine_count_as_one() {
     lab.write(0, &secret, b"mine").unwrap();
     lab.chmod(0, &secret, 0o600);
     assert_eq!(lab.stat(guest, &secret).map(|it| it.mode), Ok(0o600));
-    let open = Call::Open { file: secret.clone(), open: READING, mask: 4 };
+    let open = Call::Open(call::Open { file: secret.clone(), open: READING, mask: 4 });
     assert_eq!(lab.call(guest, open).err(), Some(Error::AccessDenied));
     // The same holds for calls without a permission check before.
     assert_eq!(lab.read(guest, &secret), Err(Error::AccessDenied));
@@ -267,7 +273,7 @@ fn all_users_of_a_machine_count_as_one() {
     assert_eq!(lab.read(guest, &f), Ok(true));
     assert_eq!(lab.write(guest, &f, b"x").err(), Some(Error::AccessDenied));
     let someone = Cred { uid: 7, gid: 7, ..Cred::default() };
-    let remove = Call::Unlink { dir: inside.clone(), label: label("new"), directory: false };
+    let remove = Call::Unlink(call::Unlink { dir: inside.clone(), label: label("new"), directory: false });
     assert!(lab.call_as(guest, &someone, remove).is_ok());
     lab.call(guest, Call::SyncAll).unwrap();
     assert_eq!(lab.refused_updates, 0);
@@ -278,13 +284,15 @@ fn below_its_root_a_machine_works_as_any() {
     let (mut lab, inside, f, outside) = lab();
     let other = lab.join(Rights { root: inside.clone(), ..Rights::FULL });
     let dir = lab.make(other, &inside, "dir", FileKind::Directory).unwrap();
-    let rename = |from_dir: &FileId, from: &str, to_dir: &FileId, to: &str| Call::Rename {
-        from_dir: from_dir.clone(),
-        from: label(from),
-        to_dir: to_dir.clone(),
-        to: label(to),
-        mode: namespace::RenameMode::Replace,
-        whiteout: false,
+    let rename = |from_dir: &FileId, from: &str, to_dir: &FileId, to: &str| {
+        Call::Rename(call::Rename {
+            from_dir: from_dir.clone(),
+            from: label(from),
+            to_dir: to_dir.clone(),
+            to: label(to),
+            mode: namespace::RenameMode::Replace,
+            whiteout: false,
+        })
     };
     lab.call(other, rename(&inside, "f", &dir, "g")).unwrap();
     let sub = lab.make(other, &inside, "sub", FileKind::Directory).unwrap();
@@ -318,18 +326,18 @@ fn times_that_are_granted_do_not_forget_what_was_done_meanwhile() {
     // The other machine asks for the times, and makes another change before the answer.
     let cred = Cred::default();
     let mut out = Vec::new();
-    let asked = lab.clients[other].0.call(NOW, &cred, Call::Stat { file: dir.clone() }, &mut out);
+    let asked = lab.clients[other].0.call(NOW, &cred, Call::Stat(call::Stat { file: dir.clone() }), &mut out);
     assert!(matches!(asked, Outcome::Waiting(_)), "it knew: {asked:?}");
     lab.carry_out(other, std::mem::take(&mut out));
     let later = Now { wall: Timestamp { secs: NOW.wall.secs + 9, nanos: 0 }, ..NOW };
-    let call = Call::Unlink { dir: dir.clone(), label: label("theirs too"), directory: false };
+    let call = Call::Unlink(call::Unlink { dir: dir.clone(), label: label("theirs too"), directory: false });
     let done = lab.clients[other].0.call(later, &cred, call, &mut out);
     assert!(matches!(done, Outcome::Done(Ok(_))), "{done:?}");
     lab.carry_out(other, out);
     lab.run();
     lab.answers.clear();
     let seen: Vec<_> = [other, 0]
-        .map(|at| match lab.call(at, Call::Stat { file: dir.clone() }).map(Reply::told) {
+        .map(|at| match lab.call(at, Call::Stat(call::Stat { file: dir.clone() })).map(Reply::told) {
             Ok(Reply::Stat(stat)) => stat.mtime,
             told => panic!("{told:?}"),
         })

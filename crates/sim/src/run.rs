@@ -3,7 +3,7 @@
 
 use crate::cluster::{Cluster, Violation};
 use crate::model::{File, Model, feed};
-use client::{Call, Outcome, Reply};
+use client::{Call, Outcome, Reply, call};
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{Error, FileKind, RenameMode};
@@ -151,7 +151,8 @@ impl Run {
 
     /// The regular file that a rename puts in another's place.
     fn replaces(&self, call: &Call) -> Option<FileId> {
-        let Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, .. } = call else {
+        let Call::Rename(call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, .. }) = call
+        else {
             return None;
         };
         let moved = self.model.files.get(from_dir)?.children.get(from)?;
@@ -161,7 +162,7 @@ impl Run {
 
     fn compare(&self, call: &Call, reply: &Reply) -> Result<(), Violation> {
         match (call, reply) {
-            (Call::Read { file, offset, length, .. }, Reply::Data(parts)) => {
+            (Call::Read(call::Read { file, offset, length, .. }), Reply::Data(parts)) => {
                 let found = self.cluster.gather(parts)?;
                 let content = &self.model.files[file].content;
                 let from = (*offset as usize).min(content.len());
@@ -170,13 +171,13 @@ impl Run {
                     return Err(format!("{call:?} gave other bytes than were written"));
                 }
             }
-            (Call::GetXattr { file, name }, Reply::Bytes(found)) => {
+            (Call::GetXattr(call::GetXattr { file, name }), Reply::Bytes(found)) => {
                 let expected = self.model.files[file].xattrs.get(name);
                 if expected != Some(found) {
                     return Err(format!("{call:?} gave {found:?}, expected {expected:?}"));
                 }
             }
-            (Call::Lookup { dir, label }, Reply::Node(entry, stat)) => {
+            (Call::Lookup(call::Lookup { dir, label }), Reply::Node(entry, stat)) => {
                 let expected = &self.model.files[dir].children[label];
                 let file = &self.model.files[expected];
                 let size = if file.kind == FileKind::Directory { 0 } else { file.content.len() as u64 };
@@ -253,7 +254,7 @@ impl Run {
     }
 
     fn survey_file(&mut self, id: &FileId) -> Result<File, Violation> {
-        let Reply::Stat(stat) = self.ask(Call::Stat { file: id.clone() })? else {
+        let Reply::Stat(stat) = self.ask(Call::Stat(call::Stat { file: id.clone() }))? else {
             return Err("no stat".into());
         };
         let mut file = File::new(stat.attributes.kind, stat.attributes.mode);
@@ -261,8 +262,13 @@ impl Run {
         match file.kind {
             FileKind::Regular => {
                 let length = u32::try_from(stat.size).unwrap_or(u32::MAX);
-                let Reply::Data(parts) =
-                    self.ask(Call::Read { file: id.clone(), offset: 0, length, kept: true, quietly: false })?
+                let Reply::Data(parts) = self.ask(Call::Read(call::Read {
+                    file: id.clone(),
+                    offset: 0,
+                    length,
+                    kept: true,
+                    quietly: false,
+                }))?
                 else {
                     return Err("no data".into());
                 };
@@ -272,18 +278,20 @@ impl Run {
                 }
             }
             FileKind::Symlink => {
-                let Reply::Bytes(target) = self.ask(Call::ReadLink { file: id.clone() })? else {
+                let Reply::Bytes(target) = self.ask(Call::ReadLink(call::ReadLink { file: id.clone() }))?
+                else {
                     return Err("no target".into());
                 };
                 file.content = target;
             }
             _ => {}
         }
-        let Reply::Names(names) = self.ask(Call::ListXattrs { file: id.clone() })? else {
+        let Reply::Names(names) = self.ask(Call::ListXattrs(call::ListXattrs { file: id.clone() }))? else {
             return Err("no names".into());
         };
         for name in names {
-            let Reply::Bytes(value) = self.ask(Call::GetXattr { file: id.clone(), name: name.clone() })?
+            let Reply::Bytes(value) =
+                self.ask(Call::GetXattr(call::GetXattr { file: id.clone(), name: name.clone() }))?
             else {
                 return Err("no value".into());
             };
@@ -296,7 +304,7 @@ impl Run {
         let mut children = Vec::new();
         let (mut after, mut upto) = (0, None);
         loop {
-            let call = Call::List { dir: dir.clone(), after, upto, limit: 3, stat: true };
+            let call = Call::List(call::List { dir: dir.clone(), after, upto, limit: 3, stat: true });
             let Reply::Listing { entries, upto: told, end } = self.ask(call)? else {
                 return Err("no listing".into());
             };
@@ -324,7 +332,7 @@ impl Run {
         let (mut seen, mut after, mut upto) = (BTreeSet::new(), 0, None);
         for page in 1usize.. {
             let limit = 1 + page % 3;
-            let call = Call::List { dir: dir.clone(), after, upto, limit, stat: false };
+            let call = Call::List(call::List { dir: dir.clone(), after, upto, limit, stat: false });
             let Reply::Listing { entries, upto: told, end } = ask(cluster, call)? else {
                 return Err("no listing".into());
             };
@@ -339,7 +347,10 @@ impl Run {
                 let to =
                     Label::new(format!("renamed {}", seen.len()).as_bytes()).map_err(|e| format!("{e:?}"))?;
                 let (mode, whiteout) = (RenameMode::Replace, false);
-                ask(cluster, Call::Rename { from_dir, from: listed.label, to_dir, to, mode, whiteout })?;
+                ask(
+                    cluster,
+                    Call::Rename(call::Rename { from_dir, from: listed.label, to_dir, to, mode, whiteout }),
+                )?;
             }
             if end {
                 break;
@@ -354,7 +365,7 @@ impl Run {
         self.cluster.space = 1 << 30;
         for (file, state) in self.model.clone().files {
             for _ in 0..state.open {
-                let call = Call::Close { file: file.clone(), open: Open::posix(true, true) };
+                let call = Call::Close(call::Close { file: file.clone(), open: Open::posix(true, true) });
                 self.ask(call.clone())?;
                 self.model.apply(&call, None);
             }
@@ -413,7 +424,7 @@ impl History {
         }
         self.replaced.extend(replacing.map(|file| (at, file)));
         match call {
-            Call::Sync { file } => {
+            Call::Sync(call::Sync { file }) => {
                 self.floor = at;
                 self.synced.insert(file.clone(), at);
             }
@@ -457,9 +468,9 @@ impl History {
 fn touched(call: &Call, made: Option<FileId>) -> Option<FileId> {
     match call {
         Call::Create { .. } => made,
-        Call::Write { file, .. }
-        | Call::Allocate { file, .. }
-        | Call::SetAttributes { file, size: Some(_), .. } => Some(file.clone()),
+        Call::Write(call::Write { file, .. })
+        | Call::Allocate(call::Allocate { file, .. })
+        | Call::SetAttributes(call::SetAttributes { file, size: Some(_), .. }) => Some(file.clone()),
         _ => None,
     }
 }

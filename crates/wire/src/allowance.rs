@@ -20,7 +20,7 @@ pub const GRACE_BYTES: u64 = 16 << 20;
 /// always works.
 pub fn cost(operation: &Operation) -> (u64, u64) {
     match operation {
-        Operation::Create { new, .. } => (FILE_BYTES + new.target.len() as u64, 1),
+        Operation::Create { new, .. } => (FILE_BYTES + new.spec.target.len() as u64, 1),
         Operation::Link { .. } => (FILE_BYTES, 0),
         Operation::Rename { whiteout: Some(_), .. } => (FILE_BYTES, 1),
         Operation::SetXattr { value, .. } => (EXTENT_BYTES + value.len() as u64, 0),

@@ -4,7 +4,7 @@ use super::{Need, Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::knowledge::KnownContent;
 use crate::server::ServerId;
-use crate::{Allocate, Invalidation, Now, Output, Reply};
+use crate::{AllocateMode, Invalidation, Now, Output, Reply, call};
 use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
@@ -239,27 +239,24 @@ impl Client {
         &mut self,
         now: Now,
         waiting: &Waiting,
-        file: &FileId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
+        &call::Allocate { ref file, offset, length, what }: &call::Allocate,
     ) -> Tried {
         let end =
             offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Error(Error::TooBig))?;
         let size = self.content(file, Kind::Write)?.size();
         match what {
-            Allocate::Reserve { keep_size } => {
+            AllocateMode::Reserve { keep_size } => {
                 self.may_change(file)?;
                 self.promise(waiting, file, offset..end)?;
                 if !keep_size && end > size {
                     self.change_content(now, file, |content| content.truncate(end, now.wall))?;
                 }
             }
-            Allocate::Punch => {
+            AllocateMode::Punch => {
                 self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
                 self.servers.of_mut(file).break_promise(file, offset..end);
             }
-            Allocate::Zero { keep_size } => {
+            AllocateMode::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;
             }
         }

@@ -5,7 +5,7 @@ use super::file_io::want_content;
 use super::{Caller, Need, Stop, Waiting, Writes};
 use crate::client::Client;
 use crate::knowledge::KnownFile;
-use crate::{Now, Output, Reply};
+use crate::{Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
@@ -111,9 +111,7 @@ impl Client {
         &mut self,
         now: Now,
         cred: Cred,
-        file: FileId,
-        open: Open,
-        mask: u8,
+        call::Open { file, open, mask }: call::Open,
     ) -> Result<Reply, Stop> {
         self.used(&file);
         let own = self.own(&file);
@@ -141,7 +139,8 @@ impl Client {
         let stat = self.stat(now, &file)?;
         // The creator of a file may use its handle as requested, whatever the permissions of the
         // new file.
-        self.open(now, self.rights().cred(&Cred::default()), file, open, 0)?;
+        let cred = self.rights().cred(&Cred::default());
+        self.open(now, cred, call::Open { file, open, mask: 0 })?;
         Ok(Reply::Node(entry, stat))
     }
 

@@ -1,8 +1,8 @@
 //! Doubts: values that an operation which a server is doing for this client may have changed.
 //! Other clients may see its result before this one does.
 
-use crate::Call;
 use crate::client::Client;
+use crate::{Call, call};
 use ident::FileId;
 use lease::{Kind, Label};
 use namespace::{Knowledge, Known, Operation, fold};
@@ -26,20 +26,20 @@ impl Client {
             return false;
         }
         match call {
-            Call::Lookup { dir, label } => {
+            Call::Lookup(call::Lookup { dir, label }) => {
                 let named = |operation: &Operation| names(operation).contains(&Some((dir, label)));
                 self.servers.shipped().any(named)
                     || self.named(dir, label).is_some_and(|file| self.is_changing(&file))
             }
-            Call::List { dir: file, .. }
-            | Call::Parent { dir: file }
-            | Call::Links { file }
-            | Call::Stat { file }
-            | Call::Glance { file }
-            | Call::Access { file, .. }
-            | Call::Open { file, .. }
-            | Call::GetXattr { file, .. }
-            | Call::ListXattrs { file } => self.is_changing(file),
+            Call::List(call::List { dir: file, .. })
+            | Call::Parent(call::Parent { dir: file })
+            | Call::Links(call::Links { file })
+            | Call::Stat(call::Stat { file })
+            | Call::Glance(call::Glance { file })
+            | Call::Access(call::Access { file, .. })
+            | Call::Open(call::Open { file, .. })
+            | Call::GetXattr(call::GetXattr { file, .. })
+            | Call::ListXattrs(call::ListXattrs { file }) => self.is_changing(file),
             _ => false,
         }
     }

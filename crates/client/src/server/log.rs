@@ -304,7 +304,7 @@ fn weight(operation: &Operation) -> usize {
                 64 + put + 20 * punch.len()
             }
             Operation::SetXattr { value, .. } => 128 + value.len(),
-            Operation::Create { new, .. } => 128 + new.target.len(),
+            Operation::Create { new, .. } => 128 + new.spec.target.len(),
             _ => 128,
         }
 }

@@ -5,8 +5,8 @@ use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Polic
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
-    Attributes, ContentChange, Cred, Extent, FileKind, INLINE_SEAL_BYTES, NewFile, Operation, Piece, Place,
-    RenameMode, ShareId, Timestamp,
+    Attributes, ContentChange, Cred, Extent, FileKind, FileSpec, INLINE_SEAL_BYTES, NewFile, Operation,
+    Piece, Place, RenameMode, ShareId, Timestamp,
 };
 use std::collections::BTreeMap;
 use wire::{
@@ -390,7 +390,7 @@ pub fn list(dir: &FileId) -> Operation {
 
 pub fn create(dir: &FileId, name: &str, kind: FileKind, position: u64, ino: u64) -> Operation {
     let file = FileId::for_child(dir, position, ino);
-    let new = NewFile { file, ino, kind, mode: 0o644, umask: 0o022, rdev: 0, target: Vec::new() };
+    let new = NewFile { file, ino, spec: FileSpec::new(kind, 0o644, 0o022) };
     let (dir, label) = (dir.clone(), label(name));
     Operation::Create { dir, label, position, new, cred: Cred::default(), time: at(10) }
 }

@@ -3,7 +3,8 @@
 //! client.
 
 use crate::{
-    AttributeChange, FileKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp,
+    AttributeChange, FileKind, FileSpec, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime,
+    Timestamp,
 };
 use ident::FileId;
 use lease::Field;
@@ -69,15 +70,16 @@ fn is_time(time: Timestamp) -> bool {
 }
 
 fn is_new(dir: &FileId, position: u64, new: &NewFile) -> bool {
-    let target = match new.kind {
-        FileKind::Symlink => is_target(&new.target),
-        _ => new.target.is_empty(),
+    let FileSpec { kind, mode, umask, rdev, target } = &new.spec;
+    let has_target = match kind {
+        FileKind::Symlink => is_target(target),
+        _ => target.is_empty(),
     };
-    let device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
-    target
-        && (device || new.rdev == 0)
-        && new.mode <= 0o7777
-        && new.umask <= 0o777
+    let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+    has_target
+        && (device || *rdev == 0)
+        && *mode <= 0o7777
+        && *umask <= 0o777
         && is_number(new.ino)
         && new.file == FileId::for_child(dir, position, new.ino)
 }

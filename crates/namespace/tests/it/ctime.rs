@@ -66,8 +66,8 @@ fn ctime(tree: &Tree, file: &FileId) -> Timestamp {
 fn one_file() -> (Tree, FileId) {
     let (mut tree, dir, label) = (Tree::new(root(0o755)), FileId::root(), Label::new(b"a").unwrap());
     let file = FileId::for_child(&dir, 2, 2);
-    let (kind, target) = (FileKind::Regular, Vec::new());
-    let new = NewFile { file: file.clone(), ino: 2, kind, mode: 0o644, umask: 0, rdev: 0, target };
+    let spec = FileSpec::new(FileKind::Regular, 0o644, 0);
+    let new = NewFile { file: file.clone(), ino: 2, spec };
     let (cred, time) = (Cred::default(), at(1000));
     let create = Operation::Create { dir, label, position: 2, new, cred, time };
     let Verdict::Done { effects, .. } = decide(&create, &tree) else { panic!() };

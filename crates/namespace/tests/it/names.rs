@@ -391,13 +391,23 @@ fn nonsense() {
         operation(b"a", position, &|new| new.file = FileId::root().child(77), 0),
         operation(b"a", position, &|new| new.ino = 0, 0),
         operation(b"a", position, &|new| new.ino = 1 << 63, 0),
-        operation(b"a", position, &|new| new.mode = 0o10000, 0),
-        operation(b"a", position, &|new| new.umask = 0o1000, 0),
-        operation(b"a", position, &|new| new.rdev = 1, 0),
-        operation(b"a", position, &|new| new.target = b"x".to_vec(), 0),
-        operation(b"a", position, &|new| new.kind = FileKind::Symlink, 0),
-        operation(b"a", position, &|new| (new.kind, new.target) = (FileKind::Symlink, vec![b'x'; 4096]), 0),
-        operation(b"a", position, &|new| (new.kind, new.target) = (FileKind::Symlink, b"a\0b".to_vec()), 0),
+        operation(b"a", position, &|new| new.spec.mode = 0o10000, 0),
+        operation(b"a", position, &|new| new.spec.umask = 0o1000, 0),
+        operation(b"a", position, &|new| new.spec.rdev = 1, 0),
+        operation(b"a", position, &|new| new.spec.target = b"x".to_vec(), 0),
+        operation(b"a", position, &|new| new.spec.kind = FileKind::Symlink, 0),
+        operation(
+            b"a",
+            position,
+            &|new| (new.spec.kind, new.spec.target) = (FileKind::Symlink, vec![b'x'; 4096]),
+            0,
+        ),
+        operation(
+            b"a",
+            position,
+            &|new| (new.spec.kind, new.spec.target) = (FileKind::Symlink, b"a\0b".to_vec()),
+            0,
+        ),
     ];
     let label_of_lookup = Operation::Lookup {
         dir: FileId::root(),
@@ -409,8 +419,12 @@ fn nonsense() {
         let refused = Verdict::Refused { error: Error::Invalid, evidence: vec![] };
         assert_eq!(decide(&operation, &nothing), refused, "{operation:?}");
     }
-    let longest =
-        operation(b"a", position, &|new| (new.kind, new.target) = (FileKind::Symlink, vec![b'x'; 4095]), 0);
+    let longest = operation(
+        b"a",
+        position,
+        &|new| (new.spec.kind, new.spec.target) = (FileKind::Symlink, vec![b'x'; 4095]),
+        0,
+    );
     assert!(matches!(decide(&longest, &s.tree), Verdict::Done { .. }));
     assert_eq!(label.as_bytes(), b"new");
 }

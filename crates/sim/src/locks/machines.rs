@@ -3,11 +3,11 @@
 
 use super::oracle::Oracle;
 use crate::cluster::{Violation, root};
-use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket};
+use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket, call};
 use directory::{Directory, Input, MemoryStore};
 use ident::FileId;
 use lease::{Label, SessionId, Time};
-use namespace::{Cred, Error, FileKind, Timestamp};
+use namespace::{Cred, Error, FileKind, FileSpec, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
@@ -101,9 +101,8 @@ impl Machines {
         all.deliver()?;
         for name in [b"a", b"b"] {
             let label = Label::new(name).map_err(|e| e.to_string())?;
-            let (dir, kind, target) = (FileId::root(), FileKind::Regular, Vec::new());
-            let (mode, umask, rdev, open) = (0o644, 0, 0, None);
-            let call = Call::Create { dir, label, kind, mode, umask, rdev, target, open };
+            let (dir, spec) = (FileId::root(), FileSpec::new(FileKind::Regular, 0o644, 0));
+            let call = Call::Create(call::Create { dir, label, spec, open: None });
             let made = all.answer(0, call)?;
             let Reply::Node(entry, _) = made else { return Err(format!("{made:?}")) };
             all.files.push(entry.file);

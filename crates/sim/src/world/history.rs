@@ -9,7 +9,7 @@
 use super::Violation;
 use super::checks::Inodes;
 use bytes::Bytes;
-use client::{Call, LostWhat};
+use client::{Call, LostWhat, call};
 use ident::FileId;
 use lease::{Label, SessionId};
 use namespace::{
@@ -230,7 +230,8 @@ impl History {
         (called.done, called.when, called.made) = (now, when, made.clone());
         self.order.push(number);
         let life = called.life;
-        let (Call::Write { file, .. } | Call::SetAttributes { file, size: Some(_), .. }) = &called.call
+        let (Call::Write(call::Write { file, .. })
+        | Call::SetAttributes(call::SetAttributes { file, size: Some(_), .. })) = &called.call
         else {
             return;
         };
@@ -394,7 +395,7 @@ impl History {
         match operation {
             Operation::Create { dir, label, new, cred, .. } => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(new.file.clone()), call);
-                self.born(&new.file, dir, new.kind, (cred.uid, new.mode & !new.umask), call);
+                self.born(&new.file, dir, new.spec.kind, (cred.uid, new.spec.mode & !new.spec.umask), call);
             }
             Operation::Link { file, dir, label, .. } => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(file.clone()), call);
@@ -501,7 +502,7 @@ impl History {
         // of the file is unpublished.
         let under_way = |number: &&CallNumber| {
             self.calls.get(**number).is_some_and(|called| {
-                matches!(&called.call, Call::Write { file: of, .. } if of == file)
+                matches!(&called.call, Call::Write(call::Write { file: of, .. }) if of == file)
                     && (called.begun..called.done.min(called.given_up)).contains(&tick)
             })
         };
@@ -659,15 +660,23 @@ pub(super) fn at_first(key: &Key) -> Option<Value> {
 /// The registers that a call changes if it is done, apart from those of a new file.
 fn changes(call: &Call) -> Vec<Key> {
     match call {
-        Call::Create { dir, label, .. } | Call::Link { dir, label, .. } | Call::Unlink { dir, label, .. } => {
+        Call::Create(call::Create { dir, label, .. })
+        | Call::Link(call::Link { dir, label, .. })
+        | Call::Unlink(call::Unlink { dir, label, .. }) => {
             vec![Key::Name(dir.clone(), label.clone())]
         }
-        Call::Rename { from_dir, from, to_dir, to, .. } => {
+        Call::Rename(call::Rename { from_dir, from, to_dir, to, .. }) => {
             vec![Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone())]
         }
-        Call::SetAttributes { file, size: None, .. } => vec![Key::Attributes(file.clone())],
-        Call::SetXattr { file, .. } | Call::RemoveXattr { file, .. } => vec![Key::Policy(file.clone())],
-        Call::SetAttributes { file, .. } | Call::Write { file, .. } => vec![Key::Content(file.clone())],
+        Call::SetAttributes(call::SetAttributes { file, size: None, .. }) => {
+            vec![Key::Attributes(file.clone())]
+        }
+        Call::SetXattr(call::SetXattr { file, .. }) | Call::RemoveXattr(call::RemoveXattr { file, .. }) => {
+            vec![Key::Policy(file.clone())]
+        }
+        Call::SetAttributes(call::SetAttributes { file, .. }) | Call::Write(call::Write { file, .. }) => {
+            vec![Key::Content(file.clone())]
+        }
         _ => Vec::new(),
     }
 }
@@ -693,27 +702,30 @@ fn is_policy_of(effect: &Effect, of: &FileId) -> bool {
 
 fn is_of(operation: &Operation, called: &Called) -> bool {
     match (operation, &called.call) {
-        (Operation::Create { dir, label, .. }, Call::Create { dir: d, label: l, .. }) => {
+        (Operation::Create { dir, label, .. }, Call::Create(call::Create { dir: d, label: l, .. })) => {
             (dir, label) == (d, l)
         }
-        (Operation::Link { file, dir, label, .. }, Call::Link { file: f, dir: d, label: l }) => {
+        (Operation::Link { file, dir, label, .. }, Call::Link(call::Link { file: f, dir: d, label: l })) => {
             (file, dir, label) == (f, d, l)
         }
-        (Operation::Unlink { dir, label, .. }, Call::Unlink { dir: d, label: l, .. }) => {
+        (Operation::Unlink { dir, label, .. }, Call::Unlink(call::Unlink { dir: d, label: l, .. })) => {
             (dir, label) == (d, l)
         }
         (
             Operation::Rename { from_dir, from, to_dir, to, .. },
-            Call::Rename { from_dir: fd, from: f, to_dir: td, to: t, .. },
+            Call::Rename(call::Rename { from_dir: fd, from: f, to_dir: td, to: t, .. }),
         ) => (from_dir, from, to_dir, to) == (fd, f, td, t),
         (
             Operation::SetAttributes { file, change, .. },
-            Call::SetAttributes { file: f, change: c, size: None, .. },
+            Call::SetAttributes(call::SetAttributes { file: f, change: c, size: None, .. }),
         ) => (file, change) == (f, c),
-        (Operation::SetXattr { file, value, .. }, Call::SetXattr { file: f, value: v, .. }) => {
-            (file, value) == (f, v)
+        (
+            Operation::SetXattr { file, value, .. },
+            Call::SetXattr(call::SetXattr { file: f, value: v, .. }),
+        ) => (file, value) == (f, v),
+        (Operation::RemoveXattr { file, .. }, Call::RemoveXattr(call::RemoveXattr { file: f, .. })) => {
+            file == f
         }
-        (Operation::RemoveXattr { file, .. }, Call::RemoveXattr { file: f, .. }) => file == f,
         _ => false,
     }
 }
@@ -753,9 +765,9 @@ fn change(bytes: &mut Vec<u8>, call: &Call) {
         bytes[offset..offset + data.len()].copy_from_slice(data);
     };
     match call {
-        Call::Write { data, append: true, .. } => bytes.extend_from_slice(data),
-        Call::Write { offset, data, .. } => write(*offset as usize, data),
-        Call::SetAttributes { size: Some(size), .. } => bytes.resize(*size as usize, 0),
+        Call::Write(call::Write { data, append: true, .. }) => bytes.extend_from_slice(data),
+        Call::Write(call::Write { offset, data, .. }) => write(*offset as usize, data),
+        Call::SetAttributes(call::SetAttributes { size: Some(size), .. }) => bytes.resize(*size as usize, 0),
         _ => {}
     }
 }

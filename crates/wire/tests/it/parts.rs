@@ -192,8 +192,8 @@ every! { operations -> Operation {
 } }
 
 fn new_file() -> NewFile {
-    let (kind, mode, umask, rdev) = (FileKind::BlockDevice, 0o644, 0o22, 0x801);
-    NewFile { file: file(), ino: 4097, kind, mode, umask, rdev, target: b"to".to_vec() }
+    let device = FileSpec::new(FileKind::BlockDevice, 0o644, 0o22);
+    NewFile { file: file(), ino: 4097, spec: FileSpec { rdev: 0x801, target: b"to".to_vec(), ..device } }
 }
 
 fn attribute_change() -> AttributeChange {

@@ -265,8 +265,7 @@ fn variations() -> Vec<(String, Operation)> {
         all.push((format!("Lock.{name}"), Operation::Lock { file: file(), change }));
     }
     for (name, kind) in file_kinds() {
-        let new =
-            NewFile { file: file(), ino: 4097, kind, mode: 0o644, umask: 0, rdev: 0, target: Vec::new() };
+        let new = NewFile { file: file(), ino: 4097, spec: FileSpec::new(kind, 0o644, 0) };
         let (dir, label, position, cred, time) = (dir(), label(), 200, Cred::default(), at(9));
         all.push((format!("Create.{name}"), Operation::Create { dir, label, position, new, cred, time }));
     }

@@ -4,8 +4,9 @@ use crate::tree::{Tree, root};
 use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{
-    AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, INLINE_SEAL_BYTES, LockChange,
-    LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
+    AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, FileSpec, INLINE_SEAL_BYTES,
+    LockChange, LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout,
+    XattrMode,
 };
 
 /// Bytes that serve as decisions, followed by zeros. So shorter input means simpler operations.
@@ -174,11 +175,13 @@ impl World {
         let new = NewFile {
             file: FileId::for_child(&dir, n, ino),
             ino,
-            kind,
-            mode: c.of(&MODES),
-            umask: c.of(&[0o022, 0, 0o077, 0o777]),
-            rdev: if kind == FileKind::CharDevice { c.of(&[0, 1, u32::MAX]) } else { 0 },
-            target: if kind == FileKind::Symlink { b"target".to_vec() } else { Vec::new() },
+            spec: FileSpec {
+                kind,
+                mode: c.of(&MODES),
+                umask: c.of(&[0o022, 0, 0o077, 0o777]),
+                rdev: if kind == FileKind::CharDevice { c.of(&[0, 1, u32::MAX]) } else { 0 },
+                target: if kind == FileKind::Symlink { b"target".to_vec() } else { Vec::new() },
+            },
         };
         Operation::Create { dir, label, position, new, cred, time }
     }

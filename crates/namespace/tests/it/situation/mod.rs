@@ -333,5 +333,5 @@ fn new_file(dir: &FileId, verb: &str, mode: u16, umask: u16, n: u64) -> NewFile 
         _ => panic!("{verb}"),
     };
     let target = if kind == FileKind::Symlink { b"target".to_vec() } else { Vec::new() };
-    NewFile { file: FileId::for_child(dir, n, n), ino: n, kind, mode, umask, rdev, target }
+    NewFile { file: FileId::for_child(dir, n, n), ino: n, spec: FileSpec { kind, mode, umask, rdev, target } }
 }

@@ -6,7 +6,7 @@ use super::several::TestGroup;
 use super::*;
 use ident::FileId;
 use lease::Label;
-use namespace::{Cred, FileKind, NewFile, Operation, Timestamp};
+use namespace::{Cred, FileKind, FileSpec, NewFile, Operation, Timestamp};
 use wire::{AskMode, LogEntry, Space};
 
 /// Requests under way.
@@ -98,7 +98,7 @@ impl Talk {
             (block.0, self.inodes.0) = (position + 1, ino + 1);
             let file = FileId::for_child(dir, position, ino);
             made.push(file.clone());
-            let new = NewFile { file, ino, kind, mode: 0o755, umask: 0, rdev: 0, target: Vec::new() };
+            let new = NewFile { file, ino, spec: FileSpec::new(kind, 0o755, 0) };
             let (dir, label, time) = (dir.clone(), label(&number.to_string()), Timestamp::default());
             let operation = Operation::Create { dir, label, position, new, cred: Cred::default(), time };
             entries.push(LogEntry::Update { version: Version::NEWEST, operation });
