@@ -4,7 +4,7 @@ use crate::salvaged::path;
 use client::KnownPath;
 use figures::{date, size};
 use lease::Label;
-use namespace::{AttributeChange, FileKind, FileSpec, NewFile, Operation, RenameMode, SetTime, Timestamp};
+use namespace::{AttributeChange, FileKind, FileSpec, Operation, RenameMode, SetTime, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -163,7 +163,7 @@ fn time(operation: &Operation) -> Option<Timestamp> {
 impl Change {
     fn of(operation: &Operation, from: Option<String>) -> Change {
         match operation {
-            Operation::Create { new, .. } => Change::create(new),
+            Operation::Create { new, .. } => Change::create(&new.spec),
             Operation::Link { .. } => Change::Link { from },
             Operation::Unlink { directory, .. } => Change::Unlink { directory: *directory },
             Operation::Rename { mode, .. } => {
@@ -306,7 +306,7 @@ impl fmt::Display for Change {
 mod tests {
     use super::*;
     use ident::FileId;
-    use namespace::{ContentChange, Cred, Error, XattrMode};
+    use namespace::{ContentChange, Cred, Error, NewFile, XattrMode};
 
     const NOON: Timestamp = Timestamp { secs: 1_795_608_000, nanos: 0 };
 

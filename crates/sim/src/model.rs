@@ -7,7 +7,7 @@
 use client::{AllocateMode, Call, call};
 use ident::FileId;
 use lease::Label;
-use namespace::{Error, FileKind, POLICY_LABEL, RenameMode, XATTRS_BYTES_MAX, XattrMode};
+use namespace::{Error, FileKind, FileSpec, POLICY_LABEL, RenameMode, XATTRS_BYTES_MAX, XattrMode};
 use std::collections::BTreeMap;
 
 /// A file as users see it.

@@ -5,7 +5,6 @@ use crate::receipts::Receipts;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineSettings};
 use admin::Invitation;
-use client::call;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released, SessionId};
 use namespace::{AttributeChange, Cred, FileKind, FileSpec, Operation, RenameMode, Timestamp};
@@ -420,16 +419,16 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     let root = machine.door().root();
     let label = |name: &str| Label::new(name.as_bytes()).unwrap();
     let spec = FileSpec::new(FileKind::Regular, 0o644, 0);
-    let create = call::Create { dir: root.clone(), label: label("late"), spec, open: None };
+    let create = client::call::Create { dir: root.clone(), label: label("late"), spec, open: None };
     let (made, _) = ask(&machine, create).unwrap().value;
     // In the alphabet one of these names stands before `late`, and the other after it.
     for name in ["early", "later"] {
         let (file, dir) = (made.file.clone(), root.clone());
-        ask(&machine, call::Link { file, dir, label: label(name) }).unwrap();
+        ask(&machine, client::call::Link { file, dir, label: label(name) }).unwrap();
     }
     let (mode, whiteout) = (RenameMode::Replace, false);
     let (from_dir, from, to_dir, to) = (root.clone(), label("later"), root, label("last"));
-    ask(&machine, call::Rename { from_dir, from, to_dir, to, mode, whiteout }).unwrap();
+    ask(&machine, client::call::Rename { from_dir, from, to_dir, to, mode, whiteout }).unwrap();
     machine.client_host().refuse();
     let salvage = SalvageStore::open(dir.path()).unwrap();
     // The first record is too early: the end is tried only after what follows it has begun.
@@ -475,7 +474,7 @@ fn who_says_nothing_keeps_nobody_out() {
     office.join("newcomer");
     let dir = office.dirs.last().unwrap().path();
     let machine = Machine::start(dir, "a test", MachineSettings::default()).unwrap();
-    ask(&machine, call::Space).unwrap();
+    ask(&machine, client::call::Space).unwrap();
     machine.stop().unwrap();
     drop(stop);
     more.join().unwrap();
