@@ -28,7 +28,7 @@ pub struct Observed<T> {
 
 /// The reply to a lookup.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum LookupReply {
     /// The name is this file's. The entry is leased.
     Leased(Observed<(Entry, Stat)>),
     /// The binding of the name, or its absence, as it was once: see [`Reply::Glimpsed`].
@@ -95,7 +95,7 @@ macro_rules! replies {
 }
 
 replies! {
-    Lookup => Found, found;
+    Lookup => LookupReply, found;
     Parent | Create | Link => Observed<(Entry, Stat)>, node;
     Stat | Glance | SetAttributes => Observed<Stat>, stat;
     Links => Links, links;
@@ -113,10 +113,10 @@ replies! {
     Sync | SyncAll => (), nothing;
 }
 
-fn found(response: Response) -> Option<Found> {
+fn found(response: Response) -> Option<LookupReply> {
     match response {
-        Response::Reply(Reply::Glimpsed(node)) => Some(Found::Glimpsed(node)),
-        response => node(response).map(Found::Leased),
+        Response::Reply(Reply::Glimpsed(node)) => Some(LookupReply::Glimpsed(node)),
+        response => node(response).map(LookupReply::Leased),
     }
 }
 

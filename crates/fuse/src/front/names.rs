@@ -1,7 +1,7 @@
 //! Names: looks them up, makes, moves and removes them.
 
 use client::call;
-use file_service::{Found, Observed};
+use file_service::{LookupReply, Observed};
 use ident::FileId;
 use lease::Label;
 use namespace::{Entry, Error, FileSpec, RenameMode, Stat};
@@ -41,14 +41,14 @@ impl Front {
         let (since, within) = (self.nodes.since(dir), file.clone());
         self.ask(dir, asker, call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             let found = match told {
-                Ok(Found::Leased(node)) => {
+                Ok(LookupReply::Leased(node)) => {
                     front.node_of(node, true, (asker, dir, &label), since).map(LookedUp::File)
                 }
-                Ok(Found::Glimpsed(Some(value))) => {
+                Ok(LookupReply::Glimpsed(Some(value))) => {
                     let node = Observed { value, uncached: true };
                     front.node_of(node, false, (asker, dir, &label), since).map(LookedUp::File)
                 }
-                Ok(Found::Glimpsed(None)) => Ok(LookedUp::Missing(Duration::ZERO)),
+                Ok(LookupReply::Glimpsed(None)) => Ok(LookedUp::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
                     let may = !front.nodes.is_contended(dir) && front.nodes.give_entry(dir, &label, since);
                     Ok(LookedUp::Missing(if may { front.door.valid_for() } else { Duration::ZERO }))

@@ -10,7 +10,7 @@ use admin::Invitation;
 use backup::{Archive, BackupError, BackupOrder, BackupReport, Restoring, list, restore};
 use client::call;
 use data_dir::DataError;
-use file_service::{FileCall, Found, Observed};
+use file_service::{FileCall, LookupReply, Observed};
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{Cred, Error, FileKind, FileSpec};
@@ -42,10 +42,10 @@ fn create(machine: &Machine, create: call::Create) -> Result<FileId, Error> {
 
 fn find(machine: &Machine, dir: FileId, label: Label) -> Result<FileId, Error> {
     match ask(machine, call::Lookup { dir, label })? {
-        Found::Leased(Observed { value: (entry, _), .. }) | Found::Glimpsed(Some((entry, _))) => {
+        LookupReply::Leased(Observed { value: (entry, _), .. }) | LookupReply::Glimpsed(Some((entry, _))) => {
             Ok(entry.file)
         }
-        Found::Glimpsed(None) => Err(Error::NotFound),
+        LookupReply::Glimpsed(None) => Err(Error::NotFound),
     }
 }
 
