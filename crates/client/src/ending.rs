@@ -13,7 +13,7 @@ use crate::calls::WaitingFor;
 use crate::client::Client;
 use crate::server::{OperationLog, ServerId};
 use crate::{Call, Lost};
-use namespace::{ContentChange, Error, Operation, ShareId};
+use namespace::{ContentChange, Error, Operation, ShareId, operation};
 use std::collections::BTreeSet;
 use wire::{LogEntry, ToClient, ToServer};
 
@@ -130,7 +130,9 @@ impl Continuation {
     /// servers, and perhaps not needed any more.
     pub fn shares(&self) -> BTreeSet<ShareId> {
         let put = self.log.updates().filter_map(|operation| match operation {
-            Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => Some(put),
+            Operation::Publish(operation::Publish { change: ContentChange::Extents { put, .. }, .. }) => {
+                Some(put)
+            }
             _ => None,
         });
         put.flatten().filter_map(|extent| extent.piece.place.share()).collect()
@@ -199,9 +201,10 @@ mod tests {
             assert!(lost.iter().any(|lost| lost.file == file), "{lost:?}");
             let (first, entries, shares) = ends(&mut client);
             let published = entries.iter().any(|entry| match entry {
-                LogEntry::Update { operation: Operation::Publish { file: of, size, .. }, .. } => {
-                    *of == file && *size == bytes as u64
-                }
+                LogEntry::Update {
+                    operation: Operation::Publish(operation::Publish { file: of, size, .. }),
+                    ..
+                } => *of == file && *size == bytes as u64,
                 _ => false,
             });
             assert!(published, "{bytes} bytes: {entries:?}");

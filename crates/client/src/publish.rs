@@ -9,7 +9,7 @@ use crate::{Now, Output, Upload};
 use content::{FOLD_BYTES, Flush, LAZY_BYTES_MAX, Publish, URGENT_BYTES_MAX, UploadPlan};
 use ident::FileId;
 use lease::{Field, Kind, Time};
-use namespace::{ContentChange, Error, Knowledge, Operation, ShareId};
+use namespace::{ContentChange, Error, Knowledge, Operation, ShareId, operation};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -184,7 +184,14 @@ impl Client {
             }
             self.no_longer_unpublished(file, |share| shares.contains(share));
         }
-        let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
+        let operation = Operation::Publish(operation::Publish {
+            file: file.clone(),
+            version,
+            size,
+            mtime,
+            ctime,
+            change,
+        });
         let server = self.servers.of_mut(file);
         let sequence = server.push_update(since, operation);
         server.publications.push(sequence, Publication { file: file.clone(), shares, bytes });

@@ -10,7 +10,7 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
 use namespace::{
     Answer, AttributeChange, Cred, Entry, Error, Knowledge, Known, NewFile, Operation, RenameMode, Verdict,
-    Whiteout,
+    Whiteout, operation,
 };
 use std::ops::Bound::{Excluded, Included};
 use wire::cost;
@@ -43,7 +43,7 @@ impl Client {
             Call::Stat(call::Stat { file }) => Ok(Reply::Stat(self.stat(now, &file)?)),
             Call::Glance(call::Glance { file }) => self.glance(&file),
             Call::Access(call::Access { file, mask }) => {
-                self.decide(now, Operation::Access { file, mask, cred })?;
+                self.decide(now, Operation::Access(operation::Access { file, mask, cred }))?;
                 Ok(Reply::Nothing)
             }
             Call::ReadLink(call::ReadLink { file }) => self.read_link(now, file),
@@ -85,23 +85,35 @@ impl Client {
                 Err(Stop::Error(Error::Stale))
             }
             Call::GetXattr(call::GetXattr { file, name }) => {
-                self.answer(now, Operation::GetXattr { file, name, cred })
+                self.answer(now, Operation::GetXattr(operation::GetXattr { file, name, cred }))
             }
-            Call::ListXattrs(call::ListXattrs { file }) => self.answer(now, Operation::ListXattrs { file }),
+            Call::ListXattrs(call::ListXattrs { file }) => {
+                self.answer(now, Operation::ListXattrs(operation::ListXattrs { file }))
+            }
             Call::SetXattr(call::SetXattr { file, name, value, mode }) => {
                 self.require_quiet()?;
-                let operation = Operation::SetXattr { file, name, value, mode, cred, time: now.wall };
+                let operation = Operation::SetXattr(operation::SetXattr {
+                    file,
+                    name,
+                    value,
+                    mode,
+                    cred,
+                    time: now.wall,
+                });
                 self.decide_charged(now, waiting, operation)?;
                 Ok(Reply::Nothing)
             }
             Call::RemoveXattr(call::RemoveXattr { file, name }) => {
                 self.require_quiet()?;
-                self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
+                self.answer(
+                    now,
+                    Operation::RemoveXattr(operation::RemoveXattr { file, name, cred, time: now.wall }),
+                )
             }
             Call::Space => self.space(now, waiting),
             Call::Lock(call::Lock { file, change, wait }) => self.lock(file, change, wait),
             Call::GetLock(call::GetLock { file, owner, space, range, kind }) => {
-                self.answer(now, Operation::GetLock { file, owner, space, range, kind })
+                self.answer(now, Operation::GetLock(operation::GetLock { file, owner, space, range, kind }))
             }
         }
     }
@@ -156,7 +168,7 @@ impl Client {
 
     fn lookup(&mut self, now: Now, waiting: &Waiting, dir: FileId, label: Label) -> Tried {
         self.used(&dir);
-        let operation = Operation::Lookup { dir, label, cred: waiting.cred.clone() };
+        let operation = Operation::Lookup(operation::Lookup { dir, label, cred: waiting.cred.clone() });
         let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
             unreachable!("a lookup answers with an entry")
         };
@@ -184,7 +196,11 @@ impl Client {
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
-                return Err(self.want(Operation::Stat { file: dir.clone() }, dir, Field::Parent));
+                return Err(self.want(
+                    Operation::Stat(operation::Stat { file: dir.clone() }),
+                    dir,
+                    Field::Parent,
+                ));
             }
         };
         let stat = self.stat(now, &parent)?;
@@ -196,7 +212,9 @@ impl Client {
         match self.files.links(file, Kind::Read) {
             Known::Used(links) => Ok(Reply::Links(links)),
             Known::Unused => Err(Stop::Error(Error::Stale)),
-            Known::Unknown => Err(self.want(Operation::Stat { file: file.clone() }, file, Field::Parent)),
+            Known::Unknown => {
+                Err(self.want(Operation::Stat(operation::Stat { file: file.clone() }), file, Field::Parent))
+            }
         }
     }
 
@@ -215,7 +233,7 @@ impl Client {
         {
             return Err(Stop::Need(Need::Extents { file, from: 0 }));
         }
-        let target = self.answer(now, Operation::ReadLink { file: file.clone() })?;
+        let target = self.answer(now, Operation::ReadLink(operation::ReadLink { file: file.clone() }))?;
         self.accessed(now, &file);
         Ok(target)
     }
@@ -237,7 +255,14 @@ impl Client {
         let file = FileId::for_child(&dir, position, ino);
         let new = NewFile { file: file.clone(), ino, spec };
         let cred = waiting.cred.clone();
-        let operation = Operation::Create { dir: dir.clone(), label, position, new, cred, time: now.wall };
+        let operation = Operation::Create(operation::Create {
+            dir: dir.clone(),
+            label,
+            position,
+            new,
+            cred,
+            time: now.wall,
+        });
         if integer.is_none() {
             return Err(self.without_integer(operation, dir));
         }
@@ -284,7 +309,14 @@ impl Client {
         let position = integer.unwrap_or(1);
         let cred = waiting.cred.clone();
         let time = now.wall;
-        let operation = Operation::Link { file: file.clone(), dir: dir.clone(), label, position, cred, time };
+        let operation = Operation::Link(operation::Link {
+            file: file.clone(),
+            dir: dir.clone(),
+            label,
+            position,
+            cred,
+            time,
+        });
         if integer.is_none() {
             return Err(self.without_integer(operation, dir));
         }
@@ -312,8 +344,10 @@ impl Client {
         let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
         let open = lingers.is_some() || self.has_open(&dir, &label);
         let server = self.servers.id_of(&dir);
-        let reply =
-            self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })?;
+        let reply = self.answer(
+            now,
+            Operation::Unlink(operation::Unlink { dir, label, directory, open, cred, time: now.wall }),
+        )?;
         Ok(self.removed(server, lingers, reply))
     }
 
@@ -360,7 +394,7 @@ impl Client {
             (true, true) => Some((position + 1, self.inode(&from_dir)?)),
             (true, false) => Some((self.integer(&from_dir).unwrap_or(1), self.inode(&from_dir)?)),
         };
-        let operation = Operation::Rename {
+        let operation = Operation::Rename(operation::Rename {
             from_dir: from_dir.clone(),
             from,
             to_dir: to_dir.clone(),
@@ -371,7 +405,7 @@ impl Client {
             open,
             cred: waiting.cred.clone(),
             time: now.wall,
-        };
+        });
         if integer.is_none() {
             return Err(self.without_integer(operation, to_dir));
         }
@@ -409,11 +443,8 @@ impl Client {
         let call::SetAttributes { file, change, size, through_handle } = set;
         self.used(&file);
         let (cred, time) = (waiting.cred.clone(), now.wall);
-        let operation = (change != AttributeChange::default()).then(|| Operation::SetAttributes {
-            file: file.clone(),
-            change,
-            cred,
-            time,
+        let operation = (change != AttributeChange::default()).then(|| {
+            Operation::SetAttributes(operation::SetAttributes { file: file.clone(), change, cred, time })
         });
         if let Some(operation) = &operation {
             self.would_do(operation)?;

@@ -5,15 +5,17 @@ use crate::client::Client;
 use crate::{Call, call};
 use ident::FileId;
 use lease::{Kind, Label};
-use namespace::{Knowledge, Known, Operation, fold};
+use namespace::{Knowledge, Known, Operation, fold, operation};
 
 /// The names that an operation binds or unbinds.
 pub(crate) fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
     match operation {
-        Operation::Create { dir, label, .. }
-        | Operation::Link { dir, label, .. }
-        | Operation::Unlink { dir, label, .. } => [Some((dir, label)), None],
-        Operation::Rename { from_dir, from, to_dir, to, .. } => [Some((from_dir, from)), Some((to_dir, to))],
+        Operation::Create(operation::Create { dir, label, .. })
+        | Operation::Link(operation::Link { dir, label, .. })
+        | Operation::Unlink(operation::Unlink { dir, label, .. }) => [Some((dir, label)), None],
+        Operation::Rename(operation::Rename { from_dir, from, to_dir, to, .. }) => {
+            [Some((from_dir, from)), Some((to_dir, to))]
+        }
         _ => [None, None],
     }
 }

@@ -7,7 +7,7 @@ use crate::server::ServerId;
 use crate::{Call, Invalidation, Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
-use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat, fold};
+use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat, fold, operation};
 use wire::{AskMode, ToServer};
 
 /// The result of an operation that the server has done.
@@ -106,7 +106,9 @@ impl Client {
         }
         for file in self.changes(operation) {
             let mut fields = vec![Field::Attributes, Field::Times];
-            if let Operation::SetXattr { name, .. } | Operation::RemoveXattr { name, .. } = operation {
+            if let Operation::SetXattr(operation::SetXattr { name, .. })
+            | Operation::RemoveXattr(operation::RemoveXattr { name, .. }) = operation
+            {
                 fields.push(Field::Xattr(name.clone()));
             }
             let attributes = Invalidation::Attributes(file.clone());
@@ -137,7 +139,9 @@ impl Client {
     ) {
         let requests = &mut self.servers.get_mut(server).requests;
         let looked_at = match requests.operation(number) {
-            Some(Operation::Stat { file }) if result == Err(Error::Stale) => Some(file.clone()),
+            Some(Operation::Stat(operation::Stat { file })) if result == Err(Error::Stale) => {
+                Some(file.clone())
+            }
             _ => None,
         };
         // Over a new connection the server repeats results. More may have happened since.

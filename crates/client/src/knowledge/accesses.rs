@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Kind, Time};
-use namespace::{Attributes, Knowledge, Known, Operation, Timestamp};
+use namespace::{Attributes, Knowledge, Known, Operation, Timestamp, operation};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -94,9 +94,10 @@ impl Client {
             |attributes: &Attributes| attributes.ctime == access.ctime && attributes.atime < access.time;
         match self.files.attributes(file, Kind::Read) {
             Known::Used(attributes) if !counts(&attributes) => Ok(Reply::Nothing),
-            Known::Used(_) | Known::Unused | Known::Unknown => {
-                self.answer(now, Operation::Accessed { file: file.clone(), time: access.time })
-            }
+            Known::Used(_) | Known::Unused | Known::Unknown => self.answer(
+                now,
+                Operation::Accessed(operation::Accessed { file: file.clone(), time: access.time }),
+            ),
         }
     }
 

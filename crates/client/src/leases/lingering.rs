@@ -12,7 +12,7 @@ use crate::server::ServerId;
 use crate::{Call, Now, Output, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
-use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict};
+use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict, operation};
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU16;
 
@@ -227,7 +227,8 @@ impl Client {
             }
             _ => false,
         };
-        let disposes = Operation::Dispose { file: file.clone(), time: Default::default() };
+        let disposes =
+            Operation::Dispose(operation::Dispose { file: file.clone(), time: Default::default() });
         if !only
             || self.servers.any_shipped()
             || !is_death(namespace::decide(&disposes, &self.files))
@@ -323,7 +324,7 @@ mod tests {
         );
         let log = logged(&mut client, 7);
         let [
-            LogEntry::Update { operation: Operation::Unlink { open: true, .. }, .. },
+            LogEntry::Update { operation: Operation::Unlink(operation::Unlink { open: true, .. }), .. },
             LogEntry::Update { operation: Operation::Dispose { .. }, .. },
         ] = &log[..]
         else {
@@ -402,7 +403,9 @@ mod tests {
             );
             let log = logged(&mut client, 7);
             let opens = |entry: &LogEntry| match entry {
-                LogEntry::Update { operation: Operation::Unlink { open, .. }, .. } => Some(*open),
+                LogEntry::Update { operation: Operation::Unlink(operation::Unlink { open, .. }), .. } => {
+                    Some(*open)
+                }
                 _ => None,
             };
             let expected = if says_more { (3, true) } else { (1, false) };

@@ -8,7 +8,7 @@ use crate::server::ServerId;
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Recent, Released, Time};
-use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold};
+use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold, operation};
 use wire::FileGrant;
 
 /// The number of recalls of a file's content in a row from which the file ping-pongs.
@@ -167,8 +167,11 @@ impl Client {
             }
             Known::Unused => Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
-                let operation =
-                    Operation::Access { file: file.clone(), mask: 0, cred: namespace::Cred::default() };
+                let operation = Operation::Access(operation::Access {
+                    file: file.clone(),
+                    mask: 0,
+                    cred: namespace::Cred::default(),
+                });
                 Err(self.want(operation, file, Field::Attributes))
             }
         }

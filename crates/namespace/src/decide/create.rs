@@ -12,58 +12,61 @@ use crate::{
 };
 use ident::FileId;
 use lease::{Kind, Label};
+use serde::{Deserialize, Serialize};
 
-/// Decides a create. The manager of reservations checks that `new.file` was unused: no integer is
-/// reserved twice.
-pub(super) fn create<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    dir: &FileId,
-    label: &Label,
-    position: u64,
-    new: &NewFile,
-    cred: &Cred,
-    time: Timestamp,
-) -> Decided {
-    let parent = enter(case, dir, cred)?;
-    if case.child(dir, label, Kind::Write)?.is_some() {
-        return Err(Error::Exists.into());
-    }
-    may_change(case, dir, &parent, cred)?;
-    case.may_gain_entries(dir)?;
-    if is_privileged(&new.spec) && !cred.has(Capability::Mknod) {
-        return Err(Error::NotPermitted.into());
-    }
-    let entry = make(case, dir, &parent, label, position, new, cred, time)?;
-    case.touch(dir, time);
-    Ok(Answer::Entry(entry))
+/// create, mkdir, mknod, symlink.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Create {
+    pub dir: FileId,
+    pub label: Label,
+    pub position: u64,
+    pub new: NewFile,
+    pub cred: Cred,
+    pub time: Timestamp,
 }
 
-/// Makes `new` at `label`, which is unused.
-#[expect(clippy::too_many_arguments, reason = "what an operation has to say of a new file")]
-pub(super) fn make<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    dir: &FileId,
-    parent: &Attributes,
-    label: &Label,
-    position: u64,
-    new: &NewFile,
-    cred: &Cred,
-    time: Timestamp,
-) -> Result<Entry, Stop> {
-    let born = Born::of(case, dir, parent, &new.spec, cred)?;
-    let entry = Entry { file: new.file.clone(), kind: new.spec.kind, ino: new.ino, position };
-    let link = Link { dir: dir.clone(), label: label.clone() };
-    case.effects.push(birth(new, &born, time));
-    case.effects.push(Effect::Bind { dir: dir.clone(), label: label.clone(), entry: entry.clone() });
-    case.effects.push(Effect::AddLink { file: new.file.clone(), link });
-    for (name, value) in
-        [(&ACCESS_LABEL, born.access), (&DEFAULT_LABEL, born.default), (&POLICY_LABEL, born.policy)]
-    {
-        if value.is_some() {
-            case.effects.push(Effect::Xattr { file: new.file.clone(), name: (**name).clone(), value });
+impl Create {
+    /// Decides a create. The manager of reservations checks that `new.file` was unused: no integer
+    /// is reserved twice.
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let Create { dir, label, new, cred, time, .. } = self;
+        let parent = enter(case, dir, cred)?;
+        if case.child(dir, label, Kind::Write)?.is_some() {
+            return Err(Error::Exists.into());
         }
+        may_change(case, dir, &parent, cred)?;
+        case.may_gain_entries(dir)?;
+        if is_privileged(&new.spec) && !cred.has(Capability::Mknod) {
+            return Err(Error::NotPermitted.into());
+        }
+        let entry = self.make(case, &parent)?;
+        case.touch(dir, *time);
+        Ok(Answer::Entry(entry))
     }
-    Ok(entry)
+
+    /// Makes the new file at its label, which is unused, in a directory with the attributes
+    /// `parent`.
+    pub(super) fn make<K: Knowledge + ?Sized>(
+        &self,
+        case: &mut Case<'_, K>,
+        parent: &Attributes,
+    ) -> Result<Entry, Stop> {
+        let Create { dir, label, position, new, cred, time } = self;
+        let born = Born::of(case, dir, parent, &new.spec, cred)?;
+        let entry = Entry { file: new.file.clone(), kind: new.spec.kind, ino: new.ino, position: *position };
+        let link = Link { dir: dir.clone(), label: label.clone() };
+        case.effects.push(birth(new, &born, *time));
+        case.effects.push(Effect::Bind { dir: dir.clone(), label: label.clone(), entry: entry.clone() });
+        case.effects.push(Effect::AddLink { file: new.file.clone(), link });
+        for (name, value) in
+            [(&ACCESS_LABEL, born.access), (&DEFAULT_LABEL, born.default), (&POLICY_LABEL, born.policy)]
+        {
+            if value.is_some() {
+                case.effects.push(Effect::Xattr { file: new.file.clone(), name: (**name).clone(), value });
+            }
+        }
+        Ok(entry)
+    }
 }
 
 /// Whether only a privileged user may make it. Linux lets all users make the character device 0,

@@ -7,7 +7,7 @@ use crate::{Listen, Machine, MachineSettings};
 use admin::Invitation;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released, SessionId};
-use namespace::{AttributeChange, Cred, FileKind, FileSpec, Operation, RenameMode, Timestamp};
+use namespace::{AttributeChange, Cred, FileKind, FileSpec, Operation, RenameMode, Timestamp, operation};
 use net::call::{self, End, Stream};
 use net::frames::{self, Frames};
 use net::{Authority, Caller, CredentialStore, Credentials, Reception, Token, join};
@@ -281,7 +281,8 @@ fn updates_and_releases_without_leases_end_the_session() {
     let mut office = TestCluster::new();
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
-    let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
+    let operation =
+        Operation::SetAttributes(operation::SetAttributes { file: FileId::root(), change, cred, time });
     let update = LogEntry::Update { version: Version::NEWEST, operation };
     is_fenced(&mut office, "forger", &ToServer::Log { answer: true, first: 1, entries: vec![update] });
     // A directory has no content, so no client can hold a lease on it.
@@ -368,7 +369,8 @@ fn what_sessions_say_and_are_told_is_counted() {
     let (one, other, address) = (office.join("one"), office.join("other"), office.address.clone());
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
-    let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
+    let operation =
+        Operation::SetAttributes(operation::SetAttributes { file: FileId::root(), change, cred, time });
     let ask = ToServer::Ask { number: 1, operation, wants: Vec::new(), mode: AskMode::Lease };
     run(async {
         let (mut one, _) = session(&address, &one).await;
