@@ -20,14 +20,14 @@ mkdir "$mnt/tree"
 for n in $(seq 30); do head -c 500000 /dev/urandom >"$mnt/tree/$n"; done
 sync "$mnt/tree"/*
 (cd "$mnt/tree" && sha256sum ./*) >"$scratch/sums"
-all_leased() { [ "$(shares usage --json | figure 'sum(a["bytes"] for a in r["accounts"] if a["account"] == "files of the cluster")')" -ge 15000000 ]; }
+all_leased() { [ "$(shares usage --json | figure 'sum(a["bytes"] for a in r["accounts"] if a["account"] == "cluster")')" -ge 15000000 ]; }
 eventually all_leased
 status_is_usage() { [ "$(shares status --json | figure 'r["hosts"][0]["store"]["stable"]["bytes"]')" = "$(stored)" ]; }
 eventually status_is_usage
 # Its own only: what was leased while it was uploaded has been let go.
 leased_to_files() {
     shares leases /tree --json >"$scratch/leases"
-    [ "$(figure 'all(s["referenced"] and s["standing"] == "sound" and [l["account"] for l in s["leases"]] == ["files of the cluster"] and 30 * 86400 < s["leases"][0]["ends"] - r["now"] <= 31 * 86400 for s in r["shares"]) and len(r["shares"]) > 0' <"$scratch/leases")" = True ]
+    [ "$(figure 'all(s["referenced"] and s["standing"] == "sound" and [l["account"] for l in s["leases"]] == ["cluster"] and 30 * 86400 < s["leases"][0]["ends"] - r["now"] <= 31 * 86400 for s in r["shares"]) and len(r["shares"]) > 0' <"$scratch/leases")" = True ]
 }
 eventually leased_to_files
 one=$(shares leases /tree/7 --json | figure 'r["shares"][0]["share"]')
@@ -57,7 +57,7 @@ drop_caches
 # What a slow machine flushed of a file that was half written goes first.
 nothing_else() {
     gc --dry-run --json >"$scratch/dry"
-    [ "$(figure 'r["needed"]["bytes"] >= 15000000 and r["goes"]["bytes"] == 0 and [k["bytes"] for k in r["stays"] if k["by"] == "a lease of key guest"] == [1000000]' <"$scratch/dry")" = True ]
+    [ "$(figure 'r["needed"]["bytes"] >= 15000000 and r["goes"]["bytes"] == 0 and [k["bytes"] for k in r["stays"] if k["by"] == "lease" and k["account"] == "key" and k["name"] == "guest"] == [1000000]' <"$scratch/dry")" = True ]
 }
 eventually nothing_else
 gc >/dev/null

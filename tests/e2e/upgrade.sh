@@ -106,7 +106,7 @@ while [ "$(leader)" = "$last" ]; do
     wait_until "another leader than machine $last" another_leads
     start "$last" && settled && beats_again
 done
-held() { [[ "$(status "$(leader)" 'use["waits_for"]')" == *"knows none after version $last_version, or is held to it"* ]]; }
+held() { [ "$(status "$(leader)" "any(w['kind'] == 'server_older' and w['speaks'] == $last_version for w in use['waits_for'])")" = True ]; }
 wait_until "said: that machine $last is held" held
 [ "$(version)" = "$last_version " ] || fail "raised though machine $last is held: $(version)"
 new_program

@@ -13,8 +13,83 @@ pub struct FsckReport {
     pub bytes: u64,
     /// The number of shares.
     pub shares: usize,
-    /// The faults, in words.
-    pub faults: Vec<String>,
+    /// The faults.
+    pub faults: Vec<FsckFault>,
+}
+
+/// A fault that a check has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FsckFault {
+    /// The server's rows contradict each other, or cannot be read.
+    Rows {
+        /// The contradiction.
+        why: String,
+    },
+    /// A piece of content that is kept with its file does not match its hash.
+    InlinePiece {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// Content that is kept with its file cannot be opened.
+    InlineContent {
+        /// The size of the file.
+        bytes: u64,
+        /// The error.
+        why: String,
+    },
+    /// A share cannot be put together.
+    Share {
+        /// The share.
+        share: String,
+        /// The error.
+        why: String,
+    },
+    /// A fragment of a share is damaged.
+    Fragment {
+        /// The fragment.
+        share: String,
+        /// The error.
+        why: String,
+    },
+    /// A piece of content does not match its hash.
+    PieceDamaged {
+        /// Its share.
+        share: String,
+        /// Its place in the share.
+        at: u32,
+    },
+    /// A piece of content cannot be read.
+    PieceUnread {
+        /// Its share.
+        share: String,
+        /// Its place in the share.
+        at: u32,
+        /// The error.
+        why: String,
+    },
+    /// The server's account has no lease on a share that files refer to.
+    Unleased {
+        /// The share.
+        share: String,
+    },
+    /// The leases of a share cannot be read.
+    LeasesUnread {
+        /// The share.
+        share: String,
+        /// The error.
+        why: String,
+    },
+    /// A share is leased, and nothing refers to it.
+    Unreferenced {
+        /// The share.
+        share: String,
+    },
+    /// The stored shares cannot be listed.
+    SharesUnlisted {
+        /// The error.
+        why: String,
+    },
 }
 
 /// How the passes through everything stand.

@@ -77,8 +77,9 @@ pub struct MachineReport {
     pub name: String,
     /// Its rights.
     pub rights: RightsReport,
-    /// How its session stands, in words.
-    pub standing: String,
+    /// How it stands.
+    #[serde(flatten)]
+    pub standing: MachineStanding,
     /// Whether it was expelled.
     pub expelled: bool,
     /// Whether it has a session.
@@ -87,6 +88,26 @@ pub struct MachineReport {
     pub lapsed: bool,
     /// The time for which it has left a recall unanswered, ms.
     pub unanswered_ms: Option<u64>,
+}
+
+/// How a machine of the cluster stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "standing", rename_all = "snake_case")]
+pub enum MachineStanding {
+    /// It was expelled.
+    Expelled,
+    /// It has no session.
+    NotConnected,
+    /// Its session has lapsed.
+    Lapsed {
+        /// How long ago it was last heard of, ms.
+        heard_ms: u64,
+    },
+    /// Its session is in use.
+    Up {
+        /// How long ago it was last heard of, ms.
+        heard_ms: u64,
+    },
 }
 
 /// The leases, and the waits for them, on the fields of a file.
@@ -103,12 +124,62 @@ pub struct FileLeases {
 pub struct LeaseLine {
     /// The field.
     pub field: String,
+    /// The label, attribute or mode, if the field is that of one.
+    pub of: Option<String>,
     /// The machine.
     pub machine: String,
-    /// The lease or the wait, in words.
-    pub standing: String,
+    /// The lease or the wait.
+    #[serde(flatten)]
+    pub standing: LeaseStanding,
     /// The time that the last recall of the field took, ms.
     pub last_recall_ms: Option<u64>,
+}
+
+/// The relation of a machine to a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "standing", rename_all = "snake_case")]
+pub enum LeaseStanding {
+    /// It holds a lease.
+    Holds {
+        /// The right that the lease gives.
+        lease: LeaseRight,
+        /// How long the lease lasts at least without a renewal, ms.
+        left_ms: u64,
+    },
+    /// Its lease was recalled, and it has not answered.
+    Recalled {
+        /// The right that it may keep; none if absent.
+        keep: Option<LeaseRight>,
+        /// How long ago that was, ms.
+        for_ms: u64,
+    },
+    /// It waits for a lease.
+    Waits {
+        /// The right that the lease is to give.
+        lease: LeaseRight,
+        /// How long it has waited, ms.
+        for_ms: u64,
+    },
+    /// It holds all labels, or attributes, but this one.
+    Excluded,
+}
+
+/// The right that a lease gives. A black box has leases of its own (BlackBox §4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseRight {
+    /// To know the value.
+    Read,
+    /// To move the value forward without knowing it.
+    Touch,
+    /// To know the value and to change it.
+    Write,
+    /// Of a black box: to know the aggregate of the others' values.
+    OtherRead,
+    /// Of a black box: to change its own value.
+    SelfWrite,
+    /// Of a black box: both.
+    SelfWriteAndOtherRead,
 }
 
 /// A server, as the leader knows it.
@@ -125,14 +196,30 @@ pub struct ServerStanding {
     /// Whether it votes. Otherwise it follows, and votes once it makes an odd number with other
     /// followers.
     pub votes: bool,
-    /// Whether it keeps shares, in words.
-    pub keeping: String,
+    /// Whether it keeps shares.
+    #[serde(flatten)]
+    pub keeping: ContentKeeping,
     /// Log entries that it lacks.
     pub behind: Option<u64>,
     /// How long ago it was last heard of, ms.
     pub heard_ms: Option<u64>,
     /// The newest version that it speaks with the leader.
     pub speaks: Option<u16>,
+}
+
+/// Whether a server keeps shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "keeping", rename_all = "snake_case")]
+pub enum ContentKeeping {
+    /// It keeps some.
+    Keeps {
+        /// Its weight among other servers, GiB, once that is known.
+        weight_gib: Option<u32>,
+    },
+    /// It has not been heard of for long: others keep its shares until it is back.
+    Away,
+    /// Its shares are being moved to others.
+    Drains,
 }
 
 /// The authority that certifies machines.

@@ -14,17 +14,60 @@ pub use asking::{
     AskError, add_server, ask, ask_live, ask_status, drain, expel, invitations, invite, leases, machines,
     remove_server, renew_authority, revoke, scrub, servers, shares,
 };
-pub use checks::{FsckReport, ScrubReport};
+pub use checks::{FsckFault, FsckReport, ScrubReport};
 pub use cluster::{
-    AuthorityReport, FileLeases, Invitation, InvitationReport, Invited, LeaseLine, MachineName,
-    MachineReport, RightsReport, ServerStanding,
+    AuthorityReport, ContentKeeping, FileLeases, Invitation, InvitationReport, Invited, LeaseLine,
+    LeaseRight, LeaseStanding, MachineName, MachineReport, MachineStanding, RightsReport, ServerStanding,
 };
 pub use protocol::{ControlReply, ControlRequest};
 pub use status::{
-    CallReport, ClientReport, HostReport, LinkReport, LiveReport, Role, ServerReport, StatusReport,
-    TrafficReport, VersionReport,
+    CallReport, CallWait, ClientReport, Hint, HostReport, LinkReport, LiveReport, Role, ServerReport,
+    StatusReport, TrafficReport, UnresponsiveReport, VersionReport, VersionWait,
 };
 pub use stored::{
-    AccountReport, Allowance, DeletionReport, EndedLeases, GarbageReport, HostStore, Kept, LeaseReport,
-    LeasesReport, ParcelReport, ShareReport, SharesRequest, Standing, StoresReport, UsageReport,
+    AccountReport, Allowance, DeletionReport, EndedLeases, GarbageReport, HostStore, KeptBy, KeptShares,
+    LeasesReport, ParcelFault, ParcelReport, ShareAccount, ShareLeaseReport, ShareReport, SharesRequest,
+    StoredState, StoresReport, UsageReport,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+    use serde_json::json;
+    use std::fmt::Debug;
+
+    /// Holds a value to its JSON, in both directions.
+    fn is<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T, json: serde_json::Value) {
+        assert_eq!(serde_json::to_value(value).unwrap(), json);
+        assert_eq!(serde_json::from_value::<T>(json).unwrap(), *value);
+    }
+
+    #[test]
+    fn tags_stand_beside_the_fields_of_a_report() {
+        let (lease, of) = (LeaseRight::Read, Some("a".to_owned()));
+        let line = |standing| LeaseLine {
+            field: "child".to_owned(),
+            of: of.clone(),
+            machine: "hall".to_owned(),
+            standing,
+            last_recall_ms: None,
+        };
+        is(
+            &line(LeaseStanding::Holds { lease, left_ms: 9 }),
+            json!({"field": "child", "of": "a", "machine": "hall", "standing": "holds", "lease": "read", "left_ms": 9, "last_recall_ms": null}),
+        );
+        is(
+            &line(LeaseStanding::Excluded),
+            json!({"field": "child", "of": "a", "machine": "hall", "standing": "excluded", "last_recall_ms": null}),
+        );
+        let kept = |by| KeptShares { by, sum: Default::default(), until: Some(1) };
+        let account = ShareAccount::Uploads { machine: 3, machine_name: None, session: 7 };
+        is(
+            &kept(KeptBy::Lease { account }),
+            json!({"by": "lease", "account": "uploads", "machine": 3, "machine_name": null, "session": 7, "shares": 0, "bytes": 0, "until": 1}),
+        );
+        is(&kept(KeptBy::GracePeriod), json!({"by": "grace_period", "shares": 0, "bytes": 0, "until": 1}));
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::checks::ScrubReport;
 use file_service::ActivityReport;
-use net::RoundTripReport;
+use net::{LinkDown, RoundTripReport};
 use serde::{Deserialize, Serialize};
 use wire::ShareStanding;
 
@@ -70,7 +70,23 @@ pub struct CallReport {
     /// For how long it has waited, ms.
     pub for_ms: u64,
     /// The reason for which it waits.
-    pub waits_for: String,
+    pub waits_for: CallWait,
+}
+
+/// The reason for which a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallWait {
+    /// The connection to the server is down.
+    Connection,
+    /// Another machine waits for the file's content, which goes first.
+    ContentRelease,
+    /// The work of this machine is to be stored at the server.
+    Storing,
+    /// The disk is full.
+    Space,
+    /// The server is to answer, or another machine that has to release leases first.
+    Server,
 }
 
 /// The data of `leasehold top` and of the metrics.
@@ -96,14 +112,14 @@ pub struct ClientReport {
 }
 
 /// A connection to the server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Where the server is.
     pub server: String,
     /// How long the connection has been up, or down, seconds.
     pub since_s: u64,
     /// Why it is down; up if absent.
-    pub down: Option<String>,
+    pub down: Option<LinkDown>,
 }
 
 /// A server's work at present.
@@ -119,8 +135,8 @@ pub struct ServerReport {
     pub sessions_lapsed: usize,
     /// Pending requests for leases.
     pub requests_waiting: usize,
-    /// Machines that have not answered a recall, and for how long, in words.
-    pub unresponsive: Vec<String>,
+    /// Machines that have not answered a recall.
+    pub unresponsive: Vec<UnresponsiveReport>,
     /// Bytes of the disk.
     pub space_total: u64,
     /// Free bytes.
@@ -147,11 +163,33 @@ pub struct ServerReport {
     pub share_bytes: u64,
     /// The hosts of shares.
     pub hosts: Vec<HostReport>,
-    /// Advice that would make the cluster safer, in words.
-    pub hint: Option<String>,
+    /// Advice that would make the cluster safer.
+    pub hint: Option<Hint>,
     /// Messages since the start.
     #[serde(flatten)]
     pub traffic: TrafficReport,
+}
+
+/// A machine that has not answered a recall.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnresponsiveReport {
+    /// Its name.
+    pub name: String,
+    /// For how long, ms.
+    pub unanswered_ms: u64,
+}
+
+/// Advice to the people who run a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Hint {
+    /// There are enough machines for three servers, of which any one may die.
+    AddServers {
+        /// The machines that there are.
+        machines: usize,
+        /// The servers that there are.
+        servers: usize,
+    },
 }
 
 /// A host of shares.
@@ -174,7 +212,30 @@ pub struct VersionReport {
     pub older: Vec<String>,
     /// The reasons why the version is not raised, if this server knows a newer one. Only the leader
     /// knows them.
-    pub waits_for: Vec<String>,
+    pub waits_for: Vec<VersionWait>,
+}
+
+/// A reason why the cluster's version is not raised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum VersionWait {
+    /// A server is away, and may come back with an older program.
+    ServerAway {
+        /// Its name.
+        server: String,
+    },
+    /// A server knows no newer version than this, or is held to it.
+    ServerOlder {
+        /// Its name.
+        server: String,
+        /// The newest version that it speaks.
+        speaks: u16,
+    },
+    /// A machine may still speak an older version than the cluster's.
+    MachineOlder {
+        /// Its name.
+        machine: String,
+    },
 }
 
 /// Messages of all sessions so far.

@@ -1,7 +1,7 @@
 //! The shares that a server's machine has stored: requests about them, and the answers.
 
 use serde::{Deserialize, Serialize};
-use share_hosts::{PassReport, StoreReport, Sum};
+use share_hosts::{PassReport, StoreReport, Sum, Suspension};
 use std::path::PathBuf;
 
 /// A request to the machine that has the store. Each variant links to the type of its answer.
@@ -88,21 +88,69 @@ pub struct GarbageReport {
     /// Shares that may go now. After a collection their deletion is under way.
     pub goes: Sum,
     /// Shares that do not go yet, by the reason that keeps them.
-    pub stays: Vec<Kept>,
+    pub stays: Vec<KeptShares>,
     /// Why nothing is deleted at all, if so.
-    pub suspended: Option<String>,
+    pub suspended: Option<Suspension>,
 }
 
 /// Shares that nothing refers to and that stay for the same reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptShares {
     /// The reason that keeps them.
-    pub by: String,
+    #[serde(flatten)]
+    pub by: KeptBy,
     /// How many they are.
     #[serde(flatten)]
     pub sum: Sum,
     /// The end of the longest such lease; `None` if it has no end.
     pub until: Option<u64>,
+}
+
+/// The reason why a share stays that nothing refers to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case")]
+pub enum KeptBy {
+    /// An account has leased it.
+    Lease {
+        /// The account.
+        #[serde(flatten)]
+        account: ShareAccount,
+    },
+    /// Its last lease ended only a while ago.
+    GracePeriod,
+}
+
+/// An account that leases shares.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "account", rename_all = "snake_case")]
+pub enum ShareAccount {
+    /// The files of the cluster.
+    Cluster,
+    /// A key's account.
+    Key {
+        /// The account's name.
+        name: String,
+    },
+    /// The uploads of a session.
+    Uploads {
+        /// The number of the session's machine.
+        machine: u64,
+        /// The machine's name, if it is known.
+        machine_name: Option<String>,
+        /// The session's number.
+        session: u64,
+    },
+    /// The store's own, of clients that give no name.
+    Anonymous,
+    /// The store's own, which leases found and imported shares for 60 days.
+    Starter,
+    /// Any other account of the store.
+    Other {
+        /// The account's name.
+        name: String,
+    },
+    /// An account that has ended meanwhile.
+    Gone,
 }
 
 /// The state of deletion.
@@ -119,7 +167,7 @@ pub struct DeletionReport {
     /// Shares that are being deleted.
     pub going: Sum,
     /// Why nothing is deleted, if so.
-    pub suspended: Option<String>,
+    pub suspended: Option<Suspension>,
     /// Whether a backup is being made. Until it ends, shares stay even if nothing refers to them
     /// any more.
     pub held: bool,
@@ -139,10 +187,11 @@ pub struct UsageReport {
 }
 
 /// An account.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccountReport {
-    /// The account's name.
-    pub account: String,
+    /// The account.
+    #[serde(flatten)]
+    pub account: ShareAccount,
     /// The account's key; `None` for the cluster's own accounts.
     pub key: Option<String>,
     /// The shares that it has leased.
@@ -167,44 +216,40 @@ pub struct ShareReport {
     /// Its name.
     pub share: String,
     /// The state of the share here.
-    pub standing: Standing,
+    pub standing: StoredState,
     /// Bytes of the share's body, if it is here.
     pub bytes: Option<u32>,
     /// Whether a file refers to it.
     pub referenced: bool,
     /// The leases on it here.
-    pub leases: Vec<LeaseReport>,
+    pub leases: Vec<ShareLeaseReport>,
 }
 
 /// The state of a share at one store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
+#[serde(rename_all = "snake_case")]
+pub enum StoredState {
     /// The store does not know it.
     #[default]
-    #[serde(rename = "not here")]
     NotHere,
     /// It is being written.
-    #[serde(rename = "being written")]
     Coming,
     /// It is being deleted.
-    #[serde(rename = "being deleted")]
     Going,
     /// It is as it was stored.
-    #[serde(rename = "sound")]
     Sound,
     /// Its file is gone.
-    #[serde(rename = "its file is gone")]
     Missing,
     /// It differs from what was stored, or is incomplete.
-    #[serde(rename = "damaged")]
     Damaged,
 }
 
-/// A lease.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct LeaseReport {
+/// A lease on a share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShareLeaseReport {
     /// The account that holds the lease.
-    pub account: String,
+    #[serde(flatten)]
+    pub account: ShareAccount,
     /// When the lease was last taken or renewed, UTC seconds.
     pub renewed: u64,
     /// When the lease ends; never if absent.
@@ -222,8 +267,43 @@ pub struct ParcelReport {
     pub bytes: u64,
     /// Leases, without the starter leases.
     pub leases: u64,
-    /// Shares that are missing or damaged, in words.
-    pub faults: Vec<String>,
+    /// The faults of shares and leases.
+    pub faults: Vec<ParcelFault>,
+}
+
+/// Something that could not be exported or imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ParcelFault {
+    /// No host has the share.
+    Missing {
+        /// The share.
+        share: String,
+    },
+    /// The share in the file differs from what was stored.
+    Damaged {
+        /// The share.
+        share: String,
+    },
+    /// The store has not taken in the share.
+    Refused {
+        /// The share.
+        share: String,
+        /// The store's error.
+        why: String,
+    },
+    /// The lease of a key has ended, since its account could not be made.
+    LeaseRefused {
+        /// The name of the key's account.
+        name: String,
+        /// The store's error.
+        why: String,
+    },
+    /// The file cannot be read from some place on. All that came before is stored.
+    CutOff {
+        /// The error.
+        why: String,
+    },
 }
 
 /// The limit of a key's account.

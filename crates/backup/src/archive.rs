@@ -67,7 +67,8 @@ impl Archive {
         let archive = Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: lock };
         archive.remove_halves()?;
         if !known {
-            let mark = serde_json::to_vec(&Mark { format: FORMAT, cluster }).unwrap_or_default();
+            let mark =
+                serde_json::to_vec(&Mark { format: FORMAT, cluster }).expect("numbers and text are JSON");
             archive.place(&dir.join(MARK), &[&mark])?;
             sync_dir(dir)?;
         }

@@ -8,16 +8,15 @@
 
 use crate::archive::{Archive, broken};
 use crate::error::{BackupError, io};
+use crate::made::FilePart;
 use crate::tree::Tree;
 use directory::{Corrupt, Directory};
-use figures::size;
 use ident::FileId;
 use os::private;
 use raft::GroupError;
 use raft::{RowStore, StoreSettings};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -63,23 +62,33 @@ pub struct ExtractReport {
     pub files: u64,
     /// Bytes of their content, without holes.
     pub bytes: u64,
-    /// Files left out because their content is missing or damaged, in words.
-    pub lost: Vec<String>,
-    /// Attributes and special files that could not be made here, in words.
-    pub skipped: Vec<String>,
+    /// Files left out because their content is missing or damaged.
+    pub lost: Vec<LostFile>,
+    /// Attributes and special files that could not be made here.
+    pub skipped: Vec<SkippedParts>,
 }
 
-impl fmt::Display for ExtractReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ExtractReport { name, file, to, files, bytes, lost, skipped } = self;
-        lost.iter().try_for_each(|lost| writeln!(f, "left out: {lost}"))?;
-        skipped.iter().try_for_each(|skipped| writeln!(f, "not restored: {skipped}"))?;
-        write!(f, "restored {file} of {name} to {to}: {files} files with {}", size(*bytes))?;
-        if !lost.is_empty() {
-            write!(f, "; INCOMPLETE: {} files left out", lost.len())?;
-        }
-        writeln!(f)
-    }
+/// A file that was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostFile {
+    /// Its path in the backup.
+    pub path: String,
+    /// The fault.
+    pub why: String,
+}
+
+/// Parts of files that could not be made here, for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedParts {
+    /// The path of the first such file in the backup.
+    pub path: String,
+    /// The number of other such files.
+    pub others: u64,
+    /// The part.
+    #[serde(flatten)]
+    pub part: FilePart,
+    /// The system's error.
+    pub why: String,
 }
 
 /// Extracts a file, or a directory with its whole tree, from a backup.

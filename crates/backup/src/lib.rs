@@ -24,14 +24,13 @@ mod tree;
 
 pub use archive::Archive;
 pub use error::BackupError;
-pub use extracting::{ExtractReport, Extracting, extract};
+pub use extracting::{ExtractReport, Extracting, LostFile, SkippedParts, extract};
+pub use made::FilePart;
 pub use making::{Source, run};
 pub use restoring::{RestoreReport, Restoring, list, restore};
 pub use schedule::BackupSchedule;
 
-use figures::size;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::PathBuf;
 
 /// An order for a backup.
@@ -66,30 +65,15 @@ pub struct BackupReport {
     pub removed_shares: u64,
     /// The time taken, in ms.
     pub ms: u64,
-    /// Content that could not be copied, in words.
-    pub faults: Vec<String>,
+    /// Shares that could not be copied.
+    pub faults: Vec<UncopiedShare>,
 }
 
-impl fmt::Display for BackupReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BackupReport { name, files, row_bytes, shares, bytes, new_shares, new_bytes, .. } = self;
-        for fault in &self.faults {
-            writeln!(f, "{fault}")?;
-        }
-        write!(
-            f,
-            "{name}: {files} files, {} of metadata, {shares} shares with {}, of which {new_shares} with {} are new; {:.1} s",
-            size(*row_bytes),
-            size(*bytes),
-            size(*new_bytes),
-            self.ms as f64 / 1e3
-        )?;
-        if self.removed > 0 {
-            write!(f, "; {} older ones removed, and {} shares", self.removed, self.removed_shares)?;
-        }
-        if !self.faults.is_empty() {
-            write!(f, "; INCOMPLETE: {} shares could not be had", self.faults.len())?;
-        }
-        writeln!(f)
-    }
+/// A share that could not be copied into a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UncopiedShare {
+    /// The share.
+    pub share: String,
+    /// The error.
+    pub why: String,
 }

@@ -5,6 +5,7 @@ use lease::Label;
 use namespace::{FileKind, POLICY, Timestamp};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +15,31 @@ const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 const GROUP_BITS: u16 = 0o070;
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// A part of a file that a place may refuse.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "part", rename_all = "snake_case")]
+pub enum FilePart {
+    /// The owner and the group.
+    Owner,
+    /// The permission bits.
+    Mode,
+    /// An extended attribute.
+    Xattr {
+        /// Its name.
+        attribute: String,
+    },
+    /// The times.
+    Times,
+    /// The file itself, a named pipe.
+    NamedPipe,
+    /// The file itself, a socket.
+    Socket,
+    /// The file itself, a character device.
+    CharacterDevice,
+    /// The file itself, a block device.
+    BlockDevice,
+}
 
 /// The user and group of the files that this process makes.
 pub(crate) struct Owning {
@@ -36,20 +62,22 @@ pub(crate) enum Made<'p> {
 }
 
 impl Made<'_> {
-    /// Sets the attributes from the backup. Returns the refused ones, in words.
-    pub(crate) fn finish(&self, found: &Found, xattrs: &[(Label, Vec<u8>)], owning: &Owning) -> Vec<String> {
+    /// Sets the attributes from the backup. Returns the refused ones, with the system's error.
+    pub(crate) fn finish(
+        &self,
+        found: &Found,
+        xattrs: &[(Label, Vec<u8>)],
+        owning: &Owning,
+    ) -> Vec<(FilePart, Errno)> {
         let (attributes, mut refused) = (&found.attributes, Vec::new());
-        let mut note = |what: &str, done: Result<(), Errno>| match done {
-            Ok(()) => true,
-            Err(error) => {
-                refused.push(format!("{what} cannot be set here: {error}"));
-                false
-            }
+        let mut note = |part: FilePart, done: Result<(), Errno>| {
+            refused.extend(done.err().map(|error| (part, error)));
+            done.is_ok()
         };
         // The owner comes first: a change of owner costs set-id bits and capabilities. Only root
         // gives files away.
-        let is_theirs = owning.uid.is_root()
-            && note("the owner and the group", self.chown(attributes.uid, attributes.gid));
+        let is_theirs =
+            owning.uid.is_root() && note(FilePart::Owner, self.chown(attributes.uid, attributes.gid));
         let mut mode = attributes.mode & 0o7777;
         // A program that runs as its owner must not run as the user who restores it.
         if !is_theirs && attributes.uid != owning.uid.as_raw() {
@@ -59,20 +87,22 @@ impl Made<'_> {
             mode &= !SET_GID;
         }
         if attributes.kind != FileKind::Symlink {
-            note("the mode", self.chmod(mode));
+            note(FilePart::Mode, self.chmod(mode));
         }
         // The policy is Leasehold's own. The user may not copy it.
         for (name, value) in xattrs.iter().filter(|(name, _)| name.as_bytes() != POLICY) {
             let name = OsStr::from_bytes(name.as_bytes());
-            let what = format!("the attribute {}", Path::new(name).display());
-            if !note(&what, self.set_xattr(name, value)) && name.as_bytes() == ACCESS_LIST {
+            let attribute = Path::new(name).display().to_string();
+            if !note(FilePart::Xattr { attribute }, self.set_xattr(name, value))
+                && name.as_bytes() == ACCESS_LIST
+            {
                 // With an access list, these bits are the most that any group in the list may do.
-                note("the mode", self.chmod(mode & !GROUP_BITS));
+                note(FilePart::Mode, self.chmod(mode & !GROUP_BITS));
             }
         }
         let times =
             Timestamps { last_access: timespec(attributes.atime), last_modification: timespec(found.mtime) };
-        note("the times", self.set_times(&times));
+        note(FilePart::Times, self.set_times(&times));
         refused
     }
 

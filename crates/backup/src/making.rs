@@ -4,7 +4,7 @@ use crate::archive::Archive;
 use crate::error::{BackupError, io};
 use crate::format::{About, Writer};
 use crate::name;
-use crate::{BackupOrder, BackupReport};
+use crate::{BackupOrder, BackupReport, UncopiedShare};
 use bytes::Bytes;
 use directory::CertificateAuthority;
 use figures::size;
@@ -160,8 +160,8 @@ impl Making<'_> {
             Err(_) if !self.source.group.query(|_, store| directory::refers_to(store, &share)) => {
                 return Ok(false);
             }
-            Err(fault) => {
-                report.faults.push(fault);
+            Err(error) => {
+                report.faults.push(UncopiedShare { share: share.to_string(), why: error.to_string() });
                 return Ok(true);
             }
         };

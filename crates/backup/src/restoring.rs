@@ -11,7 +11,6 @@ use raft::Restored;
 use serde::{Deserialize, Serialize};
 use share_hosts::{ShareSettings, Shares, wall_clock};
 use shares::{Location, NewShare};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,14 +48,6 @@ pub struct RestoreReport {
     pub bytes: u64,
     /// Shares that are missing or damaged.
     pub lost: Vec<String>,
-}
-
-impl fmt::Display for RestoreReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RestoreReport { name, rows, shares, bytes, lost } = self;
-        lost.iter().try_for_each(|share| writeln!(f, "share {share} is missing or damaged"))?;
-        writeln!(f, "restored {name}: {rows} rows, {shares} shares with {}", size(*bytes))
-    }
 }
 
 /// The names of the backups in `dir`, the oldest first.
@@ -136,7 +127,7 @@ impl Filling<'_> {
         self.report.shares += 1;
         self.report.bytes += body.len() as u64;
         self.bytes += body.len();
-        let kept = content::kept(share, body.into()).into_iter().flatten();
+        let kept = content::stored_parts(share, body.into()).into_iter().flatten();
         self.together.extend(kept.map(|(id, body)| NewShare { id, parts: vec![body] }));
         if self.together.len() >= TOGETHER.0 || self.bytes >= TOGETHER.1 { self.store() } else { Ok(()) }
     }

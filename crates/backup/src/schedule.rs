@@ -1,7 +1,7 @@
 //! Scheduled backups while a machine is up.
 
 use crate::archive::Archive;
-use crate::{BackupError, BackupOrder, BackupReport, name};
+use crate::{BackupError, BackupOrder, BackupReport, UncopiedShare, name};
 use os::STOP_LOOK;
 use os::utc_secs;
 use std::time::{Duration, Instant};
@@ -40,8 +40,12 @@ impl BackupSchedule {
             let made = make(&self.order, &mut |progress| tracing::debug!(progress, "backup"));
             next = Instant::now() + self.every;
             match made {
-                Ok(report) if report.faults.is_empty() => tracing::info!("backup {report}"),
-                Ok(report) => tracing::error!("backup {report}"),
+                Ok(BackupReport { name, files, shares, bytes, new_bytes, faults, .. }) => {
+                    tracing::info!(name, files, shares, bytes, new_bytes, "a backup is made");
+                    for UncopiedShare { share, why } in faults {
+                        tracing::error!(name, share, why, "the backup lacks a share");
+                    }
+                }
                 Err(BackupError::Stopping) => return,
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "there is no backup");

@@ -6,8 +6,8 @@
 
 use crate::archive::Archive;
 use crate::error::{BackupError, io};
-use crate::extracting::{ExtractReport, ExtractState, PROGRESS_EVERY};
-use crate::made::{Made, Owning};
+use crate::extracting::{ExtractReport, ExtractState, LostFile, PROGRESS_EVERY, SkippedParts};
+use crate::made::{FilePart, Made, Owning};
 use directory::Found;
 use figures::size;
 use ident::FileId;
@@ -16,6 +16,7 @@ use namespace::{Extent, FileKind, Place, ShareId};
 use os::private;
 use rustc_hash::FxHashMap;
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -63,7 +64,7 @@ pub(crate) struct Tree<'a> {
     named: FxHashMap<u64, PathBuf>,
     owning: Owning,
     /// The attributes and files that could not be made: how often, and the first place.
-    skipped: BTreeMap<String, (u64, String)>,
+    skipped: BTreeMap<(FilePart, String), (u64, String)>,
 }
 
 impl<'a> Tree<'a> {
@@ -90,11 +91,9 @@ impl<'a> Tree<'a> {
 
     /// The result of the extraction.
     pub(crate) fn report(mut self) -> ExtractReport {
-        let line = |(what, (count, first)): (String, (u64, String))| match count {
-            1 => format!("{first}: {what}"),
-            _ => format!("{first} and {} others: {what}", count - 1),
-        };
-        self.report.skipped = self.skipped.into_iter().map(line).collect();
+        let skipped = self.skipped.into_iter();
+        let parts = |((part, why), (count, path))| SkippedParts { path, others: count - 1, part, why };
+        self.report.skipped = skipped.map(parts).collect();
         self.report
     }
 
@@ -148,8 +147,8 @@ impl<'a> Tree<'a> {
     pub(crate) fn finish(&mut self, unfinished: Unfinished, at: &Path, shown: &Path) {
         let Unfinished { found, xattrs, open } = unfinished;
         let made = open.map_or(Made::Named(at), Made::Open);
-        for refused in made.finish(&found, &xattrs, &self.owning) {
-            self.skip(refused, shown);
+        for (part, why) in made.finish(&found, &xattrs, &self.owning) {
+            self.skip(part, why, shown);
         }
     }
 
@@ -194,7 +193,7 @@ impl<'a> Tree<'a> {
         let sealed = self.state.sound(directory.inline(store, file))?;
         let plain = content::open_whole(head.key.as_ref(), &sealed).map_err(lost)?;
         let length = plain.len().min(usize::try_from(head.size).unwrap_or(usize::MAX));
-        self.write(&out, plain.get(..length).unwrap_or_default(), 0, at)?;
+        self.write(&out, &plain[..length], 0, at)?;
         let mut from = 0;
         loop {
             let page = self.state.sound(directory.extents(store, file, from, PAGE))?;
@@ -246,18 +245,18 @@ impl<'a> Tree<'a> {
 
     /// Makes a device, a pipe or a socket's name. Returns whether that was allowed.
     fn special(&mut self, kind: FileKind, rdev: u32, at: &Path, shown: &Path) -> Result<bool, BackupError> {
-        let (of, called) = match kind {
-            FileKind::Fifo => (FileType::Fifo, "a named pipe"),
-            FileKind::Socket => (FileType::Socket, "a socket"),
-            FileKind::CharDevice => (FileType::CharacterDevice, "a character device"),
-            _ => (FileType::BlockDevice, "a block device"),
+        let (of, part) = match kind {
+            FileKind::Fifo => (FileType::Fifo, FilePart::NamedPipe),
+            FileKind::Socket => (FileType::Socket, FilePart::Socket),
+            FileKind::CharDevice => (FileType::CharacterDevice, FilePart::CharacterDevice),
+            _ => (FileType::BlockDevice, FilePart::BlockDevice),
         };
         // The encoding of Linux' `new_encode_dev`.
         let device = makedev((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & 0xfff00));
         match mknodat(CWD, at, of, Mode::RUSR | Mode::WUSR, device) {
             Ok(()) => Ok(true),
             Err(error) if is_refusal(error) => {
-                self.skip(format!("{called} cannot be made here: {error}"), shown);
+                self.skip(part, error, shown);
                 Ok(false)
             }
             Err(error) => Err(io("make", at)(error.into())),
@@ -270,12 +269,13 @@ impl<'a> Tree<'a> {
             let (path, name) = (shown.to_path_buf(), self.state.name.clone());
             return Err(BackupError::Lost { path, name, why });
         }
-        self.report.lost.push(format!("{}: {why}", shown.display()));
+        self.report.lost.push(LostFile { path: shown.display().to_string(), why });
         Ok(())
     }
 
-    fn skip(&mut self, what: String, shown: &Path) {
-        self.skipped.entry(what).or_insert_with(|| (0, shown.display().to_string())).0 += 1;
+    fn skip(&mut self, part: FilePart, why: Errno, shown: &Path) {
+        self.skipped.entry((part, why.to_string())).or_insert_with(|| (0, shown.display().to_string())).0 +=
+            1;
     }
 
     fn tell(&mut self) {
@@ -292,7 +292,6 @@ fn lost(why: content::Damaged) -> Failed {
 }
 
 /// Whether the error is a refusal. Users may not make devices, and some file systems have none.
-fn is_refusal(error: rustix::io::Errno) -> bool {
-    use rustix::io::Errno;
+fn is_refusal(error: Errno) -> bool {
     matches!(error, Errno::PERM | Errno::ACCESS | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL)
 }

@@ -28,9 +28,9 @@ pub fn run(dir: &Path, ready: impl FnOnce()) -> io::Result<()> {
     fuse::bare::serve(Floor::new(), dir, &fuse::Options::default(), started).map_err(io::Error::other)
 }
 
-struct Floor(Mutex<Tree>);
+struct Floor(Mutex<FloorTree>);
 
-struct Tree {
+struct FloorTree {
     /// By inode number, which is also the node id. Numbers are not reused.
     nodes: Vec<Node>,
 }
@@ -68,7 +68,7 @@ impl FloorNames {
 
 impl Floor {
     fn new() -> Floor {
-        let mut tree = Tree { nodes: Vec::new() };
+        let mut tree = FloorTree { nodes: Vec::new() };
         // Node 0 is no file: the table begins with a place for it.
         for _ in 0..=ROOT {
             tree.add(libc::S_IFDIR | 0o1777, Asker::KERNEL);
@@ -195,7 +195,7 @@ impl Floor {
     }
 }
 
-impl Tree {
+impl FloorTree {
     fn add(&mut self, mode: u32, Asker { uid, gid, .. }: Asker) -> u64 {
         let (ino, now) = (self.nodes.len() as u64, now());
         let attr =

@@ -22,7 +22,7 @@ const FILES_PER_DIR: usize = 1_000;
 pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let machine =
         Machine::start(dir, "leasehold bench", MachineSettings::default()).map_err(io::Error::other)?;
-    let door = machine.door();
+    let door = machine.file_service();
     let began = Instant::now();
     for n in 0..files.div_ceil(FILES_PER_DIR) {
         if n % 100 == 0 {

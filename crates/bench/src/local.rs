@@ -4,10 +4,10 @@ use crate::bulk;
 use crate::cost::{Cost, device_bytes_written, resident_bytes};
 use crate::names::{Layout, NameWork};
 use crate::table::Row;
-use crate::target::{Kind, Target, end_on_signals};
+use crate::target::{Target, TargetKind, end_on_signals};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A part of the measurements, which can run alone.
@@ -51,6 +51,8 @@ pub struct Settings {
     pub files: usize,
     /// Times that each work on names is done, in turns.
     pub rounds: usize,
+    /// Another `leasehold` binary that does the work on names in turns with this one.
+    pub beside: Option<PathBuf>,
     /// Bytes of the long transfers.
     pub stream_bytes: u64,
     /// Bytes of the file that gets random writes.
@@ -67,6 +69,7 @@ impl Default for Settings {
             parts: Section::ALL.to_vec(),
             files: 200_000,
             rounds: 1,
+            beside: None,
             stream_bytes: 1 << 30,
             random_bytes: 4 << 30,
             random_time: Duration::from_secs(120),
@@ -95,7 +98,7 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
             Section::Names => {
                 for (threads, dirs) in [(1, 1), (1, 100), (4, 1), (4, 100)] {
                     let layout = settings.layout(threads, dirs);
-                    rows.extend(names(base.path(), layout, settings.rounds, tell)?);
+                    rows.extend(names(base.path(), layout, settings, tell)?);
                 }
             }
             Section::Cold => rows.extend(cold(base.path(), settings, tell)?),
@@ -113,19 +116,33 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
 fn targets(base: &Path, name: &str) -> io::Result<[Target; 3]> {
     let base = base.join(name);
     Ok([
-        Target::start(Kind::Mount, &base)?,
-        Target::start(Kind::Floor, &base)?,
-        Target::start(Kind::Disk, &base)?,
+        Target::start(TargetKind::Mount, &base)?,
+        Target::start(TargetKind::Floor, &base)?,
+        Target::start(TargetKind::Disk, &base)?,
     ])
 }
 
-fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
-    let Layout { threads, dirs, .. } = layout;
-    let targets = targets(base, &format!("names-{threads}-{dirs}"))?;
-    let mut costs = [[(Cost::default(), Cost::default()); 3]; NameWork::ALL.len()];
+fn names(
+    base: &Path,
+    layout: Layout,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<Row>> {
+    let (Layout { threads, dirs, .. }, rounds) = (layout, settings.rounds);
+    let name = format!("names-{threads}-{dirs}");
+    let mut targets = Vec::from(targets(base, &name)?);
+    if let Some(binary) = &settings.beside {
+        targets.push(Target::beside(binary, &base.join(&name))?);
+    }
+    let mut costs = [[(Cost::default(), Cost::default()); 4]; NameWork::ALL.len()];
     for round in 0..rounds {
         for (w, work) in NameWork::ALL.into_iter().enumerate() {
-            for (t, target) in targets.iter().enumerate() {
+            // Each comes first as often as last: the one that is done later is often the slower.
+            let mut order: Vec<_> = targets.iter().enumerate().collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for (t, target) in order {
                 tell(&format!(
                     "{} ({threads} threads, {dirs} dirs): {}, round {}",
                     work.name(),
@@ -146,7 +163,7 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
     let rows = NameWork::ALL
         .into_iter()
         .zip(costs)
-        .map(|(work, [mount, floor, disk])| {
+        .map(|(work, [mount, floor, disk, beside])| {
             let operations = work.operations(layout) * rounds as u64;
             let name = format!("{}, {threads} thr, {dirs} dirs", work.name());
             let mut row = Row::of(name, operations, mount.0, Some(floor.0), Some(disk.0));
@@ -154,6 +171,9 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
                 let all =
                     |(running, synced): (Cost, Cost)| running.plus(synced).cpu().as_secs_f64().max(1e-9);
                 row.cpu_ratio_to_floor_synced = Some(all(floor) / all(mount));
+            }
+            if settings.beside.is_some() {
+                row = row.beside(mount.0, beside.0);
             }
             row.floor_bar(0.8, work.updates().then_some(0.6))
         })
@@ -164,8 +184,8 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
 fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let base = base.join("cold");
     let layout = settings.layout(1, 100);
-    let mut mount = Target::start(Kind::Mount, &base)?;
-    let mut disk = Target::start(Kind::Disk, &base)?;
+    let mut mount = Target::start(TargetKind::Mount, &base)?;
+    let mut disk = Target::start(TargetKind::Disk, &base)?;
     for target in [&mount, &disk] {
         tell(&format!("loading {} files: {}", layout.files, target.kind));
         layout.prepare(target.dir())?;
@@ -237,7 +257,7 @@ fn stream(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::R
 
 fn random(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let base = base.join("random");
-    let mount = Target::start(Kind::Mount, &base)?;
+    let mount = Target::start(TargetKind::Mount, &base)?;
     let file = mount.dir().join("database");
     tell("the disk's own fdatasync rate");
     let time = settings.random_time.min(Duration::from_secs(10));

@@ -18,6 +18,11 @@ pub struct Row {
     pub cpu_ratio_to_floor: Option<f64>,
     /// The same, with the mount's final syncfs counted in (the floor has nothing to sync).
     pub cpu_ratio_to_floor_synced: Option<f64>,
+    /// The mount's rate over that of the mount of the binary beside.
+    pub ratio_to_beside: Option<f64>,
+    /// The CPU time of the mount of the binary beside over the mount's, file system and caller
+    /// together.
+    pub cpu_ratio_to_beside: Option<f64>,
     /// Operations (or MiB) a second.
     pub rate: Option<f64>,
     /// The floor's rate.
@@ -56,6 +61,13 @@ impl Row {
             floor_cpu_us: floor.map(|floor| per(floor.cpu())),
             ..Row::default()
         }
+    }
+
+    /// Adds what the same operations cost on the mount of the binary beside.
+    pub fn beside(mut self, mount: Cost, beside: Cost) -> Row {
+        self.ratio_to_beside = Some(seconds(beside.wall) / seconds(mount.wall));
+        self.cpu_ratio_to_beside = Some(seconds(beside.cpu()) / seconds(mount.cpu()));
+        self
     }
 
     /// A figure that must not exceed `max`.
@@ -107,7 +119,7 @@ pub fn text(rows: &[Row]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}  bar",
+        "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>7} {:>7}  bar",
         "",
         "mount /s",
         "floor /s",
@@ -118,12 +130,14 @@ pub fn text(rows: &[Row]) -> String {
         "synced",
         "fs µs",
         "call µs",
-        "floor µs"
+        "floor µs",
+        "/beside",
+        "cpu/be"
     );
     for row in rows {
         let _ = writeln!(
             out,
-            "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}  {}",
+            "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>7} {:>7}  {}",
             row.name,
             number(row.rate.or(row.value), 1),
             number(row.floor_rate, 1),
@@ -135,6 +149,8 @@ pub fn text(rows: &[Row]) -> String {
             number(row.server_cpu_us, 1),
             number(row.caller_cpu_us, 1),
             number(row.floor_cpu_us, 1),
+            number(row.ratio_to_beside, 3),
+            number(row.cpu_ratio_to_beside, 3),
             verdict(row.met, row.bar.as_deref().unwrap_or(""))
         );
     }

@@ -55,22 +55,25 @@ impl Running {
 
 /// The kind of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TargetKind {
     /// `leasehold up`. In a data directory that has joined a cluster, the mount is one more machine
     /// of that cluster.
     Mount,
+    /// The same of another `leasehold` binary.
+    Beside,
     /// The null FUSE file system.
     Floor,
     /// The local disk's own file system.
     Disk,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TargetKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Mount => "mount",
-            Kind::Floor => "floor",
-            Kind::Disk => "disk",
+            TargetKind::Mount => "mount",
+            TargetKind::Beside => "mount beside",
+            TargetKind::Floor => "floor",
+            TargetKind::Disk => "disk",
         })
     }
 }
@@ -79,7 +82,8 @@ impl fmt::Display for Kind {
 #[derive(Debug)]
 pub struct Target {
     /// The target's kind.
-    pub kind: Kind,
+    pub kind: TargetKind,
+    binary: PathBuf,
     dir: PathBuf,
     data: PathBuf,
     /// The process writes here what it tells beside its answer.
@@ -93,15 +97,26 @@ pub struct Target {
 
 impl Target {
     /// Starts a target in a directory under `base`, which is on the disk to compare with.
-    pub fn start(kind: Kind, base: &Path) -> io::Result<Target> {
+    pub fn start(kind: TargetKind, base: &Path) -> io::Result<Target> {
+        Target::of(std::env::current_exe()?, kind, base)
+    }
+
+    /// Starts the mount of another `leasehold` binary.
+    pub fn beside(binary: &Path, base: &Path) -> io::Result<Target> {
+        Target::of(binary.to_owned(), TargetKind::Beside, base)
+    }
+
+    fn of(binary: PathBuf, kind: TargetKind, base: &Path) -> io::Result<Target> {
         let (dir, data) = match kind {
-            Kind::Mount => (base.join("mount"), base.join("data")),
-            Kind::Floor => (base.join("floor"), PathBuf::new()),
-            Kind::Disk => (base.join("disk"), PathBuf::new()),
+            TargetKind::Mount => (base.join("mount"), base.join("data")),
+            TargetKind::Beside => (base.join("mount-beside"), base.join("data-beside")),
+            TargetKind::Floor => (base.join("floor"), PathBuf::new()),
+            TargetKind::Disk => (base.join("disk"), PathBuf::new()),
         };
         std::fs::create_dir_all(&dir)?;
         let log = base.join(format!("{kind}.log"));
-        let mut target = Target { kind, dir, data, log, server_memory: None, process: None, out: None };
+        let mut target =
+            Target { kind, binary, dir, data, log, server_memory: None, process: None, out: None };
         target.up()?;
         Ok(target)
     }
@@ -122,19 +137,19 @@ impl Target {
     }
 
     fn up(&mut self) -> io::Result<()> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(&self.binary);
         match self.kind {
-            Kind::Mount => {
+            TargetKind::Mount | TargetKind::Beside => {
                 command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
                 command.arg("--mount").arg(&self.dir);
                 if let Some(mib) = self.server_memory {
                     command.args(["--server-memory", &mib.to_string()]);
                 }
             }
-            Kind::Floor => {
+            TargetKind::Floor => {
                 command.args(["bench", "floor"]).arg(&self.dir);
             }
-            Kind::Disk => return Ok(()),
+            TargetKind::Disk => return Ok(()),
         }
         let mut child = spawn(command.stdout(Stdio::piped()).stderr(File::create(&self.log)?))?;
         let out = self.out.insert(BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?));
@@ -169,13 +184,13 @@ impl Target {
     /// Empties every cache: restarts the file system and drops the kernel's caches (needs root).
     /// The floor is not restarted: it would lose all. Returns the time of the restart.
     pub fn make_cold(&mut self) -> io::Result<Duration> {
-        if self.kind != Kind::Floor {
+        if self.kind != TargetKind::Floor {
             self.stop()?;
         }
         sync_all();
         std::fs::write("/proc/sys/vm/drop_caches", "3")?;
         let began = Instant::now();
-        if self.kind != Kind::Floor {
+        if self.kind != TargetKind::Floor {
             self.up()?;
         }
         Ok(began.elapsed())

@@ -160,7 +160,7 @@ impl Client {
             Input::Greeting => self.servers.get_mut(ServerId::ONLY).term.greet(now.time),
             Input::Message(message) => self.on_message(now, ServerId::ONLY, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
-            Input::Yielded { number } => self.on_yielded(now, number, out),
+            Input::Yielded { number, kept } => self.on_yielded(now, number, &kept, out),
             Input::Forgotten(files) => self.on_forgotten(now, files, out),
             Input::Tick => self.on_tick(now, out),
         }

@@ -4,6 +4,7 @@ use content::Upload;
 use ident::FileId;
 use lease::{Label, Time};
 use namespace::{Error, ShareId, Timestamp};
+use std::collections::BTreeSet;
 use wire::{ToClient, ToServer};
 
 use crate::{Reply, Salvage};
@@ -55,6 +56,8 @@ pub enum Input {
     Yielded {
         /// The number of that output.
         number: u64,
+        /// Files of which a front door keeps something that was offered.
+        kept: BTreeSet<FileId>,
     },
     /// Front doors have forgotten these files, which lingered ([`Reply::Lingers`]).
     Forgotten(Vec<FileId>),
@@ -98,6 +101,8 @@ pub enum Output {
         number: u64,
         /// The items to revoke.
         what: Vec<Invalidation>,
+        /// Items of leases that the client need not release. A front door keeps what is in use.
+        offered: Vec<Invalidation>,
     },
     /// Revoke this item: no lease covers it any more.
     Invalidate(Invalidation),
@@ -118,4 +123,17 @@ pub enum Invalidation {
     /// Everything that front doors have cached. The session was over, or the machine was asleep for
     /// an unknown time.
     Everything,
+}
+
+impl Invalidation {
+    /// The file, or the directory of the labels; none for everything.
+    pub fn file(&self) -> Option<&FileId> {
+        match self {
+            Invalidation::Entry(file, _)
+            | Invalidation::Entries(file)
+            | Invalidation::Attributes(file)
+            | Invalidation::Pages(file) => Some(file),
+            Invalidation::Everything => None,
+        }
+    }
 }

@@ -23,7 +23,7 @@ mod session;
 mod tests;
 
 pub use call::{AllocateMode, Call};
-pub use calls::WaitReport;
+pub use calls::{WaitReason, WaitReport};
 pub use client::{Client, Settings};
 pub use content::Upload;
 pub use ending::{Continuation, Heard};

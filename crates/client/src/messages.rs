@@ -64,7 +64,7 @@ impl Client {
                 self.on_reported(now, server, number, values);
             }
             ToClient::Shipped { number, result } => self.on_shipped(server, number, result),
-            ToClient::Recall { leases } => self.on_recall(now, server, leases, out),
+            ToClient::Recall { leases, ahead } => self.on_recall(now, server, leases, ahead, out),
             ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
             ToClient::FlushThrough { number, file } => {
                 self.on_flush_content(now, Flushing { number, file, through: true }, out);

@@ -495,7 +495,9 @@ mod tests {
                 Output::Yield { number, .. } => Some(*number),
                 _ => None,
             });
-            gone.into_iter().for_each(|number| client.handle(at(6), Input::Yielded { number }, &mut out));
+            gone.into_iter().for_each(|number| {
+                client.handle(at(6), Input::Yielded { number, kept: Default::default() }, &mut out)
+            });
             assert!(matches!(asked(&out), Some((_, AskMode::Ship))), "{bytes} bytes: {out:?}");
             let said = |is_it: &dyn Fn(&ToServer) -> bool| {
                 out.iter().position(|output| matches!(output, Output::Send(said) if is_it(said)))

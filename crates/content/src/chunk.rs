@@ -38,7 +38,7 @@ impl Chunk {
         let range = range.start.min(self.len())..range.end.min(self.len());
         match self {
             Chunk::Shared(bytes) => bytes.slice(range),
-            Chunk::Own(bytes) => Bytes::copy_from_slice(bytes.get(range).unwrap_or_default()),
+            Chunk::Own(bytes) => Bytes::copy_from_slice(&bytes[range]),
         }
     }
 

@@ -59,7 +59,7 @@ pub fn segments(data: u8, at: u32, length: u32) -> Vec<Segment> {
 
 /// Returns what hosts keep of a share, each part under its name: the share itself, or its
 /// fragments. None for counts that the code does not support.
-pub fn kept(share: ShareId, whole: Bytes) -> Option<Vec<(ShareId, Bytes)>> {
+pub fn stored_parts(share: ShareId, whole: Bytes) -> Option<Vec<(ShareId, Bytes)>> {
     let kept = match share.spread() {
         Spread::Code { data, parity } => fragments(&whole, data, parity)?,
         Spread::Usual | Spread::Copies(_) => vec![whole],

@@ -18,7 +18,7 @@ mod plan;
 mod read;
 mod seal;
 
-pub use code::{Segment, kept, segments, spread_of, whole};
+pub use code::{Segment, segments, spread_of, stored_parts, whole};
 pub use crypto::{Key, Nonce, TAG_BYTES};
 pub use extents::{ExtentMap, Span, SpanContent};
 pub use file::FileContent;

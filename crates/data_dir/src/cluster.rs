@@ -40,6 +40,6 @@ impl Cluster {
 
     /// Writes this to `dir`.
     pub fn keep(&self, dir: &Path) -> Result<(), DataError> {
-        replace_file(dir, "cluster.json", &serde_json::to_vec(self).unwrap_or_default())
+        replace_file(dir, "cluster.json", &serde_json::to_vec(self).expect("numbers and text are JSON"))
     }
 }

@@ -227,7 +227,7 @@ fn is_blank(path: &Path) -> Result<bool, DataError> {
 }
 
 fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
-    private::mend(path).map_err(io("guard", path))?;
+    private::make_private(path).map_err(io("guard", path))?;
     let name = path.join("lock");
     let mut file = private::options()
         .read(true)

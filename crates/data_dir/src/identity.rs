@@ -77,7 +77,7 @@ impl Identity {
     }
 
     pub(crate) fn keep(&self, dir: &Path) -> Result<(), DataError> {
-        replace_file(dir, "machine.json", &serde_json::to_vec(self).unwrap_or_default())
+        replace_file(dir, "machine.json", &serde_json::to_vec(self).expect("numbers and text are JSON"))
     }
 
     /// Checks the parts of the directory `dir` that every machine has, server or not. A missing

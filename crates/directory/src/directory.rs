@@ -10,8 +10,8 @@ use crate::sessions::session::Misdeed;
 use crate::state::{Checkpointed, DirectoryState, RegionState, ServerState};
 use crate::transaction::Transaction;
 use crate::{
-    CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, Known, LeaseReport, MachineReport,
-    WaitReport,
+    CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, LeaseReport, MachineCredential,
+    MachineReport, WaitReport,
 };
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
@@ -205,12 +205,12 @@ impl Directory {
     }
 
     /// The key by which a machine is known, if there is a machine of that number.
-    pub fn known(&self, machine: MachineId, store: &dyn Store) -> Option<Known> {
+    pub fn known(&self, machine: MachineId, store: &dyn Store) -> Option<MachineCredential> {
         self.read(store, |files| files.machine(machine).map(|machine| machine.known))
     }
 
     /// The keys by which all machines are known, expelled ones among them.
-    pub fn all_known(&self, store: &dyn Store) -> Vec<(MachineId, Known)> {
+    pub fn all_known(&self, store: &dyn Store) -> Vec<(MachineId, MachineCredential)> {
         let known = |files: &Files<'_>| {
             files.machines().into_iter().map(|(machine, row)| (machine, row.known)).collect()
         };

@@ -1,6 +1,6 @@
 //! The inputs and outputs of the server, and the store that the host gives it.
 
-use crate::cluster::certification::{CertificateAuthority, Known};
+use crate::cluster::certification::{CertificateAuthority, MachineCredential};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use wire::{
@@ -134,7 +134,7 @@ pub enum Input {
         /// The machine.
         machine: MachineId,
         /// The machine's key and the number of the authority.
-        known: Known,
+        known: MachineCredential,
         /// Whether the machine is the one that leads.
         itself: bool,
     },

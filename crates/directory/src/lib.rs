@@ -17,7 +17,7 @@ mod sessions;
 mod state;
 mod transaction;
 
-pub use cluster::certification::{CertificateAuthority, Known};
+pub use cluster::certification::{CertificateAuthority, MachineCredential};
 pub use cluster::enrolment::{INVITATIONS_MAX, MACHINES_MAX, is_machine_name};
 pub use corrupt::{Corrupt, Fault};
 pub use directory::{Directory, Policy, Status};

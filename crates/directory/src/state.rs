@@ -8,8 +8,9 @@ use crate::cluster::enrolment::Enrolment;
 use crate::cluster::versions::{InUse, known_to};
 use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
+use crate::requests::walks::Walks;
 use crate::requests::write_through::WriteThrough;
-use crate::rows::keys::{Key, Table};
+use crate::rows::keys::{RowKey, Table};
 use crate::rows::record::exact;
 use crate::sessions::session::Sessions;
 use crate::{Corrupt, Fault, Store};
@@ -66,14 +67,16 @@ pub(crate) struct RegionState {
     pub sweep: Option<Vec<u8>>,
     /// The departed session whose files are examined next, and the row to begin at; absent if there
     /// is none.
-    pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
+    pub departed_next: Option<(SessionId, Option<Vec<u8>>)>,
     #[serde(skip)]
     pub pending: PendingRequests,
     #[serde(skip)]
     pub contention: Contention,
     /// Content that is write-through.
     #[serde(skip)]
-    pub through: WriteThrough,
+    pub write_through: WriteThrough,
+    #[serde(skip)]
+    pub walks: Walks,
 }
 
 impl DirectoryState {
@@ -92,10 +95,11 @@ impl DirectoryState {
             files: 1,
             dying: 0,
             sweep: None,
-            fade_from: None,
+            departed_next: None,
             pending: PendingRequests::default(),
             contention: Contention::default(),
-            through: WriteThrough::default(),
+            write_through: WriteThrough::default(),
+            walks: Walks::default(),
         };
         DirectoryState { cluster, server, region }
     }
@@ -112,12 +116,13 @@ impl DirectoryState {
         let mut region: RegionState = read(store, Table::Region)?;
         region.pending = read(store, Table::Requests)?;
         region.contention = read(store, Table::Contention)?;
-        region.through = read(store, Table::WriteThrough)?;
+        region.write_through = read(store, Table::WriteThrough)?;
+        region.walks = read(store, Table::Walks)?;
         Ok(DirectoryState { cluster, server, region })
     }
 
     /// All rows of the state.
-    fn rows(&self) -> BTreeMap<Key, Vec<u8>> {
+    fn rows(&self) -> BTreeMap<RowKey, Vec<u8>> {
         let DirectoryState { cluster, server, region } = self;
         let sessions = &server.sessions.all;
         let single = [
@@ -126,7 +131,8 @@ impl DirectoryState {
             (Table::Region, wire::encode(region)),
             (Table::Requests, wire::encode(&region.pending)),
             (Table::Contention, wire::encode(&region.contention)),
-            (Table::WriteThrough, wire::encode(&region.through)),
+            (Table::WriteThrough, wire::encode(&region.write_through)),
+            (Table::Walks, wire::encode(&region.walks)),
         ];
         let single = single.into_iter().map(|(table, row)| (table.key(&[]), row));
         let session = |id: &SessionId| Table::Session.key(&id.0.to_be_bytes());
@@ -166,11 +172,17 @@ fn read_sessions(
 }
 
 impl RegionState {
-    /// The recall to send to `session`; nothing if it was sent already.
-    pub fn recall(&mut self, now: Time, session: SessionId, released: &Released) -> Option<Released> {
+    /// The recall to send to `holder` for a request of `asker`; nothing if it was sent already.
+    pub fn recall(
+        &mut self,
+        now: Time,
+        asker: SessionId,
+        holder: SessionId,
+        released: &Released,
+    ) -> Option<Released> {
         let Released { file, field, keep } = released;
-        self.contention.recalled(now, file, field);
-        self.pending.queue.recalls.recall(now, session, file, field, *keep)
+        self.contention.recalled(now, asker, file, field);
+        self.pending.queue.recalls.recall(now, holder, file, field, *keep)
     }
 
     /// Notes that `session` has released something, asked or not: requests that wait for it are
@@ -186,13 +198,13 @@ impl RegionState {
     /// Forgets `file`, which no longer exists.
     pub fn died(&mut self, file: &FileId) {
         self.pending.died(file);
-        self.through.died(file);
+        self.write_through.died(file);
     }
 }
 
 /// The rows of the state as they stand in the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Checkpointed(BTreeMap<Key, Vec<u8>>);
+pub(crate) struct Checkpointed(BTreeMap<RowKey, Vec<u8>>);
 
 impl Checkpointed {
     /// In an empty store.

@@ -119,7 +119,7 @@ impl Transaction<'_> {
             }
             ToServer::Ask { number, operation, wants, mode } => {
                 let since = self.now;
-                self.on_ask(Asked { session, number, operation, wants, mode, since })
+                self.on_ask(Asked { session, number, operation, wants, mode, since, ahead: None })
             }
             ToServer::Log { first, entries, answer } => self.on_log(session, first, entries, answer),
             ToServer::Reserve { dir } => {
@@ -233,7 +233,7 @@ impl Transaction<'_> {
             self.again |= self.files.is_dying(file);
         }
         // A search under way need not start from the beginning for every file that dies.
-        if !aftermath.dead.is_empty() && self.state.region.fade_from.is_none() {
+        if !aftermath.dead.is_empty() && self.state.region.departed_next.is_none() {
             self.look_for_the_departed();
         }
         let says_open = matches!(
@@ -329,11 +329,11 @@ impl Transaction<'_> {
             (session.renewed, session.worked) = (self.now, self.now);
         }
         self.state.server.led = self.now;
-        self.state.region.through.end_all();
+        self.state.region.write_through.end_all();
         self.state.region.pending.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.region.pending.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
-            self.send(session, ToClient::Recall { leases: vec![released] });
+            self.send(session, ToClient::Recall { leases: vec![released], ahead: Vec::new() });
         }
         let flushes = self.state.region.pending.queue.flushes.unanswered();
         let flushes: Vec<_> = flushes
@@ -367,7 +367,7 @@ impl Transaction<'_> {
         }
         self.files.end_session(session);
         self.state.region.pending.end_session(session);
-        self.state.region.through.end_session(session);
+        self.state.region.write_through.end_session(session);
         self.state.server.lockers.remove(&session);
         self.state.server.departed.insert(session);
         self.look_for_the_departed();

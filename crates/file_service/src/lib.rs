@@ -13,6 +13,7 @@ use bytes::Bytes;
 use client::{Call, Invalidation, Reply, Ticket};
 use ident::FileId;
 use namespace::{Cred, Error};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,12 +71,23 @@ pub type Recheck<'a> = Box<dyn FnOnce() + 'a>;
 /// have been cached by then, and does not block.
 pub type Seal<'a> = Box<dyn FnOnce() -> Recheck<'a> + 'a>;
 
+/// A revocation whose first phase is done.
+pub struct Revocation<'a> {
+    /// The second phase.
+    pub seal: Seal<'a>,
+    /// The files of offered items that stay cached.
+    pub kept: BTreeSet<FileId>,
+}
+
 /// A front door whose clients (the kernel, or those of an SMB server) cache the responses they were
 /// given.
 pub trait CacheHolder: Send + Sync {
     /// First phase of a revocation. It invalidates the caches, and returns when nothing of `what`
     /// is cached, or after a bounded time. It is never called on a thread that serves a front door.
-    fn revoke(&self, what: &[Invalidation]) -> Seal<'_>;
+    ///
+    /// Items that are `offered` may stay cached: nobody waits for them, so no call in progress is
+    /// disturbed for them.
+    fn revoke(&self, what: &[Invalidation], offered: &[Invalidation]) -> Revocation<'_>;
     /// First phase of the revocation of what is not cached: it waits for nothing. Nothing is
     /// returned if any of `what` is cached. Trap: responses may be under way, and more may come
     /// before the second phase. So that phase is needed whatever is cached now.

@@ -16,7 +16,7 @@ use crate::barred::Barred;
 use crate::errno::Errno;
 use crate::forgotten::Forgotten;
 use crate::front::is_sparse;
-use crate::places::{FIRST_FURTHER, Place, Places};
+use crate::places::{EntryPlace, FIRST_FURTHER, Places};
 
 /// The root's node id, by protocol.
 pub(crate) const ROOT: u64 = 1;
@@ -230,7 +230,7 @@ impl Nodes {
         if *file == self.root || stat.attributes.kind != FileKind::Directory {
             return self.give(file, stat).map(Some);
         }
-        let (place, ino) = (Place::new(dir, label), stat.attributes.ino);
+        let (place, ino) = (EntryPlace::new(dir, label), stat.attributes.ino);
         let first = || self.back(file).read().get(file).copied();
         let places = self.places.0.read();
         if first() == Some(ino) && places.is_settled(place, ino) {
@@ -245,7 +245,7 @@ impl Nodes {
     /// The kernel has moved its entry from `from` to `to`. With `exchange` it has moved that of
     /// `to` to `from`, too.
     pub(crate) fn moved(&self, from: (u64, &Label), to: (u64, &Label), exchange: bool) {
-        self.places.0.write().moved(Place::new(from.0, from.1), Place::new(to.0, to.1), exchange);
+        self.places.0.write().moved(EntryPlace::new(from.0, from.1), EntryPlace::new(to.0, to.1), exchange);
     }
 
     fn give_as(&self, node: u64, file: &FileId, stat: &Stat) -> Result<u64, Errno> {

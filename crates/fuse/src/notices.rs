@@ -5,12 +5,12 @@
 //! recall waits for its notifications a bounded time only.
 
 use client::{Entries, Invalidation};
-use file_service::{CacheHolder, Seal};
+use file_service::{CacheHolder, Revocation, Seal};
 use ident::FileId;
 use lease::Label;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -85,7 +85,10 @@ pub(crate) struct Notices {
 
 #[derive(Default)]
 struct NoticeState {
-    queue: VecDeque<(Invalidation, Sending, Batch)>,
+    queue: VecDeque<Notice>,
+    /// Directories whose entries are just being expired, each by one thread. A directory that stays
+    /// locked holds up no other thread.
+    expiring: Vec<FileId>,
     /// Invalidations that are sent for the last time when that is due.
     last: VecDeque<(Instant, Invalidation)>,
     /// Drops that requests wait for. They go before recalls, since a recall may wait for such a
@@ -95,6 +98,61 @@ struct NoticeState {
     /// batches.
     everything: Vec<Batch>,
     closed: bool,
+}
+
+/// A notification in the queue.
+#[derive(Clone)]
+struct Notice {
+    what: Invalidation,
+    sending: Sending,
+    batch: Batch,
+}
+
+/// The next thing for a sender to do.
+enum Next {
+    Drop(u64, Drop, Written),
+    Everything(Vec<Batch>),
+    /// Notifications for one file. More than one only for entries of one directory.
+    Notices(Vec<Notice>),
+}
+
+impl NoticeState {
+    fn next(&mut self, now: Instant) -> Option<Next> {
+        if let Some((node, what, then)) = self.drops.pop_front() {
+            return Some(Next::Drop(node, what, then));
+        }
+        while let Some((_, what)) = self.last.pop_front_if(|(due, _)| *due <= now) {
+            let batch = Batch::new(AtomicUsize::new(1));
+            self.queue.push_back(Notice { what, sending: Sending::Last, batch });
+        }
+        if !self.everything.is_empty() {
+            return Some(Next::Everything(std::mem::take(&mut self.everything)));
+        }
+        let at = self.queue.iter().position(|notice| match locked_by(&notice.what) {
+            Some(dir) => !self.expiring.contains(dir),
+            None => true,
+        })?;
+        let first = self.queue.remove(at)?;
+        let Some(dir) = locked_by(&first.what).cloned() else { return Some(Next::Notices(vec![first])) };
+        let goes_along =
+            |notice: &Notice| locked_by(&notice.what) == Some(&dir) && notice.sending == first.sending;
+        let others: Vec<Notice> = self.queue.iter().filter(|notice| goes_along(notice)).cloned().collect();
+        self.queue.retain(|notice| !goes_along(notice));
+        self.expiring.push(dir);
+        Some(Next::Notices([vec![first], others].concat()))
+    }
+
+    /// Notifications for the file are sent.
+    fn sent(&mut self, file: Option<&FileId>) {
+        if let Some(at) = self.expiring.iter().position(|dir| Some(dir) == file) {
+            self.expiring.swap_remove(at);
+        }
+    }
+}
+
+/// The directory whose lock the kernel takes for it.
+fn locked_by(what: &Invalidation) -> Option<&FileId> {
+    what.file().filter(|_| of_entries(what))
 }
 
 /// Why an invalidation is sent.
@@ -112,19 +170,25 @@ enum Sending {
 type Batch = Arc<AtomicUsize>;
 
 impl CacheHolder for Notices {
-    fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
-        let revoked = self.note(what);
-        let had = || revoked.iter().filter(|it| it.had).map(|revoked| &revoked.what);
+    fn revoke(&self, what: &[Invalidation], offered: &[Invalidation]) -> Revocation<'_> {
+        let mut revoked = self.note(what);
+        let (busy, idle): (Vec<_>, Vec<_>) = offered.iter().cloned().partition(|what| self.is_busy(what));
+        let offered = self.note(&idle);
         // A recall waits until all that a program appends in one call has come. Otherwise another
         // machine could append in the middle of it.
-        let appended = had().filter_map(|what| match what {
+        let appended = revoked.iter().chain(&offered).filter(|it| it.had).filter_map(|it| match &it.what {
             Invalidation::Pages(file) => Some(self.front.nodes.of(file)),
             _ => None,
         });
         let settled: Vec<Settled<'_>> =
             appended.flatten().map(|node| self.front.appends.settle(node)).collect();
-        self.queue_and_wait(&had().cloned().collect::<Vec<_>>());
-        self.seal(revoked, settled)
+        let had = |revoked: &[Revoked]| -> Vec<Invalidation> {
+            revoked.iter().filter(|it| it.had).map(|it| it.what.clone()).collect()
+        };
+        let mut kept = self.queue_and_wait(&had(&revoked), had(&offered));
+        kept.extend(busy.iter().filter_map(Invalidation::file).cloned());
+        revoked.extend(offered.into_iter().filter(|it| !it.what.file().is_some_and(|it| kept.contains(it))));
+        Revocation { seal: self.seal(revoked, settled), kept }
     }
 
     fn revoke_uncached(&self, what: &[Invalidation]) -> Option<Seal<'_>> {
@@ -267,10 +331,27 @@ impl Notices {
         self.front.flight.quiet_since(self.whose(what))
     }
 
-    fn queue_and_wait(&self, what: &[Invalidation]) {
+    /// Whether a call in progress would have to be waited for before `what` is gone.
+    fn is_busy(&self, what: &Invalidation) -> bool {
+        match what {
+            Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
+                !self.front.waits.locking(dir).is_empty()
+            }
+            Invalidation::Pages(file) => {
+                self.front.nodes.of(file).into_iter().any(|node| self.front.appends.is_appended(node))
+            }
+            Invalidation::Attributes(_) | Invalidation::Everything => false,
+        }
+    }
+
+    /// Sends these notifications, and waits for them. Nothing is done about a directory that stays
+    /// locked if only items that are `offered` wait for it. Returns the files of those that are not
+    /// sent in time.
+    fn queue_and_wait(&self, what: &[Invalidation], offered: Vec<Invalidation>) -> BTreeSet<FileId> {
         let (entries, others): (Vec<_>, Vec<_>) = what.iter().cloned().partition(of_entries);
         let began = Instant::now();
         let (left, others) = (self.queue(entries.clone()), self.queue(others));
+        let offered = self.queue_offered(offered);
         if !self.are_sent(&left, began + GIVE_WAY) {
             let dirs = self.go_without_entries(&entries);
             // Further requests may lock a directory meanwhile.
@@ -295,6 +376,22 @@ impl Notices {
         if !self.are_sent(&others, began + WAIT) {
             tracing::debug!(?what, "the kernel is slow to let go");
         }
+        offered
+            .into_iter()
+            .filter(|(_, left)| !self.are_sent(left, began + WAIT))
+            .map(|(file, _)| file)
+            .collect()
+    }
+
+    /// Queues each of these by itself. Where that would crowd others out, they count as never sent.
+    fn queue_offered(&self, offered: Vec<Invalidation>) -> Vec<(FileId, Batch)> {
+        let has_room = self.state.lock().queue.len() + offered.len() <= QUEUE_MAX / 2;
+        let with_file = |what: Invalidation| {
+            let file = what.file()?.clone();
+            let left = if has_room { self.queue(vec![what]) } else { Batch::new(AtomicUsize::new(1)) };
+            Some((file, left))
+        };
+        offered.into_iter().filter_map(with_file).collect()
     }
 
     /// Waits until all of these are sent, but no longer than until `deadline`. Whether they are
@@ -345,10 +442,10 @@ impl Notices {
             }
             let mut state = self.state.lock();
             if state.queue.len() < QUEUE_MAX && what != Invalidation::Everything {
-                state.queue.push_back((what, sending, Arc::clone(&left)));
+                state.queue.push_back(Notice { what, sending, batch: Arc::clone(&left) });
             } else {
                 let NoticeState { queue, everything, .. } = &mut *state;
-                everything.extend(queue.drain(..).map(|(.., batch)| batch).chain([Arc::clone(&left)]));
+                everything.extend(queue.drain(..).map(|notice| notice.batch).chain([Arc::clone(&left)]));
             }
             self.queued.notify_one();
         }
@@ -359,45 +456,41 @@ impl Notices {
     pub(crate) fn run(&self) {
         loop {
             let mut state = self.state.lock();
-            while state.queue.is_empty()
-                && state.everything.is_empty()
-                && state.drops.is_empty()
-                && !state.closed
-            {
-                let Some((due, _)) = state.last.front() else {
-                    self.queued.wait(&mut state);
-                    continue;
-                };
-                let due = *due;
-                if self.queued.wait_until(&mut state, due).timed_out() {
-                    break;
+            let next = loop {
+                if state.closed {
+                    return;
                 }
-            }
-            if state.closed {
-                return;
-            }
-            if let Some((node, what, then)) = state.drops.pop_front() {
-                drop(state);
-                log("what is dirty", self.drop_of(node, what));
-                then();
-                continue;
-            }
-            if let Some((_, what)) = state.last.pop_front_if(|(due, _)| *due <= Instant::now()) {
-                drop(state);
-                self.send(&what, Sending::Last);
-                continue;
-            }
-            let mut done = std::mem::take(&mut state.everything);
-            let next = if done.is_empty() { state.queue.pop_front() } else { None };
+                if let Some(next) = state.next(Instant::now()) {
+                    break next;
+                }
+                match state.last.front() {
+                    Some((due, _)) => {
+                        let due = *due;
+                        self.queued.wait_until(&mut state, due);
+                    }
+                    None => self.queued.wait(&mut state),
+                }
+            };
             drop(state);
-            match next {
-                Some((what, sending, batch)) => {
-                    self.send(&what, sending);
-                    done.push(batch);
+            let done = match next {
+                Next::Drop(node, what, then) => {
+                    log("what is dirty", self.drop_of(node, what));
+                    then();
+                    continue;
                 }
-                None if done.is_empty() => continue,
-                None => self.send_everything(),
-            }
+                Next::Everything(done) => {
+                    self.send_everything();
+                    done
+                }
+                Next::Notices(notices) => {
+                    self.send(&notices);
+                    let first = notices.first().and_then(|notice| notice.what.file());
+                    self.state.lock().sent(first);
+                    // What waited for this directory can be sent now.
+                    self.queued.notify_one();
+                    notices.into_iter().map(|notice| notice.batch).collect()
+                }
+            };
             let _state = self.state.lock();
             for batch in done {
                 batch.fetch_sub(1, SeqCst);
@@ -425,30 +518,32 @@ impl Notices {
         self.sent.notify_all();
     }
 
-    /// Sends one notification, and repeats it while answers on their way may bring the copy back.
-    /// They were decided under the lease that is being recalled. Trap: reads are still answered
-    /// while their pages are being invalidated; repeat until none was.
-    fn send(&self, what: &Invalidation, sending: Sending) {
-        let again = sending != Sending::First;
+    /// Sends notifications for one file, and repeats them while answers on their way may bring the
+    /// copies back. They were decided under the lease that is being recalled. Trap: reads are still
+    /// answered while their pages are being invalidated; repeat until none was.
+    fn send(&self, notices: &[Notice]) {
+        let Some(Notice { what: first, sending, .. }) = notices.first() else { return };
+        let again = *sending != Sending::First;
         let deadline = Instant::now() + SETTLE;
         for round in 0..ROUNDS_MAX {
-            let (nodes, before) = (self.nodes_of(what), self.quiet_since(what));
-            let whose = self.whose(what);
+            let (nodes, before) = (self.nodes_of(first), self.quiet_since(first));
+            let whose = self.whose(first);
             // A file that is given meanwhile gets a time-out of 0:
             // [`Nodes::bar`](crate::nodes::Nodes::bar).
             if nodes.is_empty() {
                 return;
             }
-            let is_quiet = || before.is_some() && self.quiet_since(what) == before;
+            let is_quiet = || before.is_some() && self.quiet_since(first) == before;
             for node in nodes {
-                match what {
-                    Invalidation::Entry(dir, folded) => {
-                        self.expire(node, Some(folded), again || self.is_free(round, dir), &is_quiet);
+                if let Some(dir) = locked_by(first) {
+                    // Trap: if there is no such entry, the directory's attributes are not refreshed
+                    // either. This notification goes first, since it cannot block.
+                    log("attributes", self.kernel.invalidate_attributes(node));
+                    for Notice { what, .. } in notices {
+                        self.expire(node, what, again || self.is_free(round, dir), &is_quiet);
                     }
-                    Invalidation::Entries(dir) => {
-                        self.expire(node, None, again || self.is_free(round, dir), &is_quiet);
-                    }
-                    what => log(what, self.notify_given(node, what)),
+                } else {
+                    log(first, self.notify_given(node, first));
                 }
             }
             if is_quiet() {
@@ -457,9 +552,10 @@ impl Notices {
             if !self.front.flight.settle(whose, deadline) {
                 // The kernel itself disregards attributes that come late (`attr_version`). To
                 // invalidate them once more would have it disregard those of the next lease.
-                if sending == Sending::Second && of_entries(what) {
+                if *sending == Sending::Second && of_entries(first) {
                     let due = Instant::now() + ARRIVES;
-                    self.state.lock().last.push_back((due, what.clone()));
+                    let last = notices.iter().map(|notice| (due, notice.what.clone()));
+                    self.state.lock().last.extend(last);
                     self.queued.notify_one();
                 }
                 return;
@@ -467,15 +563,15 @@ impl Notices {
         }
     }
 
-    /// Expires entries of `dir`: all, or those whose names fold to `folded`. The kernel looks an
-    /// expired entry up before its next use. Entries are expired one by one, so that a mount or a
-    /// working directory on an entry stays there if it is still the same file. An entry that was
-    /// just given when it was expired before is expired once more only with `again`: no recall
-    /// waits for that.
-    fn expire(&self, dir: u64, folded: Option<&Label>, again: bool, is_quiet: &dyn Fn() -> bool) {
-        // Trap: if there is no such entry, the directory's attributes are not refreshed either.
-        // This notification goes first, since it cannot block.
-        log("attributes", self.kernel.invalidate_attributes(dir));
+    /// Expires entries of `dir`: all, or those whose names fold to one. The kernel looks an expired
+    /// entry up before its next use. Entries are expired one by one, so that a mount or a working
+    /// directory on an entry stays there if it is still the same file. An entry that was just given
+    /// when it was expired before is expired once more only with `again`: no recall waits for that.
+    fn expire(&self, dir: u64, what: &Invalidation, again: bool, is_quiet: &dyn Fn() -> bool) {
+        let folded = match what {
+            Invalidation::Entry(_, folded) => Some(folded),
+            _ => None,
+        };
         let mut entries = self.front.nodes.entries(dir, folded);
         entries.retain(|(_, when)| again || !when.was_told);
         self.expire_these(dir, &entries, is_quiet);

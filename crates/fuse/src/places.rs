@@ -27,14 +27,14 @@ const DEPTH_MAX: usize = 4096;
 /// An entry: the node of its directory, and a hash of the label. If two entries are mistaken for
 /// one, a further node is the worst result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct EntryPlace {
     dir: u64,
     label: u64,
 }
 
-impl Place {
-    pub(crate) fn new(dir: u64, label: &Label) -> Place {
-        Place { dir, label: hash(label.as_bytes()) }
+impl EntryPlace {
+    pub(crate) fn new(dir: u64, label: &Label) -> EntryPlace {
+        EntryPlace { dir, label: hash(label.as_bytes()) }
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Places(pub(crate) RwLock<Table>);
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     /// The node that the kernel was last given at a place.
-    at: FxHashMap<Place, u64>,
+    at: FxHashMap<EntryPlace, u64>,
     /// The place of each node, as far as it is known.
     of: FxHashMap<u64, At>,
     /// Nodes other than the one with a directory's own number.
@@ -56,7 +56,7 @@ pub(crate) struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct At {
-    place: Place,
+    place: EntryPlace,
     /// It was given there once more after the kernel had to move its entry, so the move has
     /// succeeded.
     is_sure: bool,
@@ -77,7 +77,7 @@ impl Places {
 
 impl Table {
     /// Whether the kernel has `node` at `place` for certain.
-    pub(crate) fn is_settled(&self, place: Place, node: u64) -> bool {
+    pub(crate) fn is_settled(&self, place: EntryPlace, node: u64) -> bool {
         self.at.get(&place) == Some(&node) && self.of.get(&node).is_some_and(|at| at.is_sure)
     }
 
@@ -85,7 +85,7 @@ impl Table {
     /// is the node with its own number, `ino`, if the kernel has that.
     pub(crate) fn choose(
         &mut self,
-        place: Place,
+        place: EntryPlace,
         file: &FileId,
         first: Option<u64>,
         ino: u64,
@@ -128,7 +128,7 @@ impl Table {
         })
     }
 
-    fn put(&mut self, node: u64, place: Place, is_sure: bool) -> u64 {
+    fn put(&mut self, node: u64, place: EntryPlace, is_sure: bool) -> u64 {
         if let Some(before) = self.of.insert(node, At { place, is_sure })
             && before.place != place
             && self.at.get(&before.place) == Some(&node)
@@ -153,7 +153,7 @@ impl Table {
     }
 
     /// Notes that the kernel has moved its own entries.
-    pub(crate) fn moved(&mut self, from: Place, to: Place, exchange: bool) {
+    pub(crate) fn moved(&mut self, from: EntryPlace, to: EntryPlace, exchange: bool) {
         let (moved, other) = (self.at.remove(&from), self.at.remove(&to));
         moved.into_iter().for_each(|node| _ = self.put(node, to, true));
         if exchange {

@@ -5,7 +5,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use lease::SessionId;
-use lease::blackbox::{Answer, BlackBox, GrantPolicy, Or};
+use lease::blackbox::{BlackBox, BlackBoxAnswer, GrantPolicy, Or};
 use std::hint::black_box;
 
 const FARSITE: GrantPolicy = GrantPolicy::FARSITE;
@@ -52,13 +52,13 @@ fn ten_clients(c: &mut Criterion) {
         b.iter(|| {
             let x = turns.next();
             field.return_other_read(x).expect("held");
-            assert!(matches!(black_box(field.ask_other_read(x, FARSITE, 0)), Answer::Granted(true)));
+            assert!(matches!(black_box(field.ask_other_read(x, FARSITE, 0)), BlackBoxAnswer::Granted(true)));
         });
     });
     group.bench_function("grant SelfWrite, and release it", |b| {
         b.iter(|| {
             let x = turns.next();
-            assert!(matches!(black_box(field.ask_self_write(x, FARSITE, 0)), Answer::Granted(())));
+            assert!(matches!(black_box(field.ask_self_write(x, FARSITE, 0)), BlackBoxAnswer::Granted(())));
             field.return_self_write(x, true).expect("held");
         });
     });
@@ -70,7 +70,10 @@ fn ten_clients(c: &mut Criterion) {
     group.throughput(Throughput::Elements(9));
     group.bench_function("recall from nine", |b| {
         b.iter(|| {
-            assert!(matches!(black_box(field.ask_self_write(turns.next(), FARSITE, 0)), Answer::Recall(_)))
+            assert!(matches!(
+                black_box(field.ask_self_write(turns.next(), FARSITE, 0)),
+                BlackBoxAnswer::Recall(_)
+            ))
         });
     });
     group.finish();
@@ -91,7 +94,7 @@ fn many_clients(c: &mut Criterion) {
         group.bench_with_input(BenchmarkId::new("grant and release SelfWrite", clients), &clients, |b, _| {
             b.iter(|| {
                 let x = turns.next();
-                assert!(matches!(field.ask_self_write(x, FARSITE, 0), Answer::Granted(())));
+                assert!(matches!(field.ask_self_write(x, FARSITE, 0), BlackBoxAnswer::Granted(())));
                 field.return_self_write(x, true).expect("held");
             });
         });
@@ -108,7 +111,7 @@ fn many_clients(c: &mut Criterion) {
             b.iter(|| {
                 let x = turns.next();
                 let answer = field.ask_self_write(if x == shield { session(1) } else { x }, FARSITE, 0);
-                assert!(matches!(&answer, Answer::Recall(recalls) if recalls.len() == 1));
+                assert!(matches!(&answer, BlackBoxAnswer::Recall(recalls) if recalls.len() == 1));
                 black_box(answer)
             });
         });

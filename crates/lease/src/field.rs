@@ -165,24 +165,42 @@ impl Field {
     }
 }
 
+impl Field {
+    /// The name of the field, without that of its label, attribute or mode.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Field::Attributes => "attributes",
+            Field::Content => "content",
+            Field::Times => "times",
+            Field::Disposition => "disposition",
+            Field::Parent => "parent",
+            Field::Handles => "handles",
+            Field::Mode(_) => "mode",
+            Field::Path => "path",
+            Field::Child(_) => "child",
+            Field::Children => "children",
+            Field::Xattr(_) => "attribute",
+            Field::Xattrs => "xattrs",
+            Field::Locks => "locks",
+        }
+    }
+
+    /// The label, attribute or mode, if the field is that of one.
+    pub fn of(&self) -> Option<String> {
+        match self {
+            Field::Mode(mode) => Some(mode.to_string()),
+            Field::Child(label) | Field::Xattr(label) => {
+                Some(String::from_utf8_lossy(label.as_bytes()).into_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = |label: &Label| String::from_utf8_lossy(label.as_bytes()).into_owned();
-        match self {
-            Field::Attributes => f.write_str("attributes"),
-            Field::Content => f.write_str("content"),
-            Field::Times => f.write_str("times"),
-            Field::Disposition => f.write_str("disposition"),
-            Field::Parent => f.write_str("parent"),
-            Field::Handles => f.write_str("handles"),
-            Field::Mode(mode) => write!(f, "mode {mode}"),
-            Field::Path => f.write_str("path"),
-            Field::Child(label) => write!(f, "child {}", named(label)),
-            Field::Children => f.write_str("children"),
-            Field::Xattr(name) => write!(f, "attribute {}", named(name)),
-            Field::Xattrs => f.write_str("xattrs"),
-            Field::Locks => f.write_str("locks"),
-        }
+        f.write_str(self.name())?;
+        self.of().map_or(Ok(()), |of| write!(f, " {of}"))
     }
 }
 

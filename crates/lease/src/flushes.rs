@@ -50,9 +50,8 @@ impl Flushes {
         let (report, what, _) =
             self.open.get(&number).filter(|(_, (asked, ..), _)| *asked == holder)?.clone();
         self.open.remove(&number);
-        if let Some(number) = self.asked.get_mut(&report).and_then(|asked| asked.get_mut(&what)) {
-            *number = None;
-        }
+        let asked = self.asked.get_mut(&report).and_then(|asked| asked.get_mut(&what));
+        *asked.expect("an open flush is one of its report") = None;
         (!self.is_waiting(report)).then_some(report)
     }
 

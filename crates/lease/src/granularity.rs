@@ -2,7 +2,7 @@
 
 use crate::blackbox::SubLease;
 use crate::held::slots;
-use crate::{Field, Holdings, InTheWay, Kind, Lease, SessionId, Violation};
+use crate::{Field, Holdings, InTheWay, Kind, Lease, LeaseViolation, SessionId};
 use ident::FileId;
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ impl Granularity {
     }
 
     /// Checks that `holdings` agree under this granularity. It does not repeat [`Holdings::check`].
-    pub fn check(self, holdings: &Holdings) -> Result<(), Violation> {
+    pub fn check(self, holdings: &Holdings) -> Result<(), LeaseViolation> {
         let concerned = |field: &Field| match self {
             Granularity::Fields => false,
             Granularity::SingleWriter => field.is_black_box(),
@@ -84,7 +84,7 @@ impl Granularity {
         {
             let same = |other: &Field| self == Granularity::Files || *other == field;
             if let Some((other, _, theirs)) = all().find(|(other, f, _)| *other != session && same(f)) {
-                return Err(Violation::Disagreement {
+                return Err(LeaseViolation::Disagreement {
                     field,
                     first: (session, kind),
                     second: (other, theirs),

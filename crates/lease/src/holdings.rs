@@ -1,6 +1,8 @@
 //! The explicit table of leases and their holders, one row for each file.
 
-use crate::blackbox::{self, Answer, BlackBox, Departure, GrantPolicy, Or, Own, Recall, SubLease, TableRow};
+use crate::blackbox::{
+    self, BlackBox, BlackBoxAnswer, Departure, GrantPolicy, Or, Own, Recall, SubLease, TableRow,
+};
 use crate::{Field, Held, Kind, Label, Open, SessionId};
 use serde::{Deserialize, Deserializer, Serialize};
 use smallvec::SmallVec;
@@ -35,7 +37,7 @@ pub struct InTheWay {
 
 /// Evidence that a rule of leases is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
+pub enum LeaseViolation {
     /// Two sessions hold leases that cannot be held at once.
     #[error("{} holds {} and {} holds {} on the same {field}", first.0, first.1, second.0, second.1)]
     Disagreement {
@@ -140,12 +142,14 @@ impl Holdings {
             let mut black_box = self.black_box(field);
             let mut recalls = Vec::new();
             if SubLease::OtherRead.is_in(kind)
-                && let Answer::Recall(recalled) = black_box.ask_other_read(session, GrantPolicy::FARSITE, 0)
+                && let BlackBoxAnswer::Recall(recalled) =
+                    black_box.ask_other_read(session, GrantPolicy::FARSITE, 0)
             {
                 recalls.extend(recalled);
             }
             if SubLease::SelfWrite.is_in(kind)
-                && let Answer::Recall(recalled) = black_box.ask_self_write(session, GrantPolicy::FARSITE, 0)
+                && let BlackBoxAnswer::Recall(recalled) =
+                    black_box.ask_self_write(session, GrantPolicy::FARSITE, 0)
             {
                 recalls.extend(recalled);
             }
@@ -165,8 +169,8 @@ impl Holdings {
     /// What must be released before the aggregate is known.
     pub fn anybody(&self, field: &Field) -> Result<bool, Vec<InTheWay>> {
         match self.black_box(field).ask_everyone(GrantPolicy::FARSITE, 0) {
-            Answer::Held(value) | Answer::Granted(value) => Ok(value),
-            Answer::Recall(recalls) => Err(self.to_be_returned(field, recalls)),
+            BlackBoxAnswer::Held(value) | BlackBoxAnswer::Granted(value) => Ok(value),
+            BlackBoxAnswer::Recall(recalls) => Err(self.to_be_returned(field, recalls)),
         }
     }
 
@@ -249,10 +253,10 @@ impl Holdings {
     /// Checks every rule of leases. Different sessions' leases agree, label by label and on all
     /// labels that they do not name. All leases are of kinds that exist. The views of black boxes
     /// are fixed.
-    pub fn check(&self) -> Result<(), Violation> {
+    pub fn check(&self) -> Result<(), LeaseViolation> {
         for (at, (session, held)) in self.holders.iter().enumerate() {
             if let Some((field, kind)) = held.iter().find(|(field, kind)| !field.admits(*kind)) {
-                return Err(Violation::NoSuchLease { session: *session, field, kind });
+                return Err(LeaseViolation::NoSuchLease { session: *session, field, kind });
             }
             for (other, theirs) in self.holders.iter().skip(at + 1) {
                 for field in held.fields_with(theirs) {
@@ -260,7 +264,7 @@ impl Holdings {
                         && !field.is_black_box()
                         && !a.agrees_with(b)
                     {
-                        return Err(Violation::Disagreement {
+                        return Err(LeaseViolation::Disagreement {
                             field,
                             first: (*session, a),
                             second: (*other, b),
@@ -271,9 +275,9 @@ impl Holdings {
         }
         for field in Field::BLACK_BOXES {
             if let Some(session) = self.stuck_writer(&field) {
-                return Err(Violation::StuckWriter { field, session });
+                return Err(LeaseViolation::StuckWriter { field, session });
             }
-            self.black_box(&field).check().map_err(|broken| Violation::BlackBox { field, broken })?;
+            self.black_box(&field).check().map_err(|broken| LeaseViolation::BlackBox { field, broken })?;
         }
         Ok(())
     }
@@ -336,11 +340,11 @@ impl<'de> Deserialize<'de> for Holdings {
         /// The stored form.
         #[derive(Deserialize)]
         #[serde(rename = "Holdings")]
-        struct Written {
+        struct StoredHoldings {
             holders: SmallVec<[(SessionId, Held); 1]>,
             stuck: SmallVec<[(SessionId, Open); 1]>,
         }
-        let Written { holders, stuck } = Written::deserialize(deserializer)?;
+        let StoredHoldings { holders, stuck } = StoredHoldings::deserialize(deserializer)?;
         let ascending =
             holders.is_sorted_by(|(a, _), (b, _)| a < b) && stuck.is_sorted_by(|(a, _), (b, _)| a < b);
         let some = holders.iter().all(|(_, held)| !held.is_empty())

@@ -1,6 +1,8 @@
-//! Leases on single metadata fields: holdings, requests, recalls, reports (Farsite §5).
+//! Leases on single metadata fields: holdings, requests, recalls, reports (Farsite §5). Below them,
+//! the caching leases of SMB clients ([`caching`]).
 
 pub mod blackbox;
+pub mod caching;
 mod field;
 mod flushes;
 mod granularity;
@@ -17,7 +19,7 @@ pub use field::{Field, Kind, Lease, Released, SessionId};
 pub use flushes::Flushes;
 pub use granularity::Granularity;
 pub use held::Held;
-pub use holdings::{Holdings, InTheWay, Violation};
+pub use holdings::{Holdings, InTheWay, LeaseViolation};
 pub use label::{LABEL_BYTES_MAX, Label, NotALabel};
 pub use open::{Mode, Open, Others};
 pub use queue::{Arrival, Queue, REQUESTS_MAX, Request, RequestKind, WANTS_MAX};

@@ -115,10 +115,9 @@ impl Queue {
     /// Replaces the wants and the purpose of a request after it was decided again. It keeps its
     /// place.
     pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: RequestKind) {
-        if let Some(mut request) = self.take(arrival) {
-            (request.wants, request.what) = (wants, what);
-            self.insert(arrival, request);
-        }
+        let mut request = self.take(arrival).expect("a request whose wants change waits here");
+        (request.wants, request.what) = (wants, what);
+        self.insert(arrival, request);
     }
 
     /// Removes a request that is done, or that no client waits for any more.
@@ -196,7 +195,8 @@ impl Queue {
                 wanted.kind = wanted.kind.and(*kind);
             }
         }
-        self.requests.insert(arrival, request);
+        let before = self.requests.insert(arrival, request);
+        assert!(before.is_none(), "two requests at place {}", arrival.0);
     }
 
     fn take(&mut self, arrival: Arrival) -> Option<Request> {

@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::confirm::Confirm;
 use crate::progress::Progress;
+use crate::words::Words;
 use crate::{Failure, places};
 use backup::{BackupOrder, Extracting, Restoring};
 use clap::Args;
@@ -32,7 +33,7 @@ impl Backup {
         let progress = Progress::new();
         let report = node::back_up(&data, &order, &mut |text| progress.say(text))?;
         drop(progress);
-        Ok(Answer::of(&report)?.no_if(!report.faults.is_empty()))
+        Ok(Answer::report(&report)?.no_if(!report.faults.is_empty()))
     }
 }
 
@@ -93,7 +94,7 @@ impl Restore {
         let report = backup::restore(&order, &mut |text| progress.say(text))?;
         drop(progress);
         let next = format!("next: leasehold fsck --data {0}, leasehold up --data {0}", data.display());
-        Ok(Answer::told(&report, format!("{report}{next}"))?.no_if(!report.lost.is_empty()))
+        Ok(Answer::told(&report, format!("{}{next}", Words(&report)))?.no_if(!report.lost.is_empty()))
     }
 
     /// Restores one file, or a directory.
@@ -103,7 +104,7 @@ impl Restore {
         let progress = Progress::new();
         let report = backup::extract(&order, &mut |text| progress.say(text))?;
         drop(progress);
-        Ok(Answer::of(&report)?.no_if(!report.lost.is_empty()))
+        Ok(Answer::report(&report)?.no_if(!report.lost.is_empty()))
     }
 }
 

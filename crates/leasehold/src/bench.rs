@@ -72,6 +72,10 @@ pub struct Local {
     /// Rounds of the work on names.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
+    /// Another leasehold binary, an older one say, that does the work on names in turns with this
+    /// one. Its columns are ratios: above 1, this one is faster.
+    #[arg(long, value_name = "BINARY")]
+    beside: Option<PathBuf>,
     /// MiB of the long transfers.
     #[arg(long, default_value_t = 1024)]
     stream_mib: u64,
@@ -186,6 +190,7 @@ impl Local {
             parts,
             files: self.files,
             rounds: self.rounds,
+            beside: self.beside,
             stream_bytes: self.stream_mib << 20,
             random_bytes: self.random_mib << 20,
             random_time: Duration::from_secs(self.random_secs),

@@ -56,9 +56,10 @@ impl Invite {
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Join {
-    /// What `leasehold invite` printed; - reads it from standard input, @FILE from a file.
+    /// The token that `leasehold invite` printed; - reads it from standard input, @FILE from a
+    /// file.
     token: String,
-    /// What this machine is to be called; its host name if absent.
+    /// A name for this machine; its host name if absent.
     #[arg(long)]
     name: Option<String>,
     /// Where this machine is to keep its part. Made for this.
@@ -114,8 +115,8 @@ impl Machines {
     pub fn run(self) -> Result<Answer, Failure> {
         let machines = admin::machines(&self.data.map_or_else(places::data, Ok)?)?;
         let row = |machine: &MachineReport| {
-            let MachineReport { machine, name, rights, standing, .. } = machine;
-            [machine.to_string(), name.clone(), Words(rights).to_string(), standing.clone()]
+            let number = machine.machine.to_string();
+            [number, machine.name.clone(), Words(&machine.rights).to_string(), Words(machine).to_string()]
         };
         Answer::told(&machines, table(["NUMBER", "NAME", "MAY", "STANDING"], machines.iter().map(row)))
     }

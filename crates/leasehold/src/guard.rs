@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What the guard is told.
+/// The arguments of the guard.
 #[derive(Debug, Args)]
 pub struct Stand {
     /// Whom it was started by.

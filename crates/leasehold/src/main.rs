@@ -48,7 +48,7 @@ struct Arguments {
     /// all.
     #[arg(long, global = true, value_enum, default_value_t = logs::Format::Text, value_name = "FORMAT")]
     log_format: logs::Format,
-    /// Answer in JSON: one value on standard output. Whatever else is told goes to standard error.
+    /// Answer in JSON: one value on standard output. Notes and progress go to standard error.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -76,7 +76,7 @@ enum Command {
     Umount(service::Umount),
     /// Print a token with which another machine can join, once.
     ///
-    /// Whoever has the token can join: pass it on as you would a password. It says where this
+    /// Any machine with the token can join: pass it on as you would a password. It says where this
     /// machine is and how to know it for certain.
     Invite(cluster::Invite),
     /// Become a machine of the cluster that a token is of. Then: leasehold up, or leasehold mount.
@@ -100,18 +100,18 @@ enum Command {
     /// Copy a server's content to other servers, so that the server can be removed. Returns when
     /// they have all of it.
     Drain(server::Drain),
-    /// What certifies the cluster's machines.
+    /// The authority that certifies the cluster's machines.
     #[command(subcommand)]
     Authority(authority::AuthorityCommand),
     /// How content is spread over servers: in copies, or in fragments.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Who holds which leases on a file, who waits for them, and who was asked to let go.
+    /// The machines that hold leases on a file, wait for them, or were asked to let go.
     Leases(leases::Leases),
     /// Changes of this machine that could not be applied any more after it was cut off.
     #[command(subcommand)]
     Salvage(salvage::Salvage),
-    /// What a running machine is doing.
+    /// The work of a running machine at present.
     Status(status::Status),
     /// Watch a running machine: operations, what waits for whom, busy directories.
     ///
@@ -135,11 +135,11 @@ enum Command {
     /// It does so by itself, too. Nothing goes that a file refers to or anybody has leased, nor
     /// what was let go less than a day ago otherwise than by deleting its file.
     Gc(shares::Collect),
-    /// Make a backup of the whole file system as it is now, while it is used. What a backup there
-    /// has already is not copied again.
+    /// Make a backup of the whole file system as it is now, while it is used. Content that
+    /// another backup there has already is not copied again.
     ///
-    /// On any server, whether it is up or not. What other machines have written within the last
-    /// five seconds and not synced may not be in it. Keep it as secret as the data directory: it
+    /// On any server, whether it is up or not. It may lack what other machines have written
+    /// within the last five seconds and not synced. Keep it as secret as the data directory: it
     /// has the keys of the cluster, and those of all files. Exits with 1 if some content could not
     /// be had.
     Backup(backup::Backup),
@@ -148,8 +148,8 @@ enum Command {
     ///
     /// Machines that were in the cluster then go on with it, if it is where their server was.
     /// Servers that were beside it are to be removed and added again, with data directories of
-    /// their own; they must not be up meanwhile. Whoever joined since joins again, whoever was
-    /// expelled since is to be expelled again.
+    /// their own; they must not be up meanwhile. Machines that joined since join again, machines
+    /// that were expelled since are to be expelled again.
     ///
     /// --file PATH --to DEST writes a file, or a directory with all below, as ordinary files: with
     /// modes, times, links, holes, extended attributes and access lists. Owner and group are

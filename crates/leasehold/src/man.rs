@@ -64,14 +64,14 @@ impl Pages {
         command.build();
         let mut pages = Vec::new();
         write(&command, "", None, dir, &mut pages).map_err(wrong)?;
-        let written = Written { dir: dir.display().to_string(), pages };
+        let written = WrittenPages { dir: dir.display().to_string(), pages };
         Answer::told(&written, "")
     }
 }
 
 /// The pages that were written.
 #[derive(Serialize)]
-struct Written {
+struct WrittenPages {
     dir: String,
     /// Names of files.
     pages: Vec<String>,

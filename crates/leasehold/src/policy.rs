@@ -73,7 +73,7 @@ impl PolicyError {
 
 /// A policy.
 #[derive(Serialize)]
-struct Told {
+struct PolicyAnswer {
     path: String,
     policy: String,
 }
@@ -82,7 +82,7 @@ struct Told {
 #[derive(Serialize)]
 struct Done {
     #[serde(flatten)]
-    told: Told,
+    told: PolicyAnswer,
     /// Files and directories that have the policy now.
     files: u64,
     /// Servers that the policy needs.
@@ -96,7 +96,7 @@ impl PolicyCommand {
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             PolicyCommand::Get { path } => {
-                let told = Told { policy: get(&path)?.to_string(), path: path.display().to_string() };
+                let told = PolicyAnswer { policy: get(&path)?.to_string(), path: path.display().to_string() };
                 Answer::told(&told, &told.policy)
             }
             PolicyCommand::Set(set) => set.run(),
@@ -127,7 +127,7 @@ impl Set {
             )),
             _ => {}
         }
-        let told = Told { path: self.path.display().to_string(), policy: self.policy.to_string() };
+        let told = PolicyAnswer { path: self.path.display().to_string(), policy: self.policy.to_string() };
         Answer::told(&Done { told, files, needs, servers }, "")
     }
 }
@@ -181,5 +181,5 @@ fn set_below(dir: &Path, policy: Spread) -> Result<u64, PolicyError> {
 }
 
 fn name() -> CString {
-    CString::new(POLICY).unwrap_or_default()
+    CString::new(POLICY).expect("a name without a zero")
 }

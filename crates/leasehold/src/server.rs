@@ -4,6 +4,7 @@ use crate::answer::Answer;
 use crate::confirm::Confirm;
 use crate::progress::step;
 use crate::table::table;
+use crate::words::Words;
 use crate::{Failure, places};
 use admin::{MachineName, ServerStanding};
 use clap::{Args, Subcommand};
@@ -92,7 +93,7 @@ fn row(server: &ServerStanding) -> [String; 6] {
     [
         server.name.clone(),
         role.to_owned(),
-        server.keeping.clone(),
+        Words(&server.keeping).to_string(),
         server.speaks.map_or_else(|| "-".to_owned(), |version| version.to_string()),
         server.addresses.first().map_or("-", String::as_str).to_owned(),
         behind.into_iter().chain(silent).collect::<Vec<_>>().join(", "),

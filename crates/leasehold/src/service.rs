@@ -161,7 +161,7 @@ pub struct Down {
 
 /// A machine that has ended.
 #[derive(Serialize)]
-struct Ended {
+struct EndedMachine {
     data: String,
     /// Its process; absent if none was up.
     process: Option<u32>,
@@ -171,7 +171,7 @@ impl Down {
     /// Ends the machine, and waits until everything is durable. Exits with 1 if none is up.
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
-        let ended = Ended { data: data.display().to_string(), process: node::holder(&data)? };
+        let ended = EndedMachine { data: data.display().to_string(), process: node::holder(&data)? };
         let Some(process) = ended.process else {
             return Ok(Answer::told(&ended, format!("no machine is up on {}", ended.data))?.no_if(true));
         };

@@ -23,9 +23,9 @@ pub enum Shares {
     /// How the stores of all servers stand. That is what is stored, damaged, or waits to be
     /// deleted, and what goes on in the background.
     Status(Asking),
-    /// What each account has leased at this server, and what it may.
+    /// The shares that each account has leased at this server, and its quota.
     Usage(Asking),
-    /// Who has leased a share at this server, or each share of a path.
+    /// The accounts that have leased a share at this server, or each share of a path.
     Leases {
         /// A share (32 hexadecimal digits), or a file or directory by its path from the root of the
         /// file system.
@@ -35,9 +35,9 @@ pub enum Shares {
     },
     /// Write shares with their leases into a file, for another server to take in.
     ///
-    /// What is in it is as encrypted as it is here. The machine need not be up: then only what its
-    /// own store has is exported, all of it or by the names of shares. Exits with 1 if some shares
-    /// could not be had.
+    /// The content in it is as encrypted as it is here. The machine need not be up: then only what
+    /// its own store has is exported, all of it or by the names of shares. Exits with 1 if some
+    /// shares could not be had.
     Export {
         /// The file. There must be none yet.
         file: PathBuf,
@@ -104,7 +104,7 @@ pub enum Account {
     },
     /// Make an account for a key at this server, or change its quota.
     Add {
-        /// What it is to be called.
+        /// A name for it.
         name: String,
         /// The public half of its key.
         key: String,
@@ -207,7 +207,7 @@ struct LetGo {
 
 /// A key that was made.
 #[derive(Serialize)]
-struct Key {
+struct MadeKey {
     file: String,
     /// Its public half.
     key: String,
@@ -279,7 +279,7 @@ impl Account {
     fn run(self) -> Result<Answer, Failure> {
         match self {
             Account::Key { file } => {
-                let key = Key { key: KeyFile::generate(&file)?, file: file.display().to_string() };
+                let key = MadeKey { key: KeyFile::generate(&file)?, file: file.display().to_string() };
                 Answer::told(&key, &key.key)
             }
             Account::Add { name, key, quota, asking } => {

@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::words::Words;
 use crate::{Failure, places};
-use admin::{HostReport, LinkReport, Role, ServerReport, StatusReport};
+use admin::{HostReport, Role, ServerReport, StatusReport};
 use clap::Args;
 use figures::{size, span};
 use node::ShareStanding;
@@ -77,21 +77,15 @@ fn text(status: &StatusReport) -> String {
             (Role::Follower, None) => "its server knows of none that leads".to_owned(),
         },
     );
-    match &status.link {
-        Some(LinkReport { server, since_s, down: None }) => {
-            line("server", format!("{server}, connected for {}", span(*since_s)));
-        }
-        Some(LinkReport { server, since_s, down: Some(why) }) => {
-            line("server", format!("{server}, NOT CONNECTED for {}: {why}", span(*since_s)));
-        }
-        None => {}
+    if let Some(link) = &status.link {
+        line("server", Words(link).to_string());
     }
     let dirty = size(status.dirty_bytes as u64);
     line("unsaved", format!("{} operations, {dirty} of content", status.operations_unsent));
     let waiting: Vec<_> = status.calls_waiting.iter().filter(|call| call.for_ms >= CALL_MS).collect();
     for call in waiting.iter().take(CALLS_SHOWN) {
         let seconds = call.for_ms as f64 / 1e3;
-        line("waiting", format!("{} for {seconds:.1} s: for {}", call.call, call.waits_for));
+        line("waiting", format!("{} for {seconds:.1} s: for {}", call.call, Words(&call.waits_for)));
     }
     if waiting.len() > CALLS_SHOWN {
         line("waiting", format!("and {} calls more", waiting.len() - CALLS_SHOWN));
@@ -133,8 +127,8 @@ fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
     }
     let ServerReport { sessions, sessions_lapsed, requests_waiting, .. } = server;
     line("sessions", format!("{sessions} ({sessions_lapsed} lapsed), {requests_waiting} requests waiting"));
-    server.unresponsive.iter().for_each(|machine| line("waiting", machine.clone()));
-    server.hint.iter().for_each(|hint| line("hint", hint.clone()));
+    server.unresponsive.iter().for_each(|machine| line("waiting", Words(machine).to_string()));
+    server.hint.iter().for_each(|hint| line("hint", Words(hint).to_string()));
     line(
         "log",
         format!(

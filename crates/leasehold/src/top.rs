@@ -132,7 +132,7 @@ pub mod tests {
             machine,
             name: name.to_owned(),
             rights: admin::RightsReport { path: "/".to_owned(), read_only: false, squash: None },
-            standing: "active".to_owned(),
+            standing: admin::MachineStanding::Up { heard_ms: 900 },
             expelled: false,
             session: true,
             lapsed: false,

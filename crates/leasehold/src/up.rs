@@ -49,8 +49,8 @@ pub struct Up {
     content: Option<node::Location>,
     /// When leases of keys' accounts at this server expire: when they say (age), so many days after
     /// they were renewed last, whatever they say (after=DAYS), or if that was before a time
-    /// (before=SECONDS since 1970 UTC). Never by themselves if absent. What the cluster's own files
-    /// refer to expires by no setting.
+    /// (before=SECONDS since 1970 UTC). Never by themselves if absent. Shares that the cluster's
+    /// own files refer to expire by no setting.
     #[arg(long, value_name = "age|after=DAYS|before=SECONDS", value_parser = expiry)]
     expire_leases: Option<Expiry>,
     /// Let set-user-id programs and device files on the mount count for nothing, as where the mount
@@ -92,8 +92,8 @@ struct MountPlace {
     /// absent.
     #[arg(long)]
     name: Option<String>,
-    /// Return once it is mounted, and go on in the background until leasehold down. What it tells
-    /// goes to leasehold.log in the data directory.
+    /// Return once it is mounted, and go on in the background until leasehold down. Its messages
+    /// go to leasehold.log in the data directory.
     #[arg(long)]
     background: bool,
     /// Serve metrics for Prometheus at this port of this machine alone, or at this address and
@@ -296,7 +296,7 @@ fn run(
         words.push_str(&format!("other machines can join at {address}: leasehold invite\n"));
     }
     if let Some(endpoint) = endpoint {
-        let address = endpoint.serve(data, machine.door().activity())?;
+        let address = endpoint.serve(data, machine.file_service().activity())?;
         words.push_str(&format!("metrics are at http://{address}/metrics\n"));
     }
     let usual = Options::default();
@@ -308,7 +308,7 @@ fn run(
         ..usual
     };
     let signals = starting.end()?;
-    let mount = Arc::new(fuse::Mount::start(machine.door(), &dir, &options)?);
+    let mount = Arc::new(fuse::Mount::start(machine.file_service(), &dir, &options)?);
     machine.is_mounted_on(mount.dir());
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
     if let Err(error) = &guard {

@@ -32,7 +32,7 @@ pub use credential_store::{Caller, CredentialStore};
 pub use discovery::Places;
 pub use join::{JoinError, join, leave};
 pub use leader::{LeaderError, ask_control, ask_to_serve, tell_ready};
-pub use link::{ServerLink, ServerLinkStatus, SessionClient};
+pub use link::{LinkDown, ServerLink, ServerLinkStatus, SessionClient};
 pub use listener::{ListenError, Listener};
 pub use round_trips::{Connection, RoundTrip, RoundTripReport, RoundTrips};
 pub use thread::NetThread;

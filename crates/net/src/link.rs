@@ -12,6 +12,7 @@ use crate::thread::NetThread;
 use bytes::BytesMut;
 use lease::SessionId;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -64,7 +65,22 @@ pub struct ServerLinkStatus {
     /// Since when the connection is up, or down.
     pub since: Instant,
     /// Why the connection is down; `None` if it is up.
-    pub down: Option<String>,
+    pub down: Option<LinkDown>,
+}
+
+/// Why the connection is down.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum LinkDown {
+    /// No server was called yet.
+    #[error("not called yet")]
+    NotCalled,
+    /// The last call failed, or the connection has ended.
+    #[error("{why}")]
+    Failed {
+        /// The error.
+        why: String,
+    },
 }
 
 /// A callback for the start of each session. Its arguments are the servers, and whether this
@@ -114,7 +130,7 @@ impl ServerLink {
         let status = ServerLinkStatus {
             server: addresses.first().cloned().unwrap_or_default(),
             since: Instant::now(),
-            down: Some("not called yet".to_owned()),
+            down: Some(LinkDown::NotCalled),
         };
         let link = Arc::new(ServerLink {
             line: Mutex::new(None),
@@ -296,7 +312,7 @@ impl ServerLink {
         if was_up {
             status.since = Instant::now();
         }
-        status.down = Some(why);
+        status.down = Some(LinkDown::Failed { why });
     }
 
     /// Holds one connection from its beginning to its end; `Ok` once the machine is gone.

@@ -134,8 +134,10 @@ async fn serve(host: &Arc<ListeningHost>, greeted: Greeted) -> Result<(), End> {
         (Purpose::Serve | Purpose::Ready { .. }, Some(_)) if version < host.server.group().version() => {
             too_old_to_serve(version, host.server.group().version())
         }
-        (Purpose::Serve | Purpose::Ready { .. }, Some(machine)) if host.server.refuses(machine).is_some() => {
-            host.server.refuses(machine).unwrap_or_default()
+        (Purpose::Serve | Purpose::Ready { .. }, Some(machine))
+            if let Some(why) = host.server.refuses(machine) =>
+        {
+            why
         }
         (Purpose::Serve, Some(machine)) => match host.make_server(machine, shown.map(|shown| shown.key)) {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),

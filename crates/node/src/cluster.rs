@@ -2,11 +2,12 @@
 
 use crate::server::Server;
 use admin::{
-    FileLeases, Invitation, InvitationReport, Invited, LeaseLine, MachineName, MachineReport, RightsReport,
+    FileLeases, Invitation, InvitationReport, Invited, LeaseLine, LeaseRight, LeaseStanding, MachineName,
+    MachineReport, MachineStanding, RightsReport,
 };
 use data_encoding::HEXLOWER;
 use directory::{Input, Standing};
-use lease::{Field, Kind};
+use lease::Kind;
 use net::{Listener, Token, fingerprint};
 use os::fill_random;
 use os::utc_secs;
@@ -120,12 +121,7 @@ impl Server {
             let file = directory.resolve(store, path.as_bytes()).ok_or_else(|| {
                 format!("there is no file {path} (paths begin at the root of the file system)")
             })?;
-            let leases = directory.leases(now, store, &file).into_iter().map(|report| LeaseLine {
-                field: report.field.to_string(),
-                machine: report.name,
-                standing: standing(&report.field, &report.standing),
-                last_recall_ms: report.last_recall_ms,
-            });
+            let leases = directory.leases(now, store, &file).into_iter().map(lease_line);
             Ok(FileLeases { file: file.to_string(), leases: leases.collect() })
         })
     }
@@ -173,19 +169,10 @@ fn ends_here(interfaces: &Path, name: &str) -> bool {
 fn machine_report(report: directory::MachineReport, rights: RightsReport) -> MachineReport {
     let directory::MachineReport { machine, name, expelled, session, .. } = report;
     let standing = match (&expelled, &session) {
-        (Some(_), _) => "expelled".to_owned(),
-        (None, None) => "not connected".to_owned(),
-        (None, Some(session)) => {
-            let heard = if session.lapsed {
-                format!("lapsed, not heard of for {} s", session.heard_ms / 1000)
-            } else {
-                format!("up, heard of {} s ago", session.heard_ms / 1000)
-            };
-            match session.unanswered_ms {
-                Some(ms) => format!("{heard}; has not answered a recall for {:.1} s", ms as f64 / 1e3),
-                None => heard,
-            }
-        }
+        (Some(_), _) => MachineStanding::Expelled,
+        (None, None) => MachineStanding::NotConnected,
+        (None, Some(session)) if session.lapsed => MachineStanding::Lapsed { heard_ms: session.heard_ms },
+        (None, Some(session)) => MachineStanding::Up { heard_ms: session.heard_ms },
     };
     MachineReport {
         machine: machine.0,
@@ -215,27 +202,23 @@ fn answered<T>(told: &Receiver<T>) -> Result<T, String> {
     })
 }
 
-fn standing(field: &Field, standing: &Standing) -> String {
-    let kind = |kind: &Kind| match (field.is_black_box(), kind) {
-        (true, Kind::Read) => "OtherRead".to_owned(),
-        (true, Kind::Touch) => "SelfWrite".to_owned(),
-        (true, Kind::Write) => "SelfWrite and OtherRead".to_owned(),
-        (false, kind) => kind.to_string(),
+fn lease_line(report: directory::LeaseReport) -> LeaseLine {
+    let directory::LeaseReport { field, name, standing, last_recall_ms, .. } = report;
+    let right = |kind: Kind| match (field.is_black_box(), kind) {
+        (false, Kind::Read) => LeaseRight::Read,
+        (false, Kind::Touch) => LeaseRight::Touch,
+        (false, Kind::Write) => LeaseRight::Write,
+        (true, Kind::Read) => LeaseRight::OtherRead,
+        (true, Kind::Touch) => LeaseRight::SelfWrite,
+        (true, Kind::Write) => LeaseRight::SelfWriteAndOtherRead,
     };
-    let seconds = |ms: &u64| *ms as f64 / 1e3;
-    match standing {
-        Standing::Holds { kind: held, left_ms } => {
-            format!("holds {} for {:.1} s more unless renewed", kind(held), seconds(left_ms))
-        }
-        Standing::Recalled { keep, for_ms } => {
-            let keep = keep.as_ref().map_or("nothing".to_owned(), kind);
-            format!("was asked {:.1} s ago to keep {keep}, and has not answered", seconds(for_ms))
-        }
-        Standing::Waits { kind: wanted, for_ms } => {
-            format!("waits for {} since {:.1} s", kind(wanted), seconds(for_ms))
-        }
-        Standing::Excluded => "holds all but this one".to_owned(),
-    }
+    let standing = match standing {
+        Standing::Holds { kind, left_ms } => LeaseStanding::Holds { lease: right(kind), left_ms },
+        Standing::Recalled { keep, for_ms } => LeaseStanding::Recalled { keep: keep.map(right), for_ms },
+        Standing::Waits { kind, for_ms } => LeaseStanding::Waits { lease: right(kind), for_ms },
+        Standing::Excluded => LeaseStanding::Excluded,
+    };
+    LeaseLine { field: field.name().to_owned(), of: field.of(), machine: name, standing, last_recall_ms }
 }
 
 #[cfg(test)]

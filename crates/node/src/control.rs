@@ -127,7 +127,7 @@ fn leader_to_ask(membership: &Membership, request: &ControlRequest) -> Option<St
 /// lines of JSON too.
 pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut dyn FnMut(Vec<u8>)) {
     let mut tell = |reply: &ControlReply| {
-        let mut line = serde_json::to_vec(reply).unwrap_or_default();
+        let mut line = serde_json::to_vec(reply).expect("a reply is JSON");
         line.push(b'\n');
         tell(line);
     };

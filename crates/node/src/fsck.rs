@@ -5,7 +5,7 @@
 //! Any fault beyond it is checked a second time, and only faults seen both times are reported.
 
 use crate::server::Server;
-use admin::FsckReport;
+use admin::{FsckFault, FsckReport};
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
 use figures::size;
@@ -27,19 +27,19 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 const PROGRESS_EVERY: usize = 1_000;
 
 /// The faults that concern one share, by share.
-type Suspects = BTreeMap<ShareId, String>;
+type Suspects = BTreeMap<ShareId, FsckFault>;
 /// Length and hash of each piece of each share, by its place.
 type Pieces = BTreeMap<ShareId, BTreeMap<u32, (u32, [u8; 32])>>;
 
 /// Collects pieces and faults from the server's state.
-struct Tree<'a> {
+struct CheckedTree<'a> {
     pieces: Pieces,
     report: &'a mut FsckReport,
-    faults: Vec<String>,
+    faults: Vec<FsckFault>,
     progress: &'a mut dyn FnMut(&str),
 }
 
-impl Inspector for Tree<'_> {
+impl Inspector for CheckedTree<'_> {
     fn rows(&mut self, rows: u64) {
         self.report.rows = rows;
         (self.progress)(&format!("the tree: {rows} rows"));
@@ -55,8 +55,7 @@ impl Inspector for Tree<'_> {
                 self.report.pieces += 1;
                 self.report.bytes += bytes.len() as u64;
                 if *crypto::hash(bytes).as_bytes() != piece.hash {
-                    self.faults
-                        .push(format!("an inline piece of {} bytes does not match its hash", bytes.len()));
+                    self.faults.push(FsckFault::InlinePiece { bytes: bytes.len() });
                 }
             }
         }
@@ -66,12 +65,12 @@ impl Inspector for Tree<'_> {
         self.report.pieces += 1;
         self.report.bytes += sealed.len() as u64;
         if let Err(why) = content::open_whole(head.key.as_ref(), sealed) {
-            self.faults.push(format!("inline content of {} bytes: {why}", head.size));
+            self.faults.push(FsckFault::InlineContent { bytes: head.size, why: why.to_string() });
         }
     }
 
     fn violation(&mut self, violation: Violation) {
-        self.faults.push(violation.to_string());
+        self.faults.push(FsckFault::Rows { why: violation.to_string() });
     }
 }
 
@@ -100,10 +99,10 @@ fn look(
     only: Option<&BTreeSet<ShareId>>,
     report: &mut FsckReport,
     progress: &mut dyn FnMut(&str),
-) -> (Vec<String>, Suspects) {
-    let mut tree = Tree { pieces: BTreeMap::new(), report, faults: Vec::new(), progress };
+) -> (Vec<FsckFault>, Suspects) {
+    let mut tree = CheckedTree { pieces: BTreeMap::new(), report, faults: Vec::new(), progress };
     server.group().query(|directory, store| directory.check(store, &mut tree));
-    let Tree { pieces, report, mut faults, progress } = tree;
+    let CheckedTree { pieces, report, mut faults, progress } = tree;
     report.shares = pieces.len();
     let mut suspects = Suspects::new();
     let (hosts, me) = (server.share_host().peers().hosts().now(), server.share_host().peers().me());
@@ -137,7 +136,7 @@ impl Content<'_> {
         share: &ShareId,
         here: &[ShareId],
         pieces: &BTreeMap<u32, (u32, [u8; 32])>,
-    ) -> Option<String> {
+    ) -> Option<FsckFault> {
         let shares = self.server.shares().server();
         if !matches!(share.spread(), Spread::Code { .. }) {
             let read = |at, length| shares.read(share, at, length).map_err(|error| error.to_string());
@@ -145,13 +144,15 @@ impl Content<'_> {
         }
         let damaged = |fragment: &ShareId| {
             let error = shares.verify(fragment).err()?;
-            Some(format!("fragment {fragment} is damaged: {error}"))
+            Some(FsckFault::Fragment { share: fragment.to_string(), why: error.to_string() })
         };
         here.iter().find_map(damaged).or_else(|| {
             here.iter().find(|fragment| fragment.number() == Some(0))?;
             let whole = match whole(self.server.share_host(), *share) {
                 Ok(whole) => whole,
-                Err(fault) => return Some(fault),
+                Err(error) => {
+                    return Some(FsckFault::Share { share: share.to_string(), why: error.to_string() });
+                }
             };
             let read = |at: u32, length: u32| {
                 let part = whole.get(at as usize..).and_then(|rest| rest.get(..length as usize));
@@ -166,7 +167,7 @@ impl Content<'_> {
         share: &ShareId,
         pieces: &BTreeMap<u32, (u32, [u8; 32])>,
         read: impl Fn(u32, u32) -> Result<Vec<u8>, String>,
-    ) -> Option<String> {
+    ) -> Option<FsckFault> {
         for (at, (length, hash)) in pieces {
             self.report.pieces += 1;
             self.report.bytes += u64::from(*length);
@@ -176,10 +177,8 @@ impl Content<'_> {
             }
             match read(*at, length + TAG_BYTES as u32) {
                 Ok(bytes) if crypto::hash(&bytes).as_bytes() == hash => {}
-                Ok(_) => return Some(format!("share {share}: the piece at {at} does not match its hash")),
-                Err(error) => {
-                    return Some(format!("share {share}: the piece at {at} cannot be read: {error}"));
-                }
+                Ok(_) => return Some(FsckFault::PieceDamaged { share: share.to_string(), at: *at }),
+                Err(why) => return Some(FsckFault::PieceUnread { share: share.to_string(), at: *at, why }),
             }
         }
         None
@@ -188,20 +187,24 @@ impl Content<'_> {
 
 /// The fault of a referenced share's leases. The server's account must hold a lease, or the
 /// machine's account while its adoption is under way.
-fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
-    match server.shares().server().leases_of(&share) {
+fn lease_fault(server: &Server, kept: ShareId) -> Option<FsckFault> {
+    let share = kept.to_string();
+    match server.shares().server().leases_of(&kept) {
         Ok(leases) if leases.iter().any(|lease| lease.account == server.shares().group) => None,
-        Ok(_) => Some(format!("share {share}: referenced, and the server's account has no lease on it")),
-        Err(error) => Some(format!("share {share}: its leases cannot be read: {error}")),
+        Ok(_) => Some(FsckFault::Unleased { share }),
+        Err(error) => Some(FsckFault::LeasesUnread { share, why: error.to_string() }),
     }
 }
 
 /// Finds shares that are kept although nothing refers to them.
-fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
+fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<FsckFault>) {
     // Three kinds of shares need no reference. The share server keeps found shares without a known
     // owner for a while. Shares leased by keys do not belong to the file system. A session may
     // still publish the shares that it has uploaded; otherwise they go with the session.
-    let accounts = server.shares().server().accounts().unwrap_or_default();
+    let accounts = match server.shares().server().accounts() {
+        Ok(accounts) => accounts,
+        Err(error) => return faults.push(FsckFault::SharesUnlisted { why: error.to_string() }),
+    };
     let may_publish =
         |(machine, session)| server.group().query(|directory, _| !directory.is_over(machine, session));
     let others = accounts.iter().filter(|a| a.key.is_some() || uploader(&a.name).is_some_and(may_publish));
@@ -214,11 +217,11 @@ fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, fault
     let listed = server.shares().server().for_each_share(|share| {
         let stable = share.state == shares::State::Stable;
         if stable && share.leases > 0 && !pieces.contains_key(&share.id.whole()) && is_wanted(&share.id) {
-            suspects.insert(share.id, format!("share {}: leased, and nothing refers to it", share.id));
+            suspects.insert(share.id, FsckFault::Unreferenced { share: share.id.to_string() });
         }
         ControlFlow::Continue(())
     });
     if let Err(error) = listed {
-        faults.push(format!("the shares cannot be listed: {error}"));
+        faults.push(FsckFault::SharesUnlisted { why: error.to_string() });
     }
 }

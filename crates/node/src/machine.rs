@@ -15,6 +15,7 @@ use admin::StatusReport;
 use backup::BackupSchedule;
 use data_dir::{DataDir, ballast};
 use file_service::FileService;
+use net::LinkDown;
 use parking_lot::Mutex;
 use share_hosts::{Copies, Peers};
 use std::net::SocketAddr;
@@ -109,25 +110,24 @@ impl Machine {
     }
 
     fn wait_until_open(&self) -> Result<(), MachineError> {
+        let why =
+            |down: Option<LinkDown>| down.map_or("it does not answer".to_owned(), |why| why.to_string());
         let mut waits = || {
             let Some(status) = self.membership.link_status() else { return };
-            let why = status.down.unwrap_or_else(|| "it does not answer".to_owned());
             tracing::warn!(
                 server = status.server,
-                why,
+                why = why(status.down),
                 "the server cannot be reached; this machine is mounted when it can"
             );
         };
         self.client_host.wait_until_open(&mut waits).map_err(|error| match self.membership.link_status() {
-            Some(status) => {
-                MachineError::Unreachable { server: status.server, why: status.down.unwrap_or_default() }
-            }
+            Some(status) => MachineError::Unreachable { server: status.server, why: why(status.down) },
             None => error,
         })
     }
 
     /// The file service that front doors call.
-    pub fn door(&self) -> Arc<dyn FileService> {
+    pub fn file_service(&self) -> Arc<dyn FileService> {
         self.client_host.clone()
     }
 

@@ -5,7 +5,7 @@
 
 use crate::server::Server;
 use admin::AuthorityReport;
-use directory::{CertificateAuthority, Input, Known};
+use directory::{CertificateAuthority, Input, MachineCredential};
 use net::{Authority, AuthorityKeys, CertificateError, ShownCertificate, fingerprint};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ impl Server {
             };
         }
         if number == latest && known.certified < latest && self.group().leads() {
-            let known = Known { certified: latest, ..known };
+            let known = MachineCredential { certified: latest, ..known };
             self.group().propose(Input::Known { machine, known, itself: false });
         }
         None
@@ -147,7 +147,8 @@ impl Server {
         };
         let before = self.group().query(|directory, store| directory.known(me, store));
         let before = before.unwrap_or_default();
-        let known = Known { key: Some(self.credentials().public_key()), certified: *latest, ..before };
+        let known =
+            MachineCredential { key: Some(self.credentials().public_key()), certified: *latest, ..before };
         if before != known {
             self.group().propose(Input::Known { machine: me, known, itself: true });
         }
@@ -170,7 +171,7 @@ impl Server {
         let unnoted = known.iter().filter(|(machine, known)| is_server(machine) && known.holds < latest);
         let mut settled = true;
         for (machine, known) in unnoted {
-            let (machine, known) = (*machine, Known { holds: latest, ..*known });
+            let (machine, known) = (*machine, MachineCredential { holds: latest, ..*known });
             self.group().propose(Input::Known { machine, known, itself: false });
             settled = false;
         }

@@ -46,12 +46,12 @@ pub(crate) struct LeftBehind {
 }
 
 /// One salvage while it is being written.
-pub(crate) struct Keeping {
+pub(crate) struct NewSalvage {
     number: u64,
     unsent: Result<Writing, DataError>,
 }
 
-impl Keeping {
+impl NewSalvage {
     /// The number of the salvage.
     pub(crate) fn number(&self) -> u64 {
         self.number
@@ -174,23 +174,23 @@ impl SalvageStore {
     }
 
     /// Begins the salvage of what the machine's end leaves.
-    pub(crate) fn begin(&self) -> Keeping {
+    pub(crate) fn begin(&self) -> NewSalvage {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         let dir = self.of(number);
         let made = fresh(&dir).map(|()| Writing::begin(&dir));
-        Keeping { number, unsent: made }
+        NewSalvage { number, unsent: made }
     }
 
     /// Keeps what the machine's end leaves: `items` for people, and `left` for the next start. All
     /// of it is read back. Returns its number, and whether a start can go on with it.
     pub(crate) fn finish(
         &self,
-        keeping: Keeping,
+        keeping: NewSalvage,
         items: Vec<Lost>,
         left: Option<&LeftBehind>,
         gather: impl Fn(Vec<ReadPart>) -> Result<Vec<Bytes>, Error>,
     ) -> Result<(u64, bool), DataError> {
-        let Keeping { number, unsent } = keeping;
+        let NewSalvage { number, unsent } = keeping;
         let unsent = unsent.and_then(|writing| match left {
             Some(LeftBehind { whose, first, entries }) => {
                 writing.finish(*whose, *first, entries).map(|()| true)
@@ -290,7 +290,8 @@ impl SalvageStore {
 
     /// Writes the description, which makes the salvage whole. It is read back.
     fn describe(&self, about: &Salvaged) -> Result<(), DataError> {
-        let (dir, text) = (self.of(about.number), serde_json::to_vec_pretty(about).unwrap_or_default());
+        let (dir, text) =
+            (self.of(about.number), serde_json::to_vec_pretty(about).expect("numbers and text are JSON"));
         replace_file(&dir, "about.json", &text)?;
         File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(io("sync", &self.dir))?;
         if read_file(&dir, "about.json")?.as_ref() == Some(&text) {

@@ -159,7 +159,11 @@ impl ScrubPass<'_> {
         tracing::info!(bytes = self.bytes, "small files, rows and log were read");
         let ended = Some(utc_secs());
         self.scrub.state.lock().ended = ended;
-        replace_file(self.dir, FILE, &serde_json::to_vec(&Noted { ended }).unwrap_or_default())
+        replace_file(
+            self.dir,
+            FILE,
+            &serde_json::to_vec(&Noted { ended }).expect("numbers and text are JSON"),
+        )
     }
 
     fn rows(&mut self) -> bool {

@@ -15,7 +15,7 @@ use lease::SessionId;
 use namespace::Attributes;
 use net::CredentialStore;
 use parking_lot::{Condvar, Mutex};
-use raft::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
+use raft::{Event, Group, GroupSettings, Keeping, Member, MemberPlace, Standing, Wires};
 use share_hosts::ShareHost;
 use share_hosts::Shares;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(crate) struct Server {
     /// Machines that are to become servers, and their numbers in the group. Only in the leader's
     /// memory: after a change of leader the command asks again.
     chosen: Mutex<BTreeMap<MachineId, u64>>,
-    /// What clients were last informed of: whether this member leads, and which servers there are.
+    /// The last news to clients: whether this member leads, and which servers there are.
     told: Mutex<(bool, Vec<ServerAt>)>,
     standing: Standings,
     damaged: Damaged,
@@ -120,7 +120,7 @@ impl Server {
         self: &Arc<Self>,
         here: Weak<dyn LocalClient>,
         settings: GroupSettings,
-        place: Place,
+        place: MemberPlace,
         wires: Arc<dyn Wires>,
     ) -> Result<(), MachineError> {
         let _ = self.here.set(here);

@@ -2,7 +2,7 @@
 //! runs on the leader.
 
 use crate::server::Server;
-use admin::{MachineName, ServerStanding};
+use admin::{ContentKeeping, MachineName, ServerStanding};
 use raft::{Host, Keeping, Member, wait};
 use std::time::{Duration, Instant};
 use wire::MachineId;
@@ -26,7 +26,12 @@ impl Server {
                 addresses: member.host.addresses.clone(),
                 leads,
                 votes: member.votes,
-                keeping: member.host.keeping.to_string(),
+                keeping: match member.host.keeping {
+                    Keeping::Keeps => ContentKeeping::Keeps { weight_gib: None },
+                    Keeping::Weighs(gib) => ContentKeeping::Keeps { weight_gib: Some(gib) },
+                    Keeping::Away => ContentKeeping::Away,
+                    Keeping::Drains => ContentKeeping::Drains,
+                },
                 behind: if leads { Some(0) } else { member.reached.map(|at| applied.saturating_sub(at)) },
                 heard_ms: member.heard.map(|at| at.elapsed().as_millis() as u64),
                 speaks: self.speaks(member.id).map(|version| version.0),
@@ -234,7 +239,7 @@ impl Server {
                 Keeping::Away if !silent && heard.is_some() => Keeping::Keeps,
                 _ => continue,
             };
-            tracing::warn!(server = host.name, %keeping, "what a server keeps changes");
+            tracing::warn!(server = host.name, ?keeping, "what a server keeps changes");
             if let Err(error) = wait(self.group().set_member(id, Host { keeping, ..host })) {
                 tracing::warn!(%error, "the servers could not be changed; it is tried again");
             }

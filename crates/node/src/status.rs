@@ -2,7 +2,11 @@
 
 use crate::membership::Membership;
 use crate::server::Server;
-use admin::{CallReport, ClientReport, HostReport, LinkReport, LiveReport, Role, ServerReport, StatusReport};
+use admin::{
+    CallReport, CallWait, ClientReport, Hint, HostReport, LinkReport, LiveReport, Role, ServerReport,
+    StatusReport, UnresponsiveReport,
+};
+use client::WaitReason;
 use data_dir::quarantine;
 use file_service::FileService;
 use ident::FileId;
@@ -24,7 +28,13 @@ pub(crate) fn status(membership: &Membership) -> StatusReport {
     let call = |wait: client::WaitReport| CallReport {
         call: wait.call.to_owned(),
         for_ms: wait.for_ms,
-        waits_for: wait.what.to_owned(),
+        waits_for: match wait.reason {
+            WaitReason::Connection => CallWait::Connection,
+            WaitReason::ContentRelease => CallWait::ContentRelease,
+            WaitReason::Storing => CallWait::Storing,
+            WaitReason::Space => CallWait::Space,
+            WaitReason::Server => CallWait::Server,
+        },
     };
     let link = membership.link_status().map(|link| LinkReport {
         server: link.server,
@@ -90,8 +100,8 @@ fn server_report(server: &Server) -> ServerReport {
     let machines = server.machines();
     let hint = hint(machines.iter().filter(|machine| !machine.expelled).count(), server.servers().len());
     let unresponsive = machines.into_iter().filter_map(|machine| {
-        let ms = machine.unanswered_ms.filter(|ms| *ms >= UNRESPONSIVE_MS)?;
-        Some(format!("{} has not answered a recall for {:.1} s", machine.name, ms as f64 / 1e3))
+        let unanswered_ms = machine.unanswered_ms.filter(|ms| *ms >= UNRESPONSIVE_MS)?;
+        Some(UnresponsiveReport { name: machine.name, unanswered_ms })
     });
     ServerReport {
         version_in_use: server.versions(),
@@ -107,7 +117,7 @@ fn server_report(server: &Server) -> ServerReport {
         log_flushes: group.log_flushes,
         backlog_bytes: group.backlog_bytes,
         store_bytes: group.store.file_bytes,
-        store_mended: group.store.mended,
+        store_mended: group.store.repaired_bits,
         disk_full: group.lacks_room,
         scrub: server.scrub().report(server.shares().server()).unwrap_or_default(),
         shares: stored.shares,
@@ -120,17 +130,8 @@ fn server_report(server: &Server) -> ServerReport {
 
 /// Returns a hint where the death of one machine stops the others, though there are enough machines
 /// to take its place.
-fn hint(machines: usize, servers: usize) -> Option<String> {
-    let says = |servers: &str| {
-        format!(
-            "{machines} machines have {servers}: with three any one may die (leasehold server add MACHINE)"
-        )
-    };
-    match servers {
-        0 | 1 if machines >= 3 => Some(says("one server")),
-        2 if machines >= 3 => Some(says("two servers, one of which must not die")),
-        _ => None,
-    }
+fn hint(machines: usize, servers: usize) -> Option<Hint> {
+    (machines >= 3 && servers < 3).then_some(Hint::AddServers { machines, servers })
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(crate) struct Unsent {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Frame {
+enum UnsentFrame {
     Of { whose: Whose, first: u64 },
     Share(ShareId, [u8; 32]),
     Entry(LogEntry),
@@ -80,10 +80,12 @@ impl Writing {
         let written = || -> std::io::Result<()> {
             let out = private::options().write(true).create(true).truncate(true).open(&file)?;
             let mut chain = Writer::new(BufWriter::new(out), MAGIC, FORMAT)?;
-            chain.frame(&Frame::Of { whose, first })?;
-            self.shares.iter().try_for_each(|(share, hash)| chain.frame(&Frame::Share(*share, *hash)))?;
-            entries.iter().try_for_each(|entry| chain.frame(&Frame::Entry(entry.clone())))?;
-            chain.frame(&Frame::End)?;
+            chain.frame(&UnsentFrame::Of { whose, first })?;
+            self.shares
+                .iter()
+                .try_for_each(|(share, hash)| chain.frame(&UnsentFrame::Share(*share, *hash)))?;
+            entries.iter().try_for_each(|entry| chain.frame(&UnsentFrame::Entry(entry.clone())))?;
+            chain.frame(&UnsentFrame::End)?;
             let (out, _) = chain.finish()?;
             out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
         };
@@ -107,14 +109,14 @@ impl Unsent {
         let from = BufReader::new(File::open(&file).map_err(io("open", &file))?);
         let read = || -> Result<Unsent, ChainError> {
             let mut chain = Reader::new(from, MAGIC, FORMAT)?;
-            let Frame::Of { whose, first } = chain.frame()? else { return Err(ChainError::Code) };
+            let UnsentFrame::Of { whose, first } = chain.frame()? else { return Err(ChainError::Code) };
             let (mut entries, mut shares) = (Vec::new(), BTreeMap::new());
             loop {
                 match chain.frame()? {
-                    Frame::Of { .. } => return Err(ChainError::Code),
-                    Frame::Share(share, hash) => _ = shares.insert(share, hash),
-                    Frame::Entry(entry) => entries.push(entry),
-                    Frame::End => break,
+                    UnsentFrame::Of { .. } => return Err(ChainError::Code),
+                    UnsentFrame::Share(share, hash) => _ = shares.insert(share, hash),
+                    UnsentFrame::Entry(entry) => entries.push(entry),
+                    UnsentFrame::End => break,
                 }
             }
             chain.end()?;

@@ -2,7 +2,7 @@
 //! next version, and no machine speaks a version that this drops.
 
 use crate::server::Server;
-use admin::VersionReport;
+use admin::{VersionReport, VersionWait};
 use directory::Input;
 use raft::{Member, Standing};
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Server {
         let mut waits_for = Vec::new();
         if known > cluster && self.group().leads() {
             waits_for = keeping(cluster.next(), &self.group().standing(), |id| self.speaks(id));
-            waits_for.extend(older.iter().map(|name| format!("machine {name} may still speak an older one")));
+            waits_for.extend(older.iter().map(|name| VersionWait::MachineOlder { machine: name.clone() }));
         }
         VersionReport { cluster: cluster.0, known: known.0, older, waits_for }
     }
@@ -42,15 +42,13 @@ impl Server {
 
 /// Returns the servers that keep the version from becoming `next`, as the leader knows them.
 /// `speaks` returns the version that each speaks with the leader.
-fn keeping(next: Version, standing: &Standing, speaks: impl Fn(u64) -> Option<Version>) -> Vec<String> {
+fn keeping(next: Version, standing: &Standing, speaks: impl Fn(u64) -> Option<Version>) -> Vec<VersionWait> {
     let keeps = |member: &Member| {
         let there = Some(member.id) == standing.leader || member.heard.is_some_and(|at| at.elapsed() < THERE);
-        let name = &member.host.name;
+        let server = member.host.name.clone();
         match speaks(member.id).filter(|_| there) {
-            None => Some(format!("server {name} is not there")),
-            Some(version) if version < next => {
-                Some(format!("server {name} knows none after version {version}, or is held to it"))
-            }
+            None => Some(VersionWait::ServerAway { server }),
+            Some(version) if version < next => Some(VersionWait::ServerOlder { server, speaks: version.0 }),
             Some(_) => None,
         }
     };
@@ -85,17 +83,17 @@ mod tests {
             let standing = Standing { members, leader: Some(0), leads: true, alone: false };
             keeping(NEW, &standing, |id| speaks[id as usize])
         };
-        let none: [&str; 0] = [];
+        let none: [VersionWait; 0] = [];
+        let (older, away) = (
+            |server: &str| VersionWait::ServerOlder { server: server.to_owned(), speaks: OLD.0 },
+            |server: &str| VersionWait::ServerAway { server: server.to_owned() },
+        );
         assert_eq!(kept(&[0], [Some(NEW), None, None]), none);
         assert_eq!(kept(&[0, 1], [Some(NEW), Some(NEW.next()), None]), none);
-        let older = "knows none after version 1, or is held to it";
-        assert_eq!(
-            kept(&[0, 1], [Some(OLD), Some(OLD), None]),
-            [0, 1].map(|id| format!("server s{id} {older}"))
-        );
+        assert_eq!(kept(&[0, 1], [Some(OLD), Some(OLD), None]), [older("s0"), older("s1")]);
         // The leader has not heard of it, or not for too long: it may come back older.
-        assert_eq!(kept(&[0, 1], [Some(NEW), None, None]), ["server s1 is not there"]);
-        assert_eq!(kept(&[0, 1, 2], [Some(NEW); 3]), ["server s2 is not there"]);
+        assert_eq!(kept(&[0, 1], [Some(NEW), None, None]), [away("s1")]);
+        assert_eq!(kept(&[0, 1, 2], [Some(NEW); 3]), [away("s2")]);
     }
 
     /// Starts a machine whose program knows these versions.

@@ -34,13 +34,13 @@ pub fn make_one_dir(path: &Path) -> io::Result<()> {
 
 /// Takes all rights of others from the directory and from everything in it. A file of another owner
 /// stays as it is, and the log names it.
-pub fn mend(dir: &Path) -> io::Result<()> {
+pub fn make_private(dir: &Path) -> io::Result<()> {
     // First, so that from now on no other user comes in.
     restrict(dir, &fs::metadata(dir)?)?;
-    mend_below(dir)
+    make_private_below(dir)
 }
 
-fn mend_below(dir: &Path) -> io::Result<()> {
+fn make_private_below(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         // A directory of another owner, such as lost+found.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
@@ -53,20 +53,20 @@ fn mend_below(dir: &Path) -> io::Result<()> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             metadata => metadata?,
         };
-        if metadata.is_symlink() || is_mended(&path, &metadata) {
+        if metadata.is_symlink() || is_private(&path, &metadata) {
             continue;
         }
         if metadata.is_dir() {
-            mend_below(&path)?;
+            make_private_below(&path)?;
         }
         restrict(&path, &metadata)?;
     }
     Ok(())
 }
 
-/// Whether a directory of shares was repaired. The repair sets a directory's mode after all files
-/// in it, so its mode says that of millions of share files none need be looked at.
-fn is_mended(path: &Path, metadata: &Metadata) -> bool {
+/// Whether a directory of shares is private already. [`make_private`] sets the mode of a directory
+/// after all files in it: if that is private, none of millions of share files need be looked at.
+fn is_private(path: &Path, metadata: &Metadata) -> bool {
     let is_prefix = |path: &Path| {
         let shares = path.parent().and_then(Path::file_name).is_some_and(|name| name == "shares");
         shares && path.file_name().is_some_and(|name| name.len() == 2)
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_mended_and_what_links_lead_to_is_left_alone() {
+    fn what_is_there_is_made_private_and_what_links_lead_to_is_left_alone() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
         let open = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         for sub in ["server", "shares/shares/00", "shares/shares/01", "shares/tmp"] {
@@ -128,7 +128,7 @@ mod tests {
             ["", "server", "shares", "shares/shares", "shares/shares/00", "shares/shares/01", "shares/tmp"]
                 .map(|name| dir.path().join(name));
         dirs.iter().for_each(|dir| open(dir, 0o2755));
-        mend(dir.path()).unwrap();
+        make_private(dir.path()).unwrap();
         for (path, expected) in
             dirs.iter().map(|dir| (dir, 0o700)).chain(files.iter().map(|file| (file, 0o600)))
         {
@@ -137,10 +137,10 @@ mod tests {
         assert_eq!(mode(other.path()), 0o644);
         // A directory that was repaired is not walked again, however large it is.
         open(&files[2], 0o644);
-        mend(dir.path()).unwrap();
+        make_private(dir.path()).unwrap();
         assert_eq!(mode(&files[2]), 0o644);
         open(&dirs[4], 0o755);
-        mend(dir.path()).unwrap();
+        make_private(dir.path()).unwrap();
         assert_eq!((mode(&files[2]), mode(&dirs[4])), (0o600, 0o700));
     }
 }

@@ -77,8 +77,8 @@ impl Batch {
         self.encoded.len()
     }
 
-    /// What is to be applied, if a program that knows these versions knows this one; which it is
-    /// otherwise.
+    /// Returns the inputs, if a program that knows these versions knows the batch's version.
+    /// Otherwise returns that version.
     pub(super) fn into_inputs(self, known: Versions) -> Result<Vec<Input>, Version> {
         let inputs = self.inputs.filter(|_| known.know(self.version));
         inputs.map(Arc::unwrap_or_clone).ok_or(self.version)

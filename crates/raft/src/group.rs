@@ -60,7 +60,7 @@ pub struct GroupSettings {
 
 /// The number and the place of this member of the group.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct MemberPlace {
     /// Its number in the group.
     pub member: u64,
     /// Its machine, and the machine's name if it founds the cluster.
@@ -222,7 +222,7 @@ impl Group {
         dir: &Path,
         settings: GroupSettings,
         root: Attributes,
-        place: Place,
+        place: MemberPlace,
         wires: Arc<dyn Wires>,
         deliver: Deliver,
     ) -> Result<Group, GroupError> {
@@ -269,7 +269,7 @@ impl Group {
         dir: &Path,
         settings: GroupSettings,
         root: Attributes,
-        mut place: Place,
+        mut place: MemberPlace,
         wires: Arc<dyn Wires>,
         deliver: Deliver,
     ) -> Result<(Group, impl Future<Output = ()> + Send + use<>), GroupError> {
@@ -640,7 +640,7 @@ fn open_machine(
     dir: &Path,
     settings: GroupSettings,
     root: Attributes,
-    place: &Place,
+    place: &MemberPlace,
     alarm: Alarm,
 ) -> Result<(Replica, bool), GroupError> {
     let knows = place.knows;

@@ -24,7 +24,7 @@ mod trust;
 mod types;
 
 pub use disk::{Disk, DiskFile};
-pub use group::{Group, GroupError, GroupSettings, GroupStatus, Logged, MembersError, Place, wait};
+pub use group::{Group, GroupError, GroupSettings, GroupStatus, Logged, MemberPlace, MembersError, wait};
 pub use life::Life;
 pub use log::LogError;
 pub use machine::{Deliver, Event};

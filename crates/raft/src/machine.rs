@@ -115,6 +115,11 @@ impl Replica {
 
     fn apply(&mut self, log_id: LogId, payload: EntryPayload<Batch, u64, Host>) -> Vec<Output> {
         let mut outputs = Vec::new();
+        let applied = self.position.applied;
+        assert!(
+            applied.is_none_or(|last| last.index < log_id.index),
+            "{log_id:?} is applied after {applied:?}"
+        );
         match payload {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {

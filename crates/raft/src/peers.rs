@@ -548,7 +548,10 @@ pub(super) fn voting(raft: &Raft) -> Voting {
     let metrics = metrics.borrow_watched();
     let stored = &metrics.membership_config;
     let membership = stored.membership();
-    let host = |id: u64| (id, membership.get_node(&id).cloned().unwrap_or_default());
+    let host = |id: u64| {
+        let host = membership.get_node(&id).expect("a membership has the host of each voter");
+        (id, host.clone())
+    };
     let voters = membership.voter_ids().map(host).collect();
     Voting { at: *stored.log_id(), voters }
 }

@@ -13,7 +13,7 @@ use super::runtime::Runtime;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;
 use super::types::Raft;
-use super::{GroupError, GroupSettings, Place};
+use super::{GroupError, GroupSettings, MemberPlace};
 use crate::alarm::Alarm;
 use directory::Input;
 use lease::Time;
@@ -59,7 +59,7 @@ pub(super) struct Proposer {
     pub(super) clock: Arc<Mutex<Option<Clock>>>,
     pub(super) standing: Arc<Mutex<Standing>>,
     pub(super) alone: Arc<AtomicBool>,
-    pub(super) place: Place,
+    pub(super) place: MemberPlace,
     pub(super) peers: Peers,
     pub(super) alarm: Alarm,
     pub(super) started: Instant,

@@ -64,17 +64,6 @@ pub enum Keeping {
     Weighs(u32),
 }
 
-impl fmt::Display for Keeping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Keeping::Keeps => f.write_str("keeps content"),
-            Keeping::Weighs(gib) => write!(f, "keeps content ({gib} GiB)"),
-            Keeping::Away => f.write_str("away: others keep its content"),
-            Keeping::Drains => f.write_str("is being drained"),
-        }
-    }
-}
-
 impl Keeping {
     /// Returns whether it keeps any shares.
     pub fn keeps(self) -> bool {

@@ -185,7 +185,7 @@ impl AccountClient {
         self.nonce = u64::try_from(now).unwrap_or(u64::MAX).max(self.nonce.saturating_add(1));
         let signed = Signed::by(&self.secret, &self.store, self.nonce, wire::encode(call));
         let (first, second) = signed.signature.split_at(32);
-        let half = |half: &[u8]| <[u8; 32]>::try_from(half).unwrap_or_default();
+        let half = |half: &[u8]| <[u8; 32]>::try_from(half).expect("half of a signature of 64 bytes");
         let request = AccountRequest {
             key: signed.key.0,
             nonce: signed.nonce,

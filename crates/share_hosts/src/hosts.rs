@@ -9,7 +9,7 @@ use wire::MachineId;
 
 /// A machine that has a share server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct ListedHost {
     /// Its number.
     pub machine: MachineId,
     /// The addresses at which it listens.
@@ -19,7 +19,7 @@ pub struct Host {
     pub weight: u32,
 }
 
-impl Host {
+impl ListedHost {
     /// Whether it is to keep shares.
     pub fn keeps(&self) -> bool {
         self.weight > 0
@@ -29,7 +29,7 @@ impl Host {
 /// All hosts, as of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostList {
-    hosts: Vec<Host>,
+    hosts: Vec<ListedHost>,
     needed: usize,
     /// The number of changes of the list on this machine.
     change: u64,
@@ -42,7 +42,7 @@ pub struct Hosts(RwLock<Arc<HostList>>);
 impl Hosts {
     /// Sets the list of hosts. A share counts as stored once `needed` hosts have it, if the others
     /// cannot be reached.
-    pub fn set(&self, mut hosts: Vec<Host>, needed: usize) {
+    pub fn set(&self, mut hosts: Vec<ListedHost>, needed: usize) {
         hosts.sort_by_key(|host| host.machine);
         hosts.dedup_by_key(|host| host.machine);
         let mut list = self.0.write();
@@ -66,7 +66,7 @@ impl HostList {
     }
 
     /// All hosts, in the order of their numbers.
-    pub fn all(&self) -> &[Host] {
+    pub fn all(&self) -> &[ListedHost] {
         &self.hosts
     }
 
@@ -180,9 +180,9 @@ impl HostList {
         u64::from_le_bytes(fingerprint).max(1)
     }
 
-    fn order(&self, share: &ShareId, which: impl Fn(&Host) -> bool) -> Vec<MachineId> {
+    fn order(&self, share: &ShareId, which: impl Fn(&ListedHost) -> bool) -> Vec<MachineId> {
         let hosts = self.hosts.iter().filter(|host| which(host));
-        let mut hosts: Vec<&Host> = hosts.collect();
+        let mut hosts: Vec<&ListedHost> = hosts.collect();
         content::place(share, &mut hosts, |host| (host.machine.0, host.weight));
         hosts.into_iter().map(|host| host.machine).collect()
     }
@@ -214,7 +214,7 @@ mod tests {
 
     fn hosts(machines: &[(u64, bool)]) -> Arc<HostList> {
         let hosts = Hosts::default();
-        let host = |&(machine, keeps)| Host {
+        let host = |&(machine, keeps)| ListedHost {
             machine: MachineId(machine),
             addresses: Vec::new(),
             weight: u32::from(keeps),
@@ -243,7 +243,7 @@ mod tests {
     fn a_larger_host_keeps_more() {
         let list = |weights: [u32; 4]| {
             let hosts = Hosts::default();
-            let host = |(at, weight)| Host { machine: MachineId(at), addresses: Vec::new(), weight };
+            let host = |(at, weight)| ListedHost { machine: MachineId(at), addresses: Vec::new(), weight };
             hosts.set((0..).zip(weights).map(host).collect(), 2);
             hosts.now()
         };
@@ -302,7 +302,7 @@ mod tests {
         assert!(all.survives((2, 1), &[&[a, b], &[a, b], &[]]));
         assert!(!all.survives((2, 1), &[]));
         let lone = Hosts::default();
-        lone.set(vec![Host { machine: a, addresses: Vec::new(), weight: 1 }], 1);
+        lone.set(vec![ListedHost { machine: a, addresses: Vec::new(), weight: 1 }], 1);
         assert!(lone.now().survives((2, 1), &[&[a], &[a], &[a]]));
         assert!(!lone.now().survives((2, 1), &[&[a], &[], &[]]));
     }
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_list_that_comes_again_is_a_change_and_one_that_stays_is_none() {
         let (hosts, host) =
-            (Hosts::default(), |weight| Host { machine: MachineId(1), addresses: Vec::new(), weight });
+            (Hosts::default(), |weight| ListedHost { machine: MachineId(1), addresses: Vec::new(), weight });
         let set = |weight| {
             hosts.set(vec![host(weight)], 1);
             (hosts.now().fingerprint(), hosts.now().change())

@@ -22,12 +22,12 @@ mod tests;
 
 pub use account_client::{AccountClient, AccountClientError, KeyFile};
 pub use copies::{Copies, ShareRange, StoredUpload};
-pub use hosts::{Host, HostList, Hosts};
+pub use hosts::{HostList, Hosts, ListedHost};
 pub use peers::{Peers, fetched};
 pub use pieces::Pieces;
 pub use references::ReferenceIndex;
-pub use repair::whole;
-pub use report::{IncidentReport, PassProcess, PassReport, StoreReport, Sum};
+pub use repair::{WholeError, whole};
+pub use report::{IncidentReport, PassProcess, PassReport, StoreReport, Sum, Suspension};
 pub use serving::serve_shares;
 pub use share_host::{Chore, Hold, ShareHost};
 pub use shares_server::{GROUP, ShareSettings, Shares, SharesError, uploader, wall_clock};

@@ -28,10 +28,10 @@ struct Connections {
     /// With the addresses that the client calls.
     clients: BTreeMap<MachineId, (Vec<String>, ShareClient)>,
     /// The thread that keeps the connections. It starts with the first call.
-    thread: Option<(mpsc::UnboundedSender<Keeping>, NetThread)>,
+    thread: Option<(mpsc::UnboundedSender<NewConnection>, NetThread)>,
 }
 
-type Keeping = (ShareLink, Vec<String>, Caller);
+type NewConnection = (ShareLink, Vec<String>, Caller);
 
 impl Peers {
     /// Makes the peers of machine `me`. [`Peers::hosts`] and [`Peers::know`] supply what it needs
@@ -112,9 +112,9 @@ impl Peers {
 }
 
 impl Connections {
-    fn keeping(&mut self) -> Option<&mpsc::UnboundedSender<Keeping>> {
+    fn keeping(&mut self) -> Option<&mpsc::UnboundedSender<NewConnection>> {
         if self.thread.is_none() {
-            let (sender, mut links) = mpsc::unbounded_channel::<Keeping>();
+            let (sender, mut links) = mpsc::unbounded_channel::<NewConnection>();
             let keep = move || async move {
                 while let Some((link, addresses, config)) = links.recv().await {
                     tokio::task::spawn_local(link.keep(addresses, config));

@@ -486,20 +486,30 @@ fn made_anew(share_host: &ShareHost, hosts: &HostList, fragment: &ShareId) -> Op
     let whole = put_together(share_host.peers(), Some(share_host), hosts, fragment.whole(), PATIENCE).ok()?;
     let length = whole.len();
     let (id, body) =
-        content::kept(fragment.whole(), whole)?.into_iter().find(|(name, _)| name == fragment)?;
+        content::stored_parts(fragment.whole(), whole)?.into_iter().find(|(name, _)| name == fragment)?;
     Some((length, NewShare { id, parts: vec![body] }))
+}
+
+/// Why a share cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum WholeError {
+    /// Too few of its fragments are anywhere.
+    #[error("too few fragments of share {0} are to be had")]
+    Fragments(ShareId),
+    /// No host has it, and this store cannot read it.
+    #[error(transparent)]
+    Read(shares::ReadError),
 }
 
 /// Returns all of a share: from here, from any other host that has it, or from its fragments.
 ///
 /// # Errors
 /// If none of these has it, with what was wrong here.
-pub fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, String> {
+pub fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, WholeError> {
     let hosts = share_host.peers().hosts().now();
     if let Spread::Code { .. } = share.spread() {
-        return put_together(share_host.peers(), Some(share_host), &hosts, share, PATIENCE).map_err(|_| {
-            format!("too few fragments of share {:032x} are to be had", u128::from_be_bytes(share.0))
-        });
+        let together = put_together(share_host.peers(), Some(share_host), &hosts, share, PATIENCE);
+        return together.map_err(|_| WholeError::Fragments(share));
     }
     let error = match share_host.shares().server().whole(&share) {
         Ok((body, _)) => return Ok(body.into()),
@@ -510,5 +520,5 @@ pub fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, String> {
         let pending = share_host.peers().call(&hosts, machine, ShareCall::Fetch(share), Vec::new())?;
         fetched(pending.wait(Some(PATIENCE)).ok()?)
     };
-    others.into_iter().find_map(fetch).ok_or_else(|| error.to_string())
+    others.into_iter().find_map(fetch).ok_or(WholeError::Read(error))
 }

@@ -53,7 +53,7 @@ pub struct StoreReport {
     /// Shares that differ from what was stored, or are incomplete.
     pub corrupt: Sum,
     /// Why nothing expires and nothing is deleted, if so.
-    pub suspended: Option<String>,
+    pub suspended: Option<Suspension>,
     /// When all that files refer to was last known to be leased. Leases of the cluster that have
     /// ended since then stay.
     pub vouched: Option<u64>,
@@ -61,6 +61,18 @@ pub struct StoreReport {
     pub passes: Vec<PassReport>,
     /// Incidents, the latest first.
     pub incidents: Vec<IncidentReport>,
+}
+
+/// The reason why nothing expires and nothing is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Suspension {
+    /// The database is damaged. The next start makes it anew.
+    DatabaseDamaged,
+    /// Some shares in the store may not be known yet.
+    Discovering,
+    /// The clock has jumped, and the leases of what files refer to are not renewed yet.
+    ClockJumped,
 }
 
 /// A pass of a background process.
@@ -103,7 +115,7 @@ pub struct IncidentReport {
     pub at: u64,
     /// The share that it is about.
     pub share: Option<String>,
-    /// The description, in words.
+    /// The error, as the store has written it down.
     pub what: String,
 }
 
@@ -134,7 +146,7 @@ impl StoreReport {
             next_due: sums.next_due,
             missing: sums.missing.into(),
             corrupt,
-            suspended: server.suspended()?.map(why),
+            suspended: server.suspended()?.map(Suspension::from),
             vouched: server.vouched(),
             passes: server.passes()?.into_iter().map(PassReport::from).collect(),
             incidents: incidents.collect(),
@@ -142,12 +154,12 @@ impl StoreReport {
     }
 }
 
-fn why(suspended: Suspended) -> String {
-    match suspended {
-        Suspended::Damaged => "its database is damaged; it is made anew at the next start".to_owned(),
-        Suspended::Discovering => "not all that lies there is known yet".to_owned(),
-        Suspended::Clock { .. } => {
-            "the clock has jumped, and what files refer to is not renewed yet".to_owned()
+impl From<Suspended> for Suspension {
+    fn from(suspended: Suspended) -> Suspension {
+        match suspended {
+            Suspended::Damaged => Suspension::DatabaseDamaged,
+            Suspended::Discovering => Suspension::Discovering,
+            Suspended::Clock { .. } => Suspension::ClockJumped,
         }
     }
 }

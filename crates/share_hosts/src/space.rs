@@ -67,7 +67,7 @@ mod tests {
 
     fn list(weights: &[u32], needed: usize) -> std::sync::Arc<HostList> {
         let hosts = hosts::Hosts::default();
-        let host = |(at, weight): (usize, &u32)| hosts::Host {
+        let host = |(at, weight): (usize, &u32)| hosts::ListedHost {
             machine: MachineId(at as u64 + 1),
             addresses: Vec::new(),
             weight: *weight,

@@ -6,7 +6,7 @@ mod coded;
 mod uploads;
 
 use crate::copies::Copies;
-use crate::hosts::Host;
+use crate::hosts::ListedHost;
 use crate::peers::Peers;
 use crate::references::ReferenceIndex;
 use crate::serving::serve_shares;
@@ -215,9 +215,9 @@ impl TestGroup {
         keeping.join().unwrap();
     }
 
-    fn list(&self) -> Vec<Host> {
+    fn list(&self) -> Vec<ListedHost> {
         let hosts = self.addresses.iter().zip(&self.keeps).enumerate();
-        let host = |(at, (address, keeps)): (usize, (&SocketAddr, &bool))| Host {
+        let host = |(at, (address, keeps)): (usize, (&SocketAddr, &bool))| ListedHost {
             machine: TestGroup::machine(at),
             addresses: vec![address.to_string()],
             weight: u32::from(*keeps),

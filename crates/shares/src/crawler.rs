@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{error::ReapError, passes, server::Server, share::Process};
+use crate::{error::ReapError, passes, server::SharedState, share::Process};
 
 /// The pause after a start, and after a failure.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ impl Crawler {
 }
 
 /// Runs the thread. It does not keep the server alive.
-pub(crate) fn run(server: &Weak<Server>, crawler: &Crawler) {
+pub(crate) fn run(server: &Weak<SharedState>, crawler: &Crawler) {
     let Some(begun) = server.upgrade() else { return };
     let mut due = [Process::Discovery, Process::Expirer, Process::Scrub].map(|process| {
         let pause = if process == Process::Discovery { Duration::ZERO } else { PAUSE };
@@ -131,7 +131,7 @@ pub(crate) fn run(server: &Weak<Server>, crawler: &Crawler) {
     }
 }
 
-impl Server {
+impl SharedState {
     /// Does one step. Returns the pause until the next.
     fn work(&self, process: Process) -> Duration {
         // A request may have done a pass meanwhile.

@@ -30,7 +30,7 @@ impl Piece {
 
     fn room(&mut self) -> &mut [u8] {
         let begin = self.0.as_ptr().align_offset(PIECE);
-        self.0.get_mut(begin..begin.saturating_add(PIECE)).unwrap_or_default()
+        &mut self.0[begin..begin + PIECE]
     }
 
     /// Shows `take` all of a file, in order. The open file is unfit for other reads afterwards.
@@ -46,7 +46,7 @@ impl Piece {
                 Ok(0) => break,
                 Ok(read) => {
                     at += read as u64;
-                    take(room.get(..read).unwrap_or_default());
+                    take(&room[..read]);
                 }
                 Err(Errno::INTR) => {}
                 // The file system accepts the flag but not the read, or the last read ended at an

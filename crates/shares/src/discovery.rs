@@ -10,7 +10,7 @@ use crate::{
     error::{Damage, ReadError, ReapError},
     file::OpenShare,
     passes,
-    server::Server,
+    server::SharedState,
     share::{Process, State, from_file_name, successor},
     transitions, tx,
 };
@@ -18,7 +18,7 @@ use crate::{
 /// The most shares of a transaction.
 const BATCH: usize = 500;
 
-impl Server {
+impl SharedState {
     /// Begins discovery anew. Callers have put share files there, or doubt the database.
     pub(crate) fn rediscover(&self) -> Result<(), ReapError> {
         self.database.write("beginning discovery", |tx| {

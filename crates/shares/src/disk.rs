@@ -40,7 +40,7 @@ pub(crate) enum Dirty {
 
 /// The steps that make files durable (`local`). The tests have a second implementation, which loses
 /// power at a chosen step.
-pub(crate) trait Disk: Debug + Send + Sync {
+pub(crate) trait ShareDisk: Debug + Send + Sync {
     /// Writes an upload's file. The file is on its way to the device, not durable yet.
     fn write(&self, name: String, parts: &[&[u8]]) -> Result<Temporary, DiskError>;
     /// Returns when everything in `dirty` is durable.
@@ -106,7 +106,7 @@ impl LocalDisk {
     }
 }
 
-impl Disk for LocalDisk {
+impl ShareDisk for LocalDisk {
     fn write(&self, name: String, parts: &[&[u8]]) -> Result<Temporary, DiskError> {
         let path = self.temporary(&name);
         let error = |e| DiskError::new("writing", &path, e);

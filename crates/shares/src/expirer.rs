@@ -17,7 +17,7 @@ use crate::{
     passes,
     rows::LeaseRow,
     seal,
-    server::Server,
+    server::SharedState,
     share::{AccountId, Process, Seconds},
     tx::Tx,
 };
@@ -47,7 +47,7 @@ impl Expiry {
     }
 }
 
-impl Server {
+impl SharedState {
     /// Goes through the next leases.
     pub(crate) fn expire_some(&self) -> Result<Step, DatabaseError> {
         if self.database.suspicion().is_raised() {

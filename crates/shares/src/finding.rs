@@ -9,13 +9,13 @@ use crate::{
     file::OpenShare,
     file_locks::FileLock,
     leases::Leased,
-    server::Server,
+    server::SharedState,
     shelf::Withheld,
     transitions,
     tx::Tx,
 };
 
-impl Server {
+impl SharedState {
     /// Leases shares. It looks for the files of those without a row, and leases them if it finds
     /// them. Returns the shares held now, in the order of `ids`.
     pub(crate) fn lease_with(

@@ -11,7 +11,7 @@ use rustix::{buffer::spare_capacity, io::pread};
 use crate::{
     backend::{Backend, Opened, ReadAt, ShareFile},
     direct::Piece,
-    disk::{Dirty, Disk},
+    disk::{Dirty, ShareDisk},
     error::DiskError,
     header::HEADER_BYTES,
     rounds::SyncRounds,
@@ -21,7 +21,7 @@ use crate::{
 /// The backend on the local disk.
 #[derive(Debug)]
 pub(crate) struct LocalFiles {
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn ShareDisk>,
     rounds: SyncRounds,
     /// Read buffers: at most as many as files are read at once.
     pieces: Mutex<Vec<Piece>>,
@@ -29,7 +29,7 @@ pub(crate) struct LocalFiles {
 
 impl LocalFiles {
     /// The backend on that disk.
-    pub fn new(disk: Arc<dyn Disk>) -> LocalFiles {
+    pub fn new(disk: Arc<dyn ShareDisk>) -> LocalFiles {
         LocalFiles { disk, rounds: SyncRounds::default(), pieces: Mutex::default() }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     file::{self, OpenShare},
     leases,
     rows::ShareRow,
-    server::Server,
+    server::SharedState,
     share::{AccountId, Health, Holds, State, file_name},
     shelf::{Look, Withheld},
     transitions,
@@ -44,7 +44,7 @@ enum Finding {
     Sound,
 }
 
-impl Server {
+impl SharedState {
     pub(crate) fn read(&self, id: &ShareId, at: u32, length: u32) -> Result<Vec<u8>, ReadError> {
         self.attempt(id, || {
             let share = match self.opened(id)? {
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn damage_that_is_not_there_any_more_is_not_noted() {
         let dir = tempfile::tempdir().unwrap();
-        let server = Server::open(dir.path(), ShareServerSettings::new(Arc::new(|| 1))).unwrap();
+        let server = SharedState::open(dir.path(), ShareServerSettings::new(Arc::new(|| 1))).unwrap();
         let id = ShareId([1; 16]);
         let share = NewShare { id, parts: vec!["body".into()] };
         server.store_many(vec![share], AccountId::ANONYMOUS, None).unwrap();

@@ -19,7 +19,7 @@ use crate::{
     crawler::rate,
     error::{DatabaseError, ReapError},
     passes,
-    server::Server,
+    server::SharedState,
     shelf::Withheld,
     transitions,
 };
@@ -40,14 +40,14 @@ pub(crate) struct Reaper {
 
 #[derive(Debug, Default)]
 struct TaskQueue {
-    chores: VecDeque<Chore>,
+    chores: VecDeque<ReaperChore>,
     /// Shares that only the database knows may be due.
     woken: bool,
     stopped: bool,
 }
 
 #[derive(Debug)]
-struct Chore {
+struct ReaperChore {
     what: ReaperTask,
     failures: u32,
     not_before: Option<Instant>,
@@ -62,15 +62,15 @@ enum ReaperTask {
 }
 
 impl ReaperTask {
-    fn due(self) -> Chore {
-        Chore { what: self, failures: 0, not_before: None }
+    fn due(self) -> ReaperChore {
+        ReaperChore { what: self, failures: 0, not_before: None }
     }
 }
 
-impl Chore {
+impl ReaperChore {
     /// Queues a retry after a pause that doubles with each failure.
-    fn later(what: ReaperTask, failures: u32) -> Chore {
-        Chore { what, failures, not_before: Some(Instant::now() + pause(failures)) }
+    fn later(what: ReaperTask, failures: u32) -> ReaperChore {
+        ReaperChore { what, failures, not_before: Some(Instant::now() + pause(failures)) }
     }
 }
 
@@ -109,7 +109,7 @@ impl Reaper {
     }
 
     /// Takes the chores that are due (all of them, if pauses do not count).
-    fn take(&self, pauses_count: bool) -> Vec<Chore> {
+    fn take(&self, pauses_count: bool) -> Vec<ReaperChore> {
         let now = Instant::now();
         let queue = &mut *self.queue.lock();
         queue.woken = false;
@@ -117,7 +117,7 @@ impl Reaper {
             .into_iter()
             .partition(|chore| !pauses_count || chore.not_before.is_none_or(|t| t <= now));
         queue.chores = later;
-        Vec::from_iter::<VecDeque<Chore>>(due)
+        Vec::from_iter::<VecDeque<ReaperChore>>(due)
     }
 
     fn is_stopped(&self) -> bool {
@@ -147,7 +147,7 @@ impl Reaper {
 }
 
 /// Runs the thread. It does not keep the server alive.
-pub(crate) fn run(server: &Weak<Server>, reaper: &Reaper) {
+pub(crate) fn run(server: &Weak<SharedState>, reaper: &Reaper) {
     let mut failures = 0;
     loop {
         let Some(server) = server.upgrade() else { return };
@@ -169,7 +169,7 @@ pub(crate) fn run(server: &Weak<Server>, reaper: &Reaper) {
     }
 }
 
-impl Server {
+impl SharedState {
     /// Deletes all shares that are due. Failed deletions stay queued.
     pub(crate) fn reap(&self, pauses_count: bool) -> Result<(), ReapError> {
         let _pass = self.reaper.pass.lock();
@@ -215,8 +215,8 @@ impl Server {
         )
     }
 
-    fn carry_out(&self, chore: Chore) -> Result<(), ReapError> {
-        let Chore { what, failures, .. } = chore;
+    fn carry_out(&self, chore: ReaperChore) -> Result<(), ReapError> {
+        let ReaperChore { what, failures, .. } = chore;
         let ids = match what {
             ReaperTask::Delete(ids) => ids,
             ReaperTask::Abandoned { upload, ids } => match self.clear_abandoned(upload, &ids) {
@@ -273,6 +273,6 @@ impl Server {
     }
 
     fn postpone(&self, what: ReaperTask, failures: u32) {
-        self.reaper.queue.lock().chores.push_back(Chore::later(what, failures.saturating_add(1)));
+        self.reaper.queue.lock().chores.push_back(ReaperChore::later(what, failures.saturating_add(1)));
     }
 }

@@ -35,7 +35,7 @@ const FORMAT: &str = "leasehold shares ";
 /// file is open.
 pub(crate) fn claim(dir: &Path) -> Result<File, OpenError> {
     private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
-    private::mend(dir).map_err(|e| DiskError::new("guarding", dir, e))?;
+    private::make_private(dir).map_err(|e| DiskError::new("guarding", dir, e))?;
     let path = dir.join("lock");
     let error = |e| DiskError::new("locking", &path, e);
     let lock = private::options().create(true).truncate(false).write(true).open(&path).map_err(error)?;

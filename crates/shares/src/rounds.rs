@@ -6,7 +6,7 @@ use std::{mem, sync::Arc, sync::OnceLock};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
-    disk::{Dirty, Disk},
+    disk::{Dirty, ShareDisk},
     error::DiskError,
 };
 
@@ -31,7 +31,7 @@ struct Round(OnceLock<Result<(), DiskError>>);
 
 impl SyncRounds {
     /// Returns when `dirty` is durable.
-    pub fn sync(&self, disk: &dyn Disk, dirty: Vec<Dirty>) -> Result<(), DiskError> {
+    pub fn sync(&self, disk: &dyn ShareDisk, dirty: Vec<Dirty>) -> Result<(), DiskError> {
         let mut state = self.state.lock();
         state.pending.extend(dirty);
         let mine = state.next.clone();

@@ -9,7 +9,7 @@ use crate::{
     error::OpenError,
     leases,
     rows::ShareRow,
-    server::Server,
+    server::SharedState,
     share::{AccountId, Health, State},
 };
 
@@ -29,7 +29,7 @@ pub fn share(n: u64, of: u64) -> ShareId {
 /// Makes a store in `dir` whose database claims `shares` shares. Each has a lease of
 /// [`AccountId::ANONYMOUS`] without an end. They have no files.
 pub fn fill(dir: &Path, settings: ShareServerSettings, shares: u64) -> Result<(), OpenError> {
-    let server = Server::open(dir, settings)?;
+    let server = SharedState::open(dir, settings)?;
     // The scrub runs on the empty store: no file is missed until the next one.
     while !server.scrub_some()?.is_last {}
     for first in (0..shares).step_by(usize::try_from(BATCH).unwrap_or(1)) {

@@ -13,7 +13,7 @@ use crate::{
     error::{DatabaseError, ReadError},
     passes,
     rows::ShareRow,
-    server::Server,
+    server::SharedState,
     share::{Process, State, successor},
     transitions,
 };
@@ -23,7 +23,7 @@ const STEP: usize = 32;
 /// The shares read at once: the disk reads some while others are checked.
 const AT_ONCE: usize = 4;
 
-impl Server {
+impl SharedState {
     /// Scrubs the next shares; before the first, the database. The step's work is in bytes.
     pub(crate) fn scrub_some(&self) -> Result<Step, DatabaseError> {
         let _scrubbing = self.scrubbing.lock();

@@ -45,13 +45,13 @@ const PAGE: usize = 1000;
 /// at once.
 #[derive(Debug)]
 pub struct ShareServer {
-    server: Arc<Server>,
+    server: Arc<SharedState>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// The state that the operations and the background threads share.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct SharedState {
     pub dir: PathBuf,
     pub settings: ShareServerSettings,
     pub backend: Arc<dyn Backend>,
@@ -73,11 +73,11 @@ pub(crate) struct Server {
 impl ShareServer {
     /// Opens the share server in `dir`. A `dir` without a store gets a new one.
     pub fn open(dir: &Path, settings: ShareServerSettings) -> Result<ShareServer, OpenError> {
-        ShareServer::start(Server::open(dir, settings)?)
+        ShareServer::start(SharedState::open(dir, settings)?)
     }
 
     /// Starts the background threads.
-    pub(crate) fn start(server: Server) -> Result<ShareServer, OpenError> {
+    pub(crate) fn start(server: SharedState) -> Result<ShareServer, OpenError> {
         let server = Arc::new(server);
         // Dropping this ends the threads started so far.
         let mut opened = ShareServer { server: server.clone(), threads: Vec::new() };
@@ -94,12 +94,12 @@ impl ShareServer {
 
     /// Opens a server without background threads.
     #[cfg(test)]
-    pub(crate) fn without_threads(server: Server) -> ShareServer {
+    pub(crate) fn without_threads(server: SharedState) -> ShareServer {
         ShareServer { server: Arc::new(server), threads: Vec::new() }
     }
 
     #[cfg(test)]
-    pub(crate) fn inner(&self) -> &Server {
+    pub(crate) fn inner(&self) -> &SharedState {
         &self.server
     }
 
@@ -416,7 +416,7 @@ impl ShareServer {
 
     /// Ends all leases that are over now, without waiting for the expirer's turn.
     pub fn expire(&self) -> Result<(), DatabaseError> {
-        through(|| self.server.expire_some())
+        run_to_end(|| self.server.expire_some())
     }
 
     /// Starts discovery and runs it to its end. It takes in share files without a row, and notes
@@ -429,7 +429,7 @@ impl ShareServer {
 
     /// Finishes a discovery that is under way, without its pauses.
     pub fn finish_discovery(&self) -> Result<(), ReapError> {
-        through(|| self.server.discover_some())
+        run_to_end(|| self.server.discover_some())
     }
 
     /// Scrubs the database and every share from the beginning, without pauses. `look` sees the
@@ -437,7 +437,7 @@ impl ShareServer {
     pub fn scrub_now(&self, mut look: impl FnMut(&Pass) -> ControlFlow<()>) -> Result<(), DatabaseError> {
         let begin_anew = |tx: &mut Tx<'_>| passes::begin_anew(tx, Process::Scrub);
         self.server.database.write("beginning to scrub", begin_anew)?;
-        through(|| {
+        run_to_end(|| {
             let step = self.server.scrub_some()?;
             let pass = self.passes()?.into_iter().find(|pass| pass.process == Process::Scrub);
             let broken_off = pass.is_some_and(|pass| look(&pass).is_break());
@@ -448,7 +448,7 @@ impl ShareServer {
     /// Continues or begins a scrub, without pauses.
     #[cfg(test)]
     pub(crate) fn scrub(&self) -> Result<(), DatabaseError> {
-        through(|| self.server.scrub_some())
+        run_to_end(|| self.server.scrub_some())
     }
 
     /// The number of shares known to be damaged or missing.
@@ -516,7 +516,7 @@ pub enum Suspended {
     },
 }
 
-fn through<E>(mut step: impl FnMut() -> Result<Step, E>) -> Result<(), E> {
+fn run_to_end<E>(mut step: impl FnMut() -> Result<Step, E>) -> Result<(), E> {
     while !step()?.is_last {}
     Ok(())
 }
@@ -532,12 +532,12 @@ impl Drop for ShareServer {
     }
 }
 
-impl Server {
+impl SharedState {
     /// Opens everything except the threads.
-    pub(crate) fn open(dir: &Path, settings: ShareServerSettings) -> Result<Server, OpenError> {
+    pub(crate) fn open(dir: &Path, settings: ShareServerSettings) -> Result<SharedState, OpenError> {
         let wanted = settings.content.clone();
         let backend = || content::open(dir, wanted.as_ref(), s3::connect);
-        Server::open_on(dir, settings, Arc::new(()), backend)
+        SharedState::open_on(dir, settings, Arc::new(()), backend)
     }
 
     /// As [`Self::open`], with another backend. `backend` runs once this process has the directory,
@@ -547,7 +547,7 @@ impl Server {
         settings: ShareServerSettings,
         commits: Arc<dyn Commits>,
         backend: impl FnOnce() -> Result<(Arc<dyn Backend>, bool), OpenError>,
-    ) -> Result<Server, OpenError> {
+    ) -> Result<SharedState, OpenError> {
         let lock = restart::claim(dir)?;
         let (backend, is_new) = backend()?;
         let last_run = restart::open_database(dir, &settings.clock, is_new)?;
@@ -557,7 +557,7 @@ impl Server {
         shelf.withhold(&last_run.damaged, Withheld::Damaged);
         let reaper = Arc::new(Reaper::default());
         reaper.delete(&last_run.going);
-        Ok(Server {
+        Ok(SharedState {
             dir: dir.to_owned(),
             settings,
             backend,

@@ -16,7 +16,7 @@ use crate::{
     digest::Hasher,
     error::{DatabaseError, Refusal, StoreError},
     header::Header,
-    server::Server,
+    server::SharedState,
     share::{AccountId, Seconds},
     shelf::Withheld,
     transitions::{self, Coming, Refused},
@@ -39,7 +39,7 @@ fn prepare(share: NewShare) -> Result<(Coming, ShareFile), StoreError> {
     Ok((Coming { id: share.id, length, digest }, file))
 }
 
-impl Server {
+impl SharedState {
     pub(crate) fn store_many(
         &self,
         shares: Vec<NewShare>,

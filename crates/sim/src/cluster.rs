@@ -1,24 +1,20 @@
-//! One machine in one thread: client, server, share server, disk and wires, all driven by one seed.
+//! One machine on a host whose disk fills up, loses power, and holds the server's log and the shares.
 //!
-//! Everything that takes time in the world is a queue here. The seed chooses the queue that moves
-//! next. A crash loses all that the disk had not made durable.
+//! Everything that takes time is a queue here. The seed chooses the queue that moves next. A crash
+//! loses all that the disk had not made durable.
 
+use crate::host::{Host, News, Violation};
 use crate::model::feed;
 use crate::names;
-use client::{Call, Client, Now, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
-use directory::{Directory, Input, Inspector, MemoryStore, ShareWork};
-use lease::{Label, SessionId, Time};
-use namespace::{Attributes, Cred, Error, Extent, FileKind, Place, ShareId, Timestamp};
-use rand_chacha::ChaCha12Rng;
-use rand_core::{Rng, SeedableRng};
+use client::{Call, Outcome, Reply, Settings, Ticket, Upload};
+use directory::{Input, Inspector, MemoryStore, Policy, ShareWork};
+use lease::{Label, Time};
+use namespace::{Cred, Error, Extent, Place, ShareId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::{MachineId, Space, ToClient, ToServer};
+use wire::{Rights, Space, ToServer};
 
-/// The one machine.
-const MACHINE: MachineId = MachineId(1);
-
-/// The description of a violation, readable without the source.
-pub type Violation = String;
+/// The place of the one machine.
+const IT: usize = 0;
 
 /// A stored share and its two possible lease holders.
 #[derive(Debug)]
@@ -56,25 +52,15 @@ const LABELS: usize = 9;
 
 /// The machine with all its parts.
 pub struct Cluster {
-    pub(crate) rng: ChaCha12Rng,
+    host: Host,
     /// The labels in use: few, so that they collide.
     pub(crate) labels: Vec<Label>,
-    /// The wall clock at the beginning, seconds.
-    began: i64,
-    now: Time,
-    directory: Directory,
-    store: MemoryStore,
     /// Log entries; the first `durable` survive a crash, the first `applied` are in the store.
     log: Vec<(Time, Vec<Input>)>,
     durable: usize,
     applied: usize,
     /// The checkpoint: its number of entries, and the store after them.
     checkpoint: (usize, MemoryStore),
-    client: Client,
-    session: Option<SessionId>,
-    incarnation: u64,
-    to_server: VecDeque<Input>,
-    to_client: VecDeque<(SessionId, ToClient)>,
     uploads: VecDeque<Upload>,
     share_work: VecDeque<Vec<ShareWork>>,
     shares: BTreeMap<ShareId, Share>,
@@ -85,35 +71,22 @@ pub struct Cluster {
     pub(crate) upload_faults: bool,
     /// Digest of every input and output so far: two equal runs have equal ones.
     pub trace: u64,
-    /// Updates that the server refused. Any such update is a violation.
-    rejected: Vec<Violation>,
 }
 
 impl Cluster {
     /// A new file system with `space` bytes of disk.
-    pub fn new(seed: u64, space: u64) -> Cluster {
-        let mut rng = ChaCha12Rng::seed_from_u64(seed);
-        let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root(), "machine-1", wire::Versions::KNOWN);
-        let client = new_client(&mut rng);
-        let labels = names::some(&mut rng, LABELS);
-        let began = BEGINNINGS[(rng.next_u64() % BEGINNINGS.len() as u64) as usize];
+    pub fn new(seed: u64, space: u64) -> Result<Cluster, Violation> {
+        // Small bounds, so that every limit is met.
+        let settings = Settings::new([0; 32]);
+        let settings = Settings { dirty_bytes_max: 256 << 10, files_max: 60, names_max: 4, ..settings };
+        let host = Host::new(seed, Policy::default(), settings);
         let mut cluster = Cluster {
-            rng,
-            labels,
-            began,
-            now: Time(1_000),
-            directory,
-            checkpoint: (0, store.clone()),
-            store,
+            labels: Vec::new(),
+            checkpoint: (0, host.server.store.clone()),
+            host,
             log: Vec::new(),
             durable: 0,
             applied: 0,
-            client,
-            session: None,
-            incarnation: 0,
-            to_server: VecDeque::new(),
-            to_client: VecDeque::new(),
             uploads: VecDeque::new(),
             share_work: VecDeque::new(),
             shares: BTreeMap::new(),
@@ -121,57 +94,45 @@ impl Cluster {
             space,
             upload_faults: false,
             trace: 0xcbf2_9ce4_8422_2325,
-            rejected: Vec::new(),
         };
-        cluster.connect();
-        cluster
+        cluster.host.space = cluster.measure();
+        cluster.host.join(Rights::FULL)?;
+        cluster.host.machines[IT].to_server.push_front(Input::Lead);
+        cluster.labels = names::some(&mut cluster.host.rng, LABELS);
+        cluster.host.began = BEGINNINGS[cluster.below(BEGINNINGS.len() as u64) as usize];
+        Ok(cluster)
     }
 
     /// A random number less than `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.rng.next_u64() % bound.max(1)
+        self.host.below(bound)
     }
 
     /// True in one of `odds` cases.
     pub(crate) fn one_in(&mut self, odds: u64) -> bool {
-        self.below(odds) == 0
+        self.host.one_in(odds)
     }
 
-    fn now(&self) -> Now {
-        let wall = Timestamp {
-            secs: self.began + (self.now.0 / 1_000) as i64,
-            nanos: (self.now.0 % 1_000) as u32 * 1_000_000,
-        };
-        Now { time: self.now, wall }
-    }
-
-    fn connect(&mut self) {
-        self.incarnation += 1;
-        self.session = None;
-        self.input(client::Input::Greeting);
-        let free = self.space.saturating_sub(self.used());
-        self.to_server.push_back(Input::Lead);
-        self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0, lends: 0 }));
-        self.to_server.push_back(Input::Open {
-            machine: MACHINE,
-            incarnation: self.incarnation,
-            greeting: wire::GreetingNumber::default(),
-            session: None,
-            connection: 0,
-            version: wire::Version::NEWEST,
-        });
+    fn measure(&self) -> Space {
+        Space { total: self.space, free: self.space.saturating_sub(self.used()), files: 0, lends: 0 }
     }
 
     fn used(&self) -> u64 {
-        self.shares.values().map(|share| share.bytes.len() as u64).sum::<u64>() + self.store.bytes() as u64
+        let shares = self.shares.values().map(|share| share.bytes.len() as u64);
+        shares.sum::<u64>() + self.host.server.store.bytes() as u64
+    }
+
+    /// Adds to the trace.
+    fn feed(&mut self, what: &impl std::fmt::Debug) {
+        feed(&mut self.trace, format!("{what:?}").as_bytes());
     }
 
     /// Begins a call.
-    pub fn call(&mut self, call: Call) -> Outcome {
-        let mut out = Vec::new();
-        let outcome = self.client.call(self.now(), &Cred::default(), call, &mut out);
-        self.carry_out(out);
-        outcome
+    pub fn call(&mut self, call: Call) -> Result<Outcome, Violation> {
+        let outcome = self.host.call(IT, &Cred::default(), call)?;
+        self.feed(&outcome);
+        self.hear()?;
+        Ok(outcome)
     }
 
     /// The answer of a call that waited, once the answer has come.
@@ -182,7 +143,7 @@ impl Cluster {
     /// Makes a call, and runs everything else until the call is answered.
     pub fn complete(&mut self, call: Call) -> Result<Result<Reply, Error>, Violation> {
         let text = format!("{call:?}");
-        match self.call(call) {
+        match self.call(call)? {
             Outcome::Done(result) => Ok(result),
             Outcome::Waiting(ticket) => {
                 for _ in 0..20_000 {
@@ -196,40 +157,20 @@ impl Cluster {
         }
     }
 
-    fn carry_out(&mut self, out: Vec<Output>) {
-        let mut yielded = Vec::new();
-        for output in out {
-            feed(&mut self.trace, format!("{output:?}").as_bytes());
-            match output {
-                Output::Send(message) => {
-                    if let Some(session) = self.session {
-                        self.to_server.push_back(Input::Message { session, message });
-                    }
+    fn hear(&mut self) -> Result<(), Violation> {
+        while let Some(news) = self.host.news.pop_front() {
+            self.feed(&news);
+            match news {
+                News::Answer { ticket, result, .. } => _ = self.answers.insert(ticket, result),
+                News::Store(upload) => self.uploads.push_back(upload),
+                News::Unneeded(shares) => self.let_go(&shares),
+                News::Shares(work) => self.share_work.push_back(work),
+                News::Fenced { .. } | News::CutOff { .. } | News::Refused { .. } => {
+                    return Err(format!("what the client had done did not happen: {news:?}"));
                 }
-                Output::Answer { ticket, result } => {
-                    self.answers.insert(ticket, result);
-                }
-                Output::Store(upload) => self.uploads.push_back(upload),
-                Output::Unneeded(shares) => self.let_go(&shares),
-                Output::Settled(_) => {}
-                Output::Salvage(salvage) => {
-                    let Salvage { cut_off, items } = salvage;
-                    self.rejected.push(format!(
-                        "what the client had done did not happen (cut off: {cut_off}): {items:?}"
-                    ));
-                }
-                Output::Yield { number, .. } => yielded.push(number),
-                Output::Invalidate(_) => {}
             }
         }
-        // No front door has anything cached.
-        yielded.into_iter().for_each(|number| self.input(client::Input::Yielded { number }));
-    }
-
-    fn input(&mut self, input: client::Input) {
-        let mut out = Vec::new();
-        self.client.handle(self.now(), input, &mut out);
-        self.carry_out(out);
+        Ok(())
     }
 
     /// Lets one thing happen.
@@ -238,15 +179,12 @@ impl Cluster {
             0..4 => self.append(),
             4..7 => self.durable = self.log.len(),
             7..10 => self.apply()?,
-            10..13 => self.receive(),
+            10..13 => self.host.client_receives(IT)?,
             13 => self.store_upload()?,
             14 => self.settle_shares(),
-            _ => self.pass_time(),
+            _ => self.pass_time()?,
         }
-        match self.rejected.pop() {
-            Some(violation) => Err(violation),
-            None => Ok(()),
-        }
+        self.hear()
     }
 
     /// Makes a log entry of a batch of inputs that arrived.
@@ -254,18 +192,20 @@ impl Cluster {
         let count = 1 + self.below(4) as usize;
         let mut batch = Vec::new();
         while batch.len() < count
-            && let Some(input) = self.to_server.pop_front()
+            && let Some(input) = self.host.machines[IT].to_server.pop_front()
         {
             if let Input::Message { session, message: query @ ToServer::Extents { .. } } = &input {
-                if let Some(reply) = self.directory.query(*session, query, &self.store) {
-                    self.to_client.push_back((*session, reply));
+                let server = &self.host.server;
+                if let Some(reply) = server.directory.query(*session, query, &server.store) {
+                    self.host.send(*session, reply);
                 }
                 continue;
             }
+            self.feed(&input);
             batch.push(input);
         }
         if !batch.is_empty() {
-            self.log.push((self.now, batch));
+            self.log.push((self.host.now, batch));
         }
     }
 
@@ -276,48 +216,19 @@ impl Cluster {
         let (time, inputs) = self.log[self.applied].clone();
         self.applied += 1;
         for input in inputs {
-            let mut out = Vec::new();
-            self.directory.handle(time, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
-            feed(&mut self.trace, format!("{out:?}").as_bytes());
-            self.deliver(out);
-        }
-        if self.one_in(8) {
-            self.directory.checkpoint(&mut self.store);
-            self.checkpoint = (self.applied, self.store.clone());
-        }
-        Ok(())
-    }
-
-    fn deliver(&mut self, out: Vec<directory::Output>) {
-        for output in out {
-            match output {
-                directory::Output::Opened { session, incarnation, .. } if incarnation == self.incarnation => {
-                    self.session = Some(session);
-                }
-                // A session of an earlier incarnation, which is gone.
-                directory::Output::Opened { .. } => {}
-                directory::Output::Send { session, message } => self.to_client.push_back((session, message)),
-                directory::Output::Shares(work) => self.share_work.push_back(work),
-                directory::Output::Again => self.to_server.push_back(Input::Tick),
-                directory::Output::Sync => {}
-                // Outputs for the founder's administration, which does not occur here.
-                directory::Output::Refused { .. }
-                | directory::Output::Raised { .. }
-                | directory::Output::Authorized { .. }
-                | directory::Output::Revoked { .. }
-                | directory::Output::Invited { .. }
-                | directory::Output::Enrolled { .. }
-                | directory::Output::Expelled { .. } => {}
+            self.host.apply(time, input)?;
+            let digest = self.host.server.directory.digest();
+            self.feed(&digest);
+            if std::mem::take(&mut self.host.server.again) {
+                self.host.machines[IT].to_server.push_back(Input::Tick);
             }
         }
-    }
-
-    fn receive(&mut self) {
-        if let Some((session, message)) = self.to_client.pop_front()
-            && self.session == Some(session)
-        {
-            self.input(client::Input::Message(message));
+        if self.one_in(8) {
+            let server = &mut self.host.server;
+            server.directory.checkpoint(&mut server.store);
+            self.checkpoint = (self.applied, server.store.clone());
         }
+        Ok(())
     }
 
     fn store_upload(&mut self) -> Result<(), Violation> {
@@ -329,19 +240,19 @@ impl Cluster {
         let result = if full || (self.upload_faults && self.one_in(8)) {
             Err(if full { Error::NoSpace } else { Error::Damaged })
         } else {
+            let incarnation = self.host.machines[IT].incarnation;
             let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
             let (bytes, hashes) = content::seal_share(&upload.key, pieces);
             if self
                 .shares
-                .insert(upload.share, Share { bytes, by_machine: Some(self.incarnation), by_server: false })
+                .insert(upload.share, Share { bytes, by_machine: Some(incarnation), by_server: false })
                 .is_some()
             {
                 return Err("a share's name came twice".into());
             }
             Ok(hashes)
         };
-        self.input(client::Input::Stored { upload: upload.upload, result });
-        Ok(())
+        self.host.input(IT, client::Input::Stored { upload: upload.upload, result })
     }
 
     fn settle_shares(&mut self) {
@@ -363,7 +274,7 @@ impl Cluster {
             }
         }
         self.collect();
-        self.to_server.push_back(Input::SharesSettled(work));
+        self.host.machines[IT].to_server.push_back(Input::SharesSettled(work));
     }
 
     fn let_go(&mut self, shares: &[ShareId]) {
@@ -379,58 +290,46 @@ impl Cluster {
         self.shares.retain(|_, share| share.by_machine.is_some() || share.by_server);
     }
 
-    fn pass_time(&mut self) {
-        let by = 1 + self.below(400);
-        self.now = self.now.after_ms(by);
-        if self.client.deadline().is_some_and(|deadline| deadline <= self.now) {
-            self.input(client::Input::Tick);
-        }
+    fn pass_time(&mut self) -> Result<(), Violation> {
+        self.host.machines_tick(400)?;
         if self.one_in(16) {
-            let free = self.space.saturating_sub(self.used());
-            self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0, lends: 0 }));
+            let space = self.measure();
+            self.host.machines[IT].to_server.push_back(Input::Space(space));
         }
+        Ok(())
     }
 
     /// A power failure: client, server and wires lose all that the disk had not made durable.
     pub fn crash(&mut self) -> Result<(), Violation> {
         self.log.truncate(self.durable);
-        self.uploads.clear();
         self.share_work.clear();
         let (held, store) = self.checkpoint.clone();
-        self.store = store;
-        self.directory = Directory::open(&self.store, wire::Versions::KNOWN).map_err(|e| e.to_string())?;
-        self.applied = held;
-        let mut lost = Vec::new();
-        while self.applied < self.durable {
-            let (time, inputs) = self.log[self.applied].clone();
-            self.applied += 1;
+        self.host.server.store = store;
+        self.host.server.opens()?;
+        self.applied = self.durable;
+        for (time, inputs) in &self.log[held..] {
             for input in inputs {
                 // The outputs were sent before the crash, or their receivers are gone.
-                self.directory.handle(time, input, &mut self.store, &mut lost).map_err(|e| e.to_string())?;
+                self.host.server.handle(*time, input.clone())?;
             }
         }
-        self.new_incarnation();
-        Ok(())
+        self.host.machines[IT].to_server.retain(|input| matches!(input, Input::SharesSettled(_)));
+        self.start()
     }
 
     /// The client's process dies. Of the messages under way to the server a random beginning
     /// arrives.
-    pub fn crash_client(&mut self) {
-        let arrives = self.below(self.to_server.len() as u64 + 1) as usize;
-        self.to_server.truncate(arrives);
-        self.uploads.clear();
-        self.new_incarnation();
+    pub fn crash_client(&mut self) -> Result<(), Violation> {
+        self.host.lose_end(IT);
+        self.start()
     }
 
-    fn new_incarnation(&mut self) {
-        let lost_power = self.uploads.is_empty() && self.share_work.is_empty();
-        self.client = new_client(&mut self.rng);
-        self.to_client.clear();
+    fn start(&mut self) -> Result<(), Violation> {
+        self.uploads.clear();
         self.answers.clear();
-        if lost_power {
-            self.to_server.retain(|input| matches!(input, Input::SharesSettled(_)));
-        }
-        self.connect();
+        self.host.space = self.measure();
+        self.host.machines[IT].to_server.push_back(Input::Lead);
+        self.host.start(IT)
     }
 
     /// Runs until everything has come to rest.
@@ -443,8 +342,8 @@ impl Cluster {
         }
         Err(format!(
             "does not come to rest: {} to the server, {} to the client, {} uploads, {} share works, log {}/{}/{}",
-            self.to_server.len(),
-            self.to_client.len(),
+            self.host.machines[IT].to_server.len(),
+            self.host.machines[IT].to_client.len(),
             self.uploads.len(),
             self.share_work.len(),
             self.applied,
@@ -454,18 +353,19 @@ impl Cluster {
     }
 
     fn is_quiet(&self) -> bool {
-        self.to_server.is_empty()
-            && self.to_client.is_empty()
+        let machine = &self.host.machines[IT];
+        machine.to_server.is_empty()
+            && machine.to_client.is_empty()
             && self.uploads.is_empty()
             && self.share_work.is_empty()
             && self.applied == self.log.len()
-            && self.client.dirty_bytes() == 0
+            && machine.client.dirty_bytes() == 0
     }
 
     /// Drops the leases of the machine's account that an earlier incarnation took and no server
     /// adopted, as a start does.
     pub fn sweep_shares(&mut self) {
-        let now = self.incarnation;
+        let now = self.host.machines[IT].incarnation;
         self.shares
             .values_mut()
             .for_each(|share| share.by_machine = share.by_machine.filter(|then| *then == now));
@@ -475,7 +375,7 @@ impl Cluster {
     /// Checks the server's whole state, and that every share it references is stored.
     pub fn check(&self) -> Result<(), Violation> {
         let mut seen = Seen::default();
-        self.directory.check(&self.store, &mut seen);
+        self.host.server.directory.check(&self.host.server.store, &mut seen);
         if let Some(fault) = seen.faults.first() {
             return Err(format!("{} faults in the server's state, the first: {fault}", seen.faults.len()));
         }
@@ -488,7 +388,7 @@ impl Cluster {
     /// Checks that no unreferenced share is kept. The caller asks when all is at rest.
     pub fn check_no_garbage(&self) -> Result<(), Violation> {
         let mut seen = Seen::default();
-        self.directory.check(&self.store, &mut seen);
+        self.host.server.directory.check(&self.host.server.store, &mut seen);
         match self.shares.iter().find(|(share, _)| !seen.shares.contains(share)) {
             Some((id, Share { by_machine, by_server, .. })) => Err(format!(
                 "share {id:?} is kept (by the machine: {by_machine:?}, by the server: {by_server}) and nothing references it"
@@ -520,27 +420,4 @@ impl Cluster {
             || "a piece is too short".to_owned(),
         )
     }
-}
-
-pub(crate) fn root() -> Attributes {
-    let time = Timestamp { secs: 1_700_000_000, nanos: 0 };
-    Attributes {
-        kind: FileKind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        links: 1,
-        ino: 1,
-        rdev: 0,
-        ctime: time,
-        btime: time,
-        atime: time,
-    }
-}
-
-fn new_client(rng: &mut ChaCha12Rng) -> Client {
-    let mut seed = [0; 32];
-    rng.fill_bytes(&mut seed);
-    // Small bounds, so that every limit is met.
-    Client::new(Settings { dirty_bytes_max: 256 << 10, files_max: 60, names_max: 4, ..Settings::new(seed) })
 }

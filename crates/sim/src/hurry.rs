@@ -1,12 +1,13 @@
 //! Content that a program waits for is published at once. Once no program has the file open, its
 //! content moves to where content of its size belongs.
 
+use crate::calls::create;
 use crate::cluster::Cluster;
 use client::{Call, Reply, call};
 use content::{SYNCED_BYTES_MAX, URGENT_BYTES_MAX};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{FileKind, FileSpec};
+use namespace::FileKind;
 
 const BOTH: Open = Open::posix(true, true);
 
@@ -18,8 +19,7 @@ impl Cluster {
     /// Makes an open file with so many durable bytes.
     fn synced(&mut self, name: &str, bytes: u64) -> FileId {
         let (dir, label) = (FileId::root(), Label::new(name.as_bytes()).unwrap());
-        let spec = FileSpec::new(FileKind::Regular, 0o644, 0);
-        let create = Call::Create(call::Create { dir, label, spec, open: Some(BOTH) });
+        let create = create(dir, label, FileKind::Regular, Some(BOTH));
         let Reply::Node(entry, _) = self.does(create) else { panic!("no node") };
         let (file, data) = (entry.file, vec![7; bytes as usize].into());
         self.does(Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false }));
@@ -32,7 +32,7 @@ impl Cluster {
 fn what_is_synced_needs_no_share_and_gets_one_when_nobody_has_it_open() {
     let rows = [(URGENT_BYTES_MAX, 0, 0), (SYNCED_BYTES_MAX, 0, 1), (SYNCED_BYTES_MAX + 1, 1, 1)];
     for (bytes, synced, shut) in rows {
-        let mut cluster = Cluster::new(1, 1 << 30);
+        let mut cluster = Cluster::new(1, 1 << 30).unwrap();
         let file = cluster.synced("name", bytes);
         cluster.settle().unwrap();
         assert_eq!(cluster.shares(), synced, "{bytes} bytes that were synced");
@@ -58,13 +58,13 @@ fn what_is_synced_needs_no_share_and_gets_one_when_nobody_has_it_open() {
 #[test]
 fn who_ends_while_what_was_synced_goes_to_a_share_loses_nothing() {
     for seed in 0..20 {
-        let mut cluster = Cluster::new(seed, 1 << 30);
+        let mut cluster = Cluster::new(seed, 1 << 30).unwrap();
         let file = cluster.synced("name", SYNCED_BYTES_MAX);
         cluster.does(Call::Close(call::Close { file: file.clone(), open: BOTH }));
         for _ in 0..seed {
             cluster.step().unwrap();
         }
-        cluster.crash_client();
+        cluster.crash_client().unwrap();
         cluster.settle().unwrap();
         cluster.sweep_shares();
         let read = Call::Read(call::Read {

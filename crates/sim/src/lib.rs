@@ -3,7 +3,10 @@
 //! [`run()`] does what the seed chooses, and checks what users were promised. The shipped state
 //! machines run unchanged.
 
+mod calls;
 mod cluster;
+mod counts;
+mod host;
 #[cfg(test)]
 mod hurry;
 #[cfg(test)]
@@ -22,7 +25,7 @@ mod run;
 mod workload;
 mod world;
 
-pub use cluster::Violation;
+pub use host::Violation;
 pub use many::{ManyMachines, Tally, run_many, run_many_under};
 pub use run::{Failure, Summary, run};
 pub use world::{Mutation, Stats, Weather, run_world, run_world_in};

@@ -1,68 +1,61 @@
 //! Listings of a directory while other machines change it, and the access times that reads leave.
 
-use crate::rights::RightsWorld;
+use crate::host::Host;
+use crate::host::calls::label;
 use client::{Call, Listed, Reply, Upto, call};
 use ident::FileId;
 use lease::Label;
 use namespace::{FileKind, RenameMode, Stat};
 use std::collections::BTreeSet;
-use wire::Rights;
 
-const ROOT: FileId = FileId::root();
-
-fn label(name: &str) -> Label {
-    Label::new(name.as_bytes()).unwrap()
-}
-
-/// A world with two machines beside the server's own, and a directory with so many files. The first
-/// machine has made the files.
-fn with(files: usize) -> (RightsWorld, [usize; 2], FileId) {
-    let mut lab = RightsWorld::new();
-    let machines = [lab.join(Rights::FULL), lab.join(Rights::FULL)];
-    let dir = lab.make(machines[0], &ROOT, "dir", FileKind::Directory).unwrap();
+/// Two machines beside the server's own, and a directory with so many files. The first of them has
+/// made the files.
+fn with(files: usize) -> (Host, [usize; 2], FileId) {
+    let (mut host, machines) = (Host::of(0, 3), [1, 2]);
+    let dir = host.make(machines[0], &FileId::root(), "dir", FileKind::Directory).unwrap();
     for n in 0..files {
-        lab.make(machines[0], &dir, &format!("File {n}"), FileKind::Regular).unwrap();
+        host.make(machines[0], &dir, &format!("File {n}"), FileKind::Regular).unwrap();
     }
-    lab.call(machines[0], Call::SyncAll).unwrap();
-    (lab, machines, dir)
+    host.does(machines[0], Call::SyncAll);
+    (host, machines, dir)
 }
 
 fn page(
-    lab: &mut RightsWorld,
+    host: &mut Host,
     at: usize,
     dir: &FileId,
     (after, upto): (u64, Option<Upto>),
     limit: usize,
 ) -> (Vec<Listed>, Upto, bool) {
-    match lab.call(at, Call::List(call::List { dir: dir.clone(), after, upto, limit, stat: false })) {
-        Ok(Reply::Listing { entries, upto, end }) => (entries, upto, end),
+    match host.does(at, Call::List(call::List { dir: dir.clone(), after, upto, limit, stat: false })) {
+        Reply::Listing { entries, upto, end } => (entries, upto, end),
         other => panic!("{other:?}"),
     }
 }
 
-fn rename(lab: &mut RightsWorld, at: usize, dir: &FileId, from: &Label, to: &str) {
+fn rename(host: &mut Host, at: usize, dir: &FileId, from: &Label, to: &str) {
     let (from_dir, to_dir) = (dir.clone(), dir.clone());
     let (from, to, mode, whiteout) = (from.clone(), label(to), RenameMode::Replace, false);
-    lab.call(at, Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout })).unwrap();
+    host.does(at, Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout }));
 }
 
 /// Lists the directory, and calls `does` with each label as it is listed.
 fn each(
-    lab: &mut RightsWorld,
+    host: &mut Host,
     at: usize,
     dir: &FileId,
     limit: usize,
-    mut does: impl FnMut(&mut RightsWorld, &Label),
+    mut does: impl FnMut(&mut Host, &Label),
 ) -> Vec<Label> {
     let (mut seen, mut after, mut upto) = (Vec::new(), 0, None);
     loop {
-        let (entries, told, end) = page(lab, at, dir, (after, upto), limit);
+        let (entries, told, end) = page(host, at, dir, (after, upto), limit);
         upto = Some(told);
         for listed in entries {
             assert!(listed.entry.position > after, "in the order of positions");
             after = listed.entry.position;
             assert!(seen.len() < 5000, "no end");
-            does(lab, &listed.label);
+            does(host, &listed.label);
             seen.push(listed.label);
         }
         if end {
@@ -77,18 +70,18 @@ fn each(
 fn a_listing_ends_at_what_was_there_when_it_began() {
     for (files, limit) in [(0, 1), (1, 1), (200, 7), (1200, 500)] {
         for turn in 0..3 {
-            let (mut lab, machines, dir) = with(files);
+            let (mut host, machines, dir) = with(files);
             let mut n = 0;
-            let seen = each(&mut lab, machines[1], &dir, limit, |lab, listed| {
+            let seen = each(&mut host, machines[1], &dir, limit, |host, listed| {
                 n += 1;
-                rename(lab, machines[[0, 1, n % 2][turn]], &dir, listed, &format!("Renamed {n}"));
+                rename(host, machines[[0, 1, n % 2][turn]], &dir, listed, &format!("Renamed {n}"));
             });
             let names = |prefix: &str, from: usize| {
                 (from..from + files).map(|n| label(&format!("{prefix} {n}"))).collect::<BTreeSet<_>>()
             };
             assert_eq!((seen.len(), seen.into_iter().collect()), (files, names("File", 0)), "{turn}");
             // A listing that begins later has the new names.
-            let seen = each(&mut lab, machines[1], &dir, limit, |_, _| ());
+            let seen = each(&mut host, machines[1], &dir, limit, |_, _| ());
             assert_eq!((seen.len(), seen.into_iter().collect()), (files, names("Renamed", 1)), "{turn}");
         }
     }
@@ -98,14 +91,14 @@ fn a_listing_ends_at_what_was_there_when_it_began() {
 #[test]
 fn what_is_replaced_meanwhile_is_listed_once() {
     for replaces in 0..2 {
-        let (mut lab, machines, dir) = with(300);
+        let (mut host, machines, dir) = with(300);
         let mut n = 0;
-        let seen = each(&mut lab, machines[1], &dir, 3, |lab, _| {
+        let seen = each(&mut host, machines[1], &dir, 3, |host, _| {
             n += 1;
             if n <= 100 {
                 let (at, new) = (machines[replaces], format!("new {n}"));
-                lab.make(at, &dir, &new, FileKind::Regular).unwrap();
-                rename(lab, at, &dir, &label(&new), &format!("File {}", 299 - n));
+                host.make(at, &dir, &new, FileKind::Regular).unwrap();
+                rename(host, at, &dir, &label(&new), &format!("File {}", 299 - n));
             }
         });
         assert_eq!(seen.len(), 300);
@@ -115,14 +108,14 @@ fn what_is_replaced_meanwhile_is_listed_once() {
 
 #[test]
 fn a_position_that_was_told_holds_while_names_go() {
-    let (mut lab, machines, dir) = with(20);
-    let (entries, upto, end) = page(&mut lab, machines[1], &dir, (0, None), 100);
+    let (mut host, machines, dir) = with(20);
+    let (entries, upto, end) = page(&mut host, machines[1], &dir, (0, None), 100);
     assert!(end && entries.len() == 20);
     for listed in &entries[5..10] {
         let (dir, label, directory) = (dir.clone(), listed.label.clone(), false);
-        lab.call(machines[0], Call::Unlink(call::Unlink { dir, label, directory })).unwrap();
+        host.does(machines[0], Call::Unlink(call::Unlink { dir, label, directory }));
     }
-    let (rest, ..) = page(&mut lab, machines[1], &dir, (entries[4].entry.position, Some(upto)), 100);
+    let (rest, ..) = page(&mut host, machines[1], &dir, (entries[4].entry.position, Some(upto)), 100);
     let labels = |entries: &[Listed]| entries.iter().map(|it| it.label.clone()).collect::<Vec<_>>();
     assert_eq!(labels(&rest), labels(&entries[10..]));
 }
@@ -131,33 +124,30 @@ fn a_position_that_was_told_holds_while_names_go() {
 /// the change. A quiet read and a repeated read do not.
 #[test]
 fn an_access_time_moves_whoever_has_written() {
-    let (mut lab, [writer, reader], dir) = with(1);
-    let find = |lab: &mut RightsWorld, at| match lab
-        .call(at, Call::Lookup(call::Lookup { dir: dir.clone(), label: label("File 0") }))
+    let (mut host, [writer, reader], dir) = with(1);
+    let find = |host: &mut Host, at| match host
+        .does(at, Call::Lookup(call::Lookup { dir: dir.clone(), label: label("File 0") }))
+        .told()
     {
-        Ok(reply) => match reply.told() {
-            Reply::Node(entry, stat) => (entry.file, stat),
-            other => panic!("{other:?}"),
-        },
-        Err(error) => panic!("{error:?}"),
+        Reply::Node(entry, stat) => (entry.file, stat),
+        other => panic!("{other:?}"),
     };
-    let (file, Stat { attributes: before, .. }) = find(&mut lab, writer);
-    let read = |lab: &mut RightsWorld, quietly| {
-        lab.now.wall.secs += 10;
+    let (file, Stat { attributes: before, .. }) = find(&mut host, writer);
+    let read = |host: &mut Host, quietly| {
+        host.began += 10;
         let call = Call::Read(call::Read { file: file.clone(), offset: 0, length: 10, kept: true, quietly });
-        assert!(matches!(lab.call(reader, call), Ok(Reply::Data(_))));
-        find(lab, reader).1.attributes.atime
+        assert!(matches!(host.does(reader, call), Reply::Data(_)));
+        find(host, reader).1.attributes.atime
     };
-    find(&mut lab, reader);
-    assert_eq!(read(&mut lab, true), before.atime);
-    let first = read(&mut lab, false);
-    assert_eq!(first, lab.now.wall);
-    assert_eq!(read(&mut lab, false), first, "nothing has changed since");
+    find(&mut host, reader);
+    assert_eq!(read(&mut host, true), before.atime);
+    let first = read(&mut host, false);
+    assert_eq!(first, host.clocks().wall);
+    assert_eq!(read(&mut host, false), first, "nothing has changed since");
     // The access time goes to the server with the log, and no lease is recalled for it.
-    lab.call(reader, Call::SyncAll).unwrap();
-    lab.now.wall.secs += 10;
+    host.does(reader, Call::SyncAll);
+    host.began += 10;
     let data = "x".into();
-    lab.call(writer, Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false }))
-        .unwrap();
-    assert_eq!(read(&mut lab, false), lab.now.wall);
+    host.does(writer, Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false }));
+    assert_eq!(read(&mut host, false), host.clocks().wall);
 }

@@ -8,62 +8,44 @@ mod oracle;
 mod parts;
 #[cfg(test)]
 mod tests;
-mod wires;
 mod workload;
 
-use crate::cluster::{Violation, root};
+use crate::counts::counts;
+use crate::host::{Host, News, Violation};
 use crate::names;
 use crate::paper::{Actor, Script};
-use client::{Call, Client, Now, Outcome, Reply, Settings, Ticket, call};
-use directory::{Directory, Input, MemoryStore, Policy};
+use client::{Call, Outcome, Reply, Settings, Ticket, call};
+use directory::Policy;
 use ident::FileId;
-use lease::{Label, Open, SessionId, Time};
-use namespace::{Cred, Entry, Error, FileKind, Link, Timestamp};
-use rand_chacha::ChaCha12Rng;
-use rand_core::{Rng, SeedableRng};
-use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::{MachineId, Space, ToClient};
+use lease::{Field, Label, Open};
+use namespace::{Cred, Entry, Error, FileKind, Link};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{FileGrant, Rights, ToClient};
 
 /// Events within which everything must come to rest once nothing new happens.
 const REST_MAX: u32 = 20_000;
 
-/// Counts of events, to show that a run had some.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
-    /// Calls begun.
-    pub calls: u64,
-    /// Messages in both directions.
-    pub messages: u64,
-    /// Sessions that ended with an open file.
-    pub ends: u64,
-    /// Times that the server started again.
-    pub restarts: u64,
-    /// Calls on an open file that had no name any more.
-    pub nameless: u64,
-    /// Answers by which a machine learnt that others have a file open.
-    pub told_open: u64,
-    /// Opens that conflicted with another handle.
-    pub conflicts: u64,
-    /// Files whose deletion was set for the last close.
-    pub doomed: u64,
-    /// Opens refused because of that deletion.
-    pub too_late: u64,
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        let Tally { calls, messages, ends, restarts, nameless, told_open, conflicts, doomed, too_late } =
-            other;
-        self.calls += calls;
-        self.messages += messages;
-        self.ends += ends;
-        self.restarts += restarts;
-        self.nameless += nameless;
-        self.told_open += told_open;
-        self.conflicts += conflicts;
-        self.doomed += doomed;
-        self.too_late += too_late;
+counts! {
+    /// Counts of events, to show that a run had some.
+    Tally {
+        /// Calls begun.
+        calls,
+        /// Messages in both directions.
+        messages,
+        /// Sessions that ended with an open file.
+        ends,
+        /// Times that the server started again.
+        restarts,
+        /// Calls on an open file that had no name any more.
+        nameless,
+        /// Answers by which a machine learnt that others have a file open.
+        told_open,
+        /// Opens that conflicted with another handle.
+        conflicts,
+        /// Files whose deletion was set for the last close.
+        doomed,
+        /// Opens refused because of that deletion.
+        too_late,
     }
 }
 
@@ -91,19 +73,10 @@ enum Work {
     Nothing,
 }
 
-struct SimulatedMachine {
-    id: MachineId,
-    incarnation: u64,
-    client: Client,
-    session: Option<SessionId>,
-    /// The server has ended the session; the machine may not know yet.
-    over: bool,
-    /// No message reaches the machine and none leaves it.
-    frozen: bool,
-    to_server: VecDeque<Input>,
-    to_client: VecDeque<ToClient>,
+/// The programs of a machine.
+struct Programs {
     calls: BTreeMap<Ticket, (Call, Doing)>,
-    /// Handles of the machine's programs. A file without handles has no entry.
+    /// Their handles. A file without handles has no entry.
     open: BTreeMap<FileId, Vec<Open>>,
     work: Work,
 }
@@ -111,25 +84,20 @@ struct SimulatedMachine {
 /// Number of labels in use.
 const LABELS: usize = 3;
 
-/// The machines and their server.
+/// The machines, their programs, and what these may expect.
 pub struct ManyMachines {
-    rng: ChaCha12Rng,
+    host: Host,
     /// The labels in use: few, so that machines meet.
     labels: Vec<Label>,
-    now: Time,
-    policy: Policy,
-    directory: Directory,
-    store: MemoryStore,
-    machines: Vec<SimulatedMachine>,
-    /// Whether background work is left.
-    again: bool,
+    /// By machine.
+    programs: Vec<Programs>,
     /// Every file that was ever made, the name it was made by, and the files that the server has
     /// had.
     known: Vec<FileId>,
     names: BTreeMap<FileId, Link>,
     /// The machine and incarnation that made a file. No other machine knows the file until the
     /// server has it.
-    makers: BTreeMap<FileId, (MachineId, u64)>,
+    makers: BTreeMap<FileId, (usize, u64)>,
     dirs: Vec<FileId>,
     /// The entries of the last listing.
     listed: Option<Vec<Entry>>,
@@ -139,10 +107,6 @@ pub struct ManyMachines {
     ghosts: BTreeSet<FileId>,
     /// Whether machines stop and freeze, and the server starts again.
     pub faults: bool,
-    /// Number of files that a client remembers.
-    files_max: usize,
-    /// The messages that the server has sent, if they are recorded.
-    heard: Option<Vec<ToClient>>,
     /// Counts of events.
     pub tally: Tally,
 }
@@ -154,7 +118,8 @@ pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation
 
 /// The same with another policy.
 pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
-    let mut office = ManyMachines::under(policy, seed, machines);
+    // The limit is small, so that clients forget files all the time.
+    let mut office = ManyMachines::new(seed, machines, policy, 6, || Work::Any)?;
     office.faults = !seed.is_multiple_of(3);
     let failed =
         |step: u64, what| format!("seed {seed}, {machines} machines, step {step} of {steps}: {what}");
@@ -167,33 +132,23 @@ pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> R
 
 impl ManyMachines {
     /// Makes so many machines, and a root without children.
-    pub fn new(seed: u64, machines: u64) -> ManyMachines {
-        ManyMachines::under(Policy::default(), seed, machines)
-    }
-
-    /// The same with another policy.
-    pub fn under(policy: Policy, seed: u64, machines: u64) -> ManyMachines {
-        // The limit is small, so that clients forget files all the time.
-        let mut office = ManyMachines::empty(seed, policy, 6);
-        office.add_machines(machines, || Work::Any);
-        office
-    }
-
-    fn empty(seed: u64, policy: Policy, files_max: usize) -> ManyMachines {
-        let mut rng = ChaCha12Rng::seed_from_u64(seed);
-        let labels = names::some(&mut rng, LABELS);
-        let mut store = MemoryStore::default();
-        let directory =
-            Directory::create(&mut store, root(), "machine-1", wire::Versions::KNOWN).with_policy(policy);
-        ManyMachines {
-            rng,
+    fn new(
+        seed: u64,
+        machines: u64,
+        policy: Policy,
+        files_max: usize,
+        work: impl Fn() -> Work,
+    ) -> Result<ManyMachines, Violation> {
+        let mut host = Host::new(seed, policy, Settings { files_max, ..Settings::new([0; 32]) });
+        let labels = names::some(&mut host.rng, LABELS);
+        for _ in 0..machines {
+            host.join(Rights::FULL)?;
+        }
+        let programs = || Programs { calls: BTreeMap::new(), open: BTreeMap::new(), work: work() };
+        Ok(ManyMachines {
+            host,
             labels,
-            now: Time(1_000),
-            policy,
-            directory,
-            store,
-            machines: Vec::new(),
-            again: false,
+            programs: (0..machines).map(|_| programs()).collect(),
             known: Vec::new(),
             names: BTreeMap::new(),
             makers: BTreeMap::new(),
@@ -202,74 +157,103 @@ impl ManyMachines {
             stored: BTreeSet::new(),
             ghosts: BTreeSet::new(),
             faults: false,
-            files_max,
-            heard: None,
             tally: Tally::default(),
-        }
-    }
-
-    fn add_machines(&mut self, machines: u64, work: impl Fn() -> Work) {
-        for id in 1..=machines {
-            self.enrol(MachineId(id));
-            let client = self.new_client();
-            let mut machine = SimulatedMachine::new(MachineId(id), client, work());
-            machine.connect(self.now());
-            self.machines.push(machine);
-        }
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.rng.next_u64() % bound.max(1)
-    }
-
-    fn one_in(&mut self, odds: u64) -> bool {
-        self.below(odds) == 0
-    }
-
-    fn now(&self) -> Now {
-        let secs = 1_700_000_000 + (self.now.0 / 1_000) as i64;
-        Now { time: self.now, wall: Timestamp { secs, nanos: (self.now.0 % 1_000) as u32 * 1_000_000 } }
-    }
-
-    fn new_client(&mut self) -> Client {
-        let mut seed = [0; 32];
-        self.rng.fill_bytes(&mut seed);
-        Client::new(Settings { files_max: self.files_max, ..Settings::new(seed) })
+        })
     }
 
     /// Lets one thing happen.
     pub fn step(&mut self) -> Result<(), Violation> {
-        let at = self.below(self.machines.len() as u64) as usize;
-        match self.below(24) {
-            0..9 => self.server_receives(at)?,
+        let at = self.host.some_machine();
+        match self.host.below(24) {
+            0..9 => self.host.server_receives(at)?,
             9..18 => self.client_receives(at)?,
             18..21 => self.begin(at)?,
             // Time passes as fast for each machine, whatever their number.
-            21 => self.pass_time(4_000 / self.machines.len() as u64)?,
-            22 if self.again => self.server(Input::Tick)?,
+            21 => self.host.pass_time(4_000 / self.programs.len() as u64)?,
+            22 => self.host.background()?,
             23 if self.faults => self.fault(at)?,
             _ => {}
         }
+        self.hear()?;
         self.check()
+    }
+
+    fn client_receives(&mut self, at: usize) -> Result<(), Violation> {
+        if let Some(ToClient::Granted { grants, .. }) = self.host.machines[at].to_client.front()
+            && !self.host.machines[at].frozen
+        {
+            let told = |grant: &&FileGrant| grant.values.others.get(&Field::Handles) == Some(true);
+            self.tally.told_open += grants.iter().filter(told).count() as u64;
+        }
+        self.host.client_receives(at)
+    }
+
+    fn fault(&mut self, at: usize) -> Result<(), Violation> {
+        match self.host.below(40) {
+            0 => {
+                self.tally.restarts += 1;
+                self.host.restart()?;
+            }
+            1 => self.stop(at)?,
+            2 => self.host.machines[at].frozen = true,
+            3..10 => self.host.machines[at].frozen = false,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The machine stops and starts again at once.
+    fn stop(&mut self, at: usize) -> Result<(), Violation> {
+        self.session_over(at);
+        self.programs[at].calls.clear();
+        self.host.stop(at)
+    }
+
+    /// Ends the session: the handles of the machine's programs no longer count.
+    fn session_over(&mut self, at: usize) {
+        let open = std::mem::take(&mut self.programs[at].open);
+        self.tally.ends += u64::from(!open.is_empty());
+        // Others still see a file as open while its close is under way.
+        let client = &self.host.machines[at].client;
+        self.ghosts.extend(self.known.iter().filter(|file| !client.own(file).is_closed()).cloned());
+    }
+
+    fn hear(&mut self) -> Result<(), Violation> {
+        while let Some(news) = self.host.news.pop_front() {
+            match news {
+                News::Answer { at, ticket, result } => {
+                    let Some((call, doing)) = self.programs[at].calls.remove(&ticket) else {
+                        return Err(format!("{ticket:?} is answered twice"));
+                    };
+                    self.answered(at, &call, doing, result)?;
+                }
+                News::Fenced { at } => self.session_over(at),
+                News::CutOff { at } if self.host.machines[at].over => self.stop(at)?,
+                News::CutOff { at } => return Err(format!("machine {at} was cut off without reason")),
+                News::Refused { at, salvage } => {
+                    return Err(format!("machine {at}: what was done was refused: {salvage:?}"));
+                }
+                News::Store(_) | News::Unneeded(_) | News::Shares(_) => {}
+            }
+        }
+        self.tally.messages = self.host.messages;
+        Ok(())
     }
 
     fn call(&mut self, at: usize, call: Call, doing: Doing) -> Result<(), Violation> {
         self.tally.calls += 1;
-        let now = self.now();
-        let mut out = Vec::new();
-        let machine = &mut self.machines[at];
         if let Call::Close(call::Close { file, open }) = &call
-            && let Some(handles) = machine.open.get_mut(file)
-            && let Some(at) = handles.iter().position(|handle| handle == open)
+            && let Some(handles) = self.programs[at].open.get_mut(file)
+            && let Some(handle) = handles.iter().position(|handle| handle == open)
         {
-            handles.remove(at);
-            machine.open.retain(|_, handles| !handles.is_empty());
+            handles.remove(handle);
+            self.programs[at].open.retain(|_, handles| !handles.is_empty());
         }
-        match machine.client.call(now, &Cred::default(), call.clone(), &mut out) {
+        match self.host.call(at, &Cred::default(), call.clone())? {
             Outcome::Done(result) => self.answered(at, &call, doing, result)?,
-            Outcome::Waiting(ticket) => _ = machine.calls.insert(ticket, (call, doing)),
+            Outcome::Waiting(ticket) => _ = self.programs[at].calls.insert(ticket, (call, doing)),
         }
-        self.carry_out(at, out)
+        self.hear()
     }
 
     fn answered(
@@ -279,7 +263,7 @@ impl ManyMachines {
         doing: Doing,
         result: Result<Reply, Error>,
     ) -> Result<(), Violation> {
-        if let Work::Script(_, answer) = &mut self.machines[at].work {
+        if let Work::Script(_, answer) = &mut self.programs[at].work {
             *answer = Some(result.clone().map(Reply::told));
         }
         let opened = match (&result, doing) {
@@ -287,8 +271,7 @@ impl ManyMachines {
                 if let Call::Create(call::Create { dir, label, .. }) = call {
                     let link = Link { dir: dir.clone(), label: label.clone() };
                     self.names.insert(entry.file.clone(), link);
-                    let SimulatedMachine { id, incarnation, .. } = self.machines[at];
-                    self.makers.insert(entry.file.clone(), (id, incarnation));
+                    self.makers.insert(entry.file.clone(), (at, self.host.machines[at].incarnation));
                 }
                 match entry.kind {
                     FileKind::Directory => self.dirs.push(entry.file.clone()),
@@ -311,14 +294,14 @@ impl ManyMachines {
                 None
             }
             (Ok(_), _) | (Err(Error::CutOff), _) => None,
-            (Err(error), Doing::Use(file)) if self.machines[at].open.contains_key(&file) => {
+            (Err(error), Doing::Use(file)) if self.programs[at].open.contains_key(&file) => {
                 return Err(format!("{call:?}: {error}, though it is open here"));
             }
             (Err(Error::SharingViolation), Doing::Open(file, open)) => {
                 self.tally.conflicts += 1;
-                let of_all = self.machines.iter().flat_map(|machine| machine.client.own(&file).modes());
+                let of_all = self.host.machines.iter().flat_map(|machine| machine.client.own(&file).modes());
                 let conflicts = of_all.into_iter().any(|mode| open.has_mode(mode.against()));
-                if !conflicts && !self.ghosts.contains(&file) && !self.machines[at].over {
+                if !conflicts && !self.ghosts.contains(&file) && !self.host.machines[at].over {
                     return Err(format!("{call:?} is refused, and nobody has it open so"));
                 }
                 None
@@ -345,65 +328,35 @@ impl ManyMachines {
         };
         if let Some((file, open)) = opened {
             // Programs of a session that has ended have nothing open.
-            if !self.machines[at].over {
-                self.machines[at].open.entry(file).or_default().push(open);
+            if !self.host.machines[at].over {
+                self.programs[at].open.entry(file).or_default().push(open);
             }
         }
         Ok(())
     }
 
-    fn pass_time(&mut self, ms_max: u64) -> Result<(), Violation> {
-        let by = 1 + self.below(ms_max);
-        self.now = self.now.after_ms(by);
-        for at in 0..self.machines.len() {
-            let machine = &self.machines[at];
-            if !machine.frozen && machine.client.deadline().is_some_and(|deadline| deadline <= self.now) {
-                self.client(at, client::Input::Tick)?;
-            }
-        }
-        self.server(Input::Tick)
-    }
-
     /// Delivers all messages under way; no time passes.
     pub(crate) fn deliver(&mut self) -> Result<(), Violation> {
-        let idle = |machine: &SimulatedMachine| machine.to_server.is_empty() && machine.to_client.is_empty();
-        while self.again || !self.machines.iter().all(idle) {
-            let at = self.below(self.machines.len() as u64) as usize;
-            self.server_receives(at)?;
-            self.client_receives(at)?;
-            if self.again {
-                self.server(Input::Tick)?;
-            }
-        }
+        self.host.deliver()?;
+        self.hear()?;
         self.check()
     }
 
     /// Runs until everything has come to rest; nothing new happens meanwhile.
     fn rest(&mut self) -> Result<(), Violation> {
-        self.machines.iter_mut().for_each(|machine| machine.frozen = false);
+        self.host.thaw();
         let mut quiet = 0;
         for _ in 0..REST_MAX {
-            let at = self.below(self.machines.len() as u64) as usize;
-            self.server_receives(at)?;
-            let at = self.below(self.machines.len() as u64) as usize;
-            self.client_receives(at)?;
-            let idle = |machine: &SimulatedMachine| {
-                machine.to_server.is_empty() && machine.to_client.is_empty() && !machine.over
-            };
-            if self.machines.iter().all(idle) {
-                quiet += 1;
-                self.pass_time(6_000)?;
-            }
+            quiet += u32::from(self.host.step_to_rest()?);
+            self.hear()?;
             self.check()?;
             // Every log has been flushed, and all consequences have arrived.
-            if quiet > 40
-                && !self.again
-                && self.machines.iter().all(|machine| idle(machine) && machine.calls.is_empty())
-            {
+            let waits = self.programs.iter().any(|programs| !programs.calls.is_empty());
+            if quiet > 40 && self.host.is_idle() && !waits {
                 return Ok(());
             }
         }
-        let calls: Vec<_> = self.machines.iter().flat_map(|machine| machine.calls.values()).collect();
+        let calls: Vec<_> = self.programs.iter().flat_map(|programs| programs.calls.values()).collect();
         Err(format!("does not come to rest: {calls:?}"))
     }
 
@@ -411,8 +364,8 @@ impl ManyMachines {
     pub(crate) fn finish(&mut self) -> Result<(), Violation> {
         self.rest()?;
         self.check_at_rest()?;
-        for at in 0..self.machines.len() {
-            for (file, handles) in self.machines[at].open.clone() {
+        for at in 0..self.programs.len() {
+            for (file, handles) in self.programs[at].open.clone() {
                 for open in handles {
                     self.call(at, Call::Close(call::Close { file: file.clone(), open }), Doing::Name)?;
                 }
@@ -420,39 +373,5 @@ impl ManyMachines {
         }
         self.rest()?;
         self.check_at_rest()
-    }
-}
-
-impl SimulatedMachine {
-    fn new(id: MachineId, client: Client, work: Work) -> SimulatedMachine {
-        SimulatedMachine {
-            id,
-            incarnation: 0,
-            client,
-            session: None,
-            over: true,
-            frozen: false,
-            to_server: VecDeque::new(),
-            to_client: VecDeque::new(),
-            calls: BTreeMap::new(),
-            open: BTreeMap::new(),
-            work,
-        }
-    }
-
-    /// Starts, and greets the server; no answer has come yet.
-    fn connect(&mut self, now: Now) {
-        self.client.handle(now, client::Input::Greeting, &mut Vec::new());
-        self.incarnation += 1;
-        self.session = None;
-        self.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
-        self.to_server.push_back(Input::Open {
-            machine: self.id,
-            incarnation: self.incarnation,
-            greeting: wire::GreetingNumber::default(),
-            session: None,
-            connection: 0,
-            version: wire::Version::NEWEST,
-        });
     }
 }

@@ -4,7 +4,7 @@
 
 mod script;
 
-use crate::cluster::Violation;
+use crate::host::Violation;
 use crate::many::ManyMachines;
 use directory::Policy;
 use ident::FileId;
@@ -61,7 +61,7 @@ impl Leases {
                         leases.grants += u64::from(fields > 0);
                     }
                 }
-                ToClient::Recall { leases: recalled } => {
+                ToClient::Recall { leases: recalled, .. } => {
                     let concerned = |it: &Released| it.file == *file && counted(&it.field);
                     leases.recalls += u64::from(recalled.iter().any(concerned));
                 }
@@ -138,7 +138,7 @@ pub fn simulated(
     experiment: impl FnOnce(&mut ManyMachines) -> Result<Leases, Violation>,
 ) -> Result<Leases, Violation> {
     let policy = Policy { granularity, ..Policy::default() };
-    let mut office = ManyMachines::for_parts(seed, machines as u64, policy);
+    let mut office = ManyMachines::for_parts(seed, machines as u64, policy)?;
     let leases = experiment(&mut office)?;
     office.finish()?;
     Ok(leases)
@@ -203,7 +203,7 @@ mod tests {
     /// Each answer to a program is compared with the expected one.
     #[test]
     fn a_wrong_answer_is_found() {
-        let mut office = ManyMachines::for_parts(0, 1, Policy::default());
+        let mut office = ManyMachines::for_parts(0, 1, Policy::default()).unwrap();
         let file = install(&mut office, Installer::of([label("novel")], None)).unwrap().remove(0);
         let edited = Edited { file, size: 1, old: FileId::root() };
         let wrong = office.run(vec![(0, Reader::of("novel", edited))]).unwrap_err();

@@ -1,7 +1,8 @@
 //! One run: random calls and random crashes, and after each of them a check of the invariants of
 //! ARCHITECTURE.
 
-use crate::cluster::{Cluster, Violation};
+use crate::cluster::Cluster;
+use crate::host::Violation;
 use crate::model::{File, Model, feed};
 use client::{Call, Outcome, Reply, call};
 use ident::FileId;
@@ -62,28 +63,31 @@ struct Run {
 
 /// Runs `steps` calls from `seed`. The seed chooses the disk's size, the faults and the calls.
 pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
-    let mut chooser = Cluster::new(seed ^ 0xD15C, 1);
-    let space = if chooser.one_in(4) { 200_000 + chooser.below(1_500_000) } else { 1 << 30 };
-    let mut cluster = Cluster::new(seed, space);
-    cluster.upload_faults = chooser.one_in(4);
-    let crash_odds = [0, 30, 100, 300][chooser.below(4) as usize];
-    let model = Model::default();
-    let history = History::new(&model);
-    let mut run = Run { cluster, model, history, summary: Summary::default(), crash_odds };
-    let failed = |run: &Run, what| Failure { seed, step: run.summary.calls, steps, what };
+    let failed = |step, what| Failure { seed, step, steps, what };
+    let mut run = Run::new(seed).map_err(|what| failed(0, what))?;
     while run.summary.calls < steps {
-        run.one().map_err(|what| failed(&run, what))?;
+        run.one().map_err(|what| failed(run.summary.calls, what))?;
     }
-    run.finish().map_err(|what| failed(&run, what))?;
+    run.finish().map_err(|what| failed(run.summary.calls, what))?;
     run.summary.trace = run.cluster.trace;
     Ok(run.summary)
 }
 
 impl Run {
+    fn new(seed: u64) -> Result<Run, Violation> {
+        let mut chooser = Cluster::new(seed ^ 0xD15C, 1)?;
+        let space = if chooser.one_in(4) { 200_000 + chooser.below(1_500_000) } else { 1 << 30 };
+        let mut cluster = Cluster::new(seed, space)?;
+        cluster.upload_faults = chooser.one_in(4);
+        let crash_odds = [0, 30, 100, 300][chooser.below(4) as usize];
+        let (model, summary) = (Model::default(), Summary::default());
+        Ok(Run { cluster, history: History::new(&model), model, summary, crash_odds })
+    }
+
     fn one(&mut self) -> Result<(), Violation> {
         let call = self.cluster.some_call(&self.model);
         self.summary.calls += 1;
-        match self.cluster.call(call.clone()) {
+        match self.cluster.call(call.clone())? {
             Outcome::Done(result) => self.answered(&call, result)?,
             Outcome::Waiting(ticket) => {
                 for waited in 0.. {
@@ -211,7 +215,7 @@ impl Run {
             self.history.names.push(model.names_digest());
         }
         if self.cluster.one_in(3) {
-            self.cluster.crash_client();
+            self.cluster.crash_client()?;
         } else {
             self.cluster.crash()?;
         }

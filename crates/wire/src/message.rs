@@ -188,7 +188,10 @@ pub enum ToClient {
     /// black-box field by a return), even if it no longer holds them. A release of the same lease
     /// that is on its way already answers the recall. The message does not say who needs the leases
     /// or for what (BlackBox §3.3).
-    Recall { leases: Vec<Released> },
+    ///
+    /// The session is likely to need those of `ahead` next. The client owes no answer for them: it
+    /// releases what it holds of them and can spare at once, with the others.
+    Recall { leases: Vec<Released>, ahead: Vec<Released> },
     /// Another session wants to know the value: the client flushes what is pending of it, keeps the
     /// lease, and logs `Flushed`.
     Flush { number: u64, file: FileId, field: Field },

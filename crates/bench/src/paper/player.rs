@@ -60,7 +60,7 @@ pub fn play(
     let hears = heard.clone();
     machine.tap(move |message| hears.lock().push(message.clone()));
     send(out, &Said::Up)?;
-    let door = machine.door();
+    let door = machine.file_service();
     let mut under_way = None;
     while let Some(order) = receive(orders)? {
         match order {

@@ -65,7 +65,7 @@ impl Processes {
         self.clients.iter_mut().try_for_each(Process::has_ended)?;
         let report = node::fsck(&self.server.data, &mut |_| {}).map_err(in_words)?;
         if !report.faults.is_empty() {
-            return Err(format!("fsck: {}", report.faults.join("; ")));
+            return Err(format!("fsck: {:?}", report.faults));
         }
         self.server.end();
         self.server.has_ended()

@@ -21,7 +21,7 @@ mod turns;
 
 pub use row::{Bar, SharedRow, text};
 
-use crate::target::{Kind, Target, end_on_signals, not_ended};
+use crate::target::{Target, TargetKind, end_on_signals, not_ended};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -145,7 +145,7 @@ struct Pair {
 
 impl Pair {
     fn start(base: &Path) -> io::Result<Pair> {
-        let floor = |name: &str| Target::start(Kind::Floor, &base.join(name));
+        let floor = |name: &str| Target::start(TargetKind::Floor, &base.join(name));
         Ok(Pair {
             testbed: Testbed::start(&base.join("office"), 2, Duration::ZERO)?,
             floors: [floor("floor-1")?, floor("floor-2")?],

@@ -6,7 +6,7 @@ use super::processor::OneProcessor;
 use super::row::SharedRow;
 use super::testbed::Testbed;
 use crate::names::{Layout, NameWork};
-use crate::target::{Kind, Target};
+use crate::target::{Target, TargetKind};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub(super) fn run(
         ms => format!("private, {ms} ms away"),
     };
     let _one = OneProcessor::take()?;
-    let alone = Target::start(Kind::Mount, &base.join("alone"))?;
+    let alone = Target::start(TargetKind::Mount, &base.join("alone"))?;
     let testbed = Testbed::start(&base.join("office"), 1, delay)?;
     let targets: Vec<&Target> = testbed.machines().iter().chain([&alone]).collect();
     let rows = compare(&way, &targets, settings, tell)?;

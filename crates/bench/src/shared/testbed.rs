@@ -1,7 +1,7 @@
 //! A server and the machines that have joined it: each a process, with a mount of its own.
 
 use super::relay::Relay;
-use crate::target::{Kind, Target};
+use crate::target::{Target, TargetKind};
 use admin::Invitation;
 use node::Token;
 use std::io;
@@ -43,7 +43,7 @@ impl Testbed {
     /// Starts a server and so many machines in directories of `base`. Messages take `delay` on
     /// their way, either way.
     pub fn start(base: &Path, machines: usize, delay: Duration) -> io::Result<Testbed> {
-        let server = Target::start(Kind::Mount, &base.join("server"))?;
+        let server = Target::start(TargetKind::Mount, &base.join("server"))?;
         let mut testbed = Testbed { machines: Vec::new(), relays: Vec::new(), server };
         for n in 1..=machines {
             let name = format!("machine-{n}");
@@ -51,7 +51,7 @@ impl Testbed {
             let base = base.join(&name);
             std::fs::create_dir_all(&base)?;
             node::join(&base.join("data"), &token, &name).map_err(io::Error::other)?;
-            testbed.machines.push(Target::start(Kind::Mount, &base)?);
+            testbed.machines.push(Target::start(TargetKind::Mount, &base)?);
         }
         Ok(testbed)
     }

@@ -24,20 +24,20 @@ const COSTS: (f64, f64, f64) = (0.05, 0.01, 0.01);
 
 /// The work that is done in a tree.
 #[derive(Clone, Copy)]
-enum Walk {
+enum TreeWork {
     Stat,
     Read,
     Remove,
 }
 
-impl Walk {
-    const ALL: [Walk; 3] = [Walk::Stat, Walk::Read, Walk::Remove];
+impl TreeWork {
+    const ALL: [TreeWork; 3] = [TreeWork::Stat, TreeWork::Read, TreeWork::Remove];
 
     fn name(self) -> &'static str {
         match self {
-            Walk::Stat => "stat a tree of the other machine",
-            Walk::Read => "read a tree of the other machine",
-            Walk::Remove => "remove a tree of the other machine",
+            TreeWork::Stat => "stat a tree of the other machine",
+            TreeWork::Read => "read a tree of the other machine",
+            TreeWork::Remove => "remove a tree of the other machine",
         }
     }
 
@@ -52,12 +52,12 @@ impl Walk {
             }
             files += 1;
             match self {
-                Walk::Stat => {}
-                Walk::Read => drop(fs::read(&path)?),
-                Walk::Remove => fs::remove_file(&path)?,
+                TreeWork::Stat => {}
+                TreeWork::Read => drop(fs::read(&path)?),
+                TreeWork::Remove => fs::remove_file(&path)?,
             }
         }
-        if let Walk::Remove = self {
+        if let TreeWork::Remove = self {
             fs::remove_dir(dir)?;
         }
         Ok(files)
@@ -70,7 +70,7 @@ impl Pair {
     pub(super) fn trees(&self, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
         let [maker, walker] = [0, 1].map(|n| &self.testbed.machines()[n]);
         let mut rows = Vec::new();
-        for walk in Walk::ALL {
+        for walk in TreeWork::ALL {
             tell(walk.name());
             let made = |at: &str| -> io::Result<String> {
                 let name = format!("{} {at}", walk.name());
@@ -124,7 +124,7 @@ mod tests {
         for files in [0, 1, 12, 13, 100, 700] {
             let dir = base.path().join(files.to_string());
             make(&dir, files).unwrap();
-            for walk in Walk::ALL {
+            for walk in TreeWork::ALL {
                 assert_eq!(walk.run(&dir).unwrap(), files as u64);
             }
             assert!(!dir.exists());

@@ -22,7 +22,7 @@ pub(crate) use handles::Handles;
 pub(crate) use locks::KnownLocks;
 pub(crate) use need::{Need, Stop};
 pub(crate) use reopen::Reopening;
-pub use settle::WaitReport;
+pub use settle::{WaitReason, WaitReport};
 pub(crate) use waiting::{Caller, Progress, Waiting, WaitingFor};
 pub(crate) use write_through::Writes;
 

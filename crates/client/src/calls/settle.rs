@@ -16,8 +16,23 @@ pub struct WaitReport {
     pub call: &'static str,
     /// How long the call has waited, ms.
     pub for_ms: u64,
-    /// The event that the call waits for.
-    pub what: &'static str,
+    /// The reason for which the call waits.
+    pub reason: WaitReason,
+}
+
+/// The reason for which a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitReason {
+    /// There is no connection to the server.
+    Connection,
+    /// Another machine waits for the file's content, which is released first.
+    ContentRelease,
+    /// Content or operations of this machine are to be durable at the server.
+    Storing,
+    /// The disk of the server is full.
+    Space,
+    /// The server is to answer, or another machine that has to release leases first.
+    Server,
 }
 
 impl Client {
@@ -108,20 +123,20 @@ impl Client {
     pub fn waits(&self, now: Time, at_least_ms: u64) -> Vec<WaitReport> {
         let report = |(ticket, waiting): (Ticket, &Waiting)| {
             let for_ms = now.ms_since(waiting.since);
-            let what = match &waiting.on {
+            let reason = match &waiting.on {
                 WaitingFor::Unlocked { .. } => return None,
-                WaitingFor::Session => "the connection to the server",
-                _ if !self.is_connected() => "the connection to the server",
-                WaitingFor::Yielded(_) => "content to be let go, which another machine waits for",
+                WaitingFor::Session => WaitReason::Connection,
+                _ if !self.is_connected() => WaitReason::Connection,
+                WaitingFor::Yielded(_) => WaitReason::ContentRelease,
                 WaitingFor::Applied(..)
                 | WaitingFor::Published(_)
                 | WaitingFor::Room
-                | WaitingFor::Heard(..) => "what was done here to be stored",
-                WaitingFor::Freed { .. } => "space, on a full disk",
-                _ => "the server, or another machine that has to let go first",
+                | WaitingFor::Heard(..) => WaitReason::Storing,
+                WaitingFor::Freed { .. } => WaitReason::Space,
+                _ => WaitReason::Server,
             };
             let call = waiting.call.name();
-            (for_ms >= at_least_ms).then_some(WaitReport { ticket, call, for_ms, what })
+            (for_ms >= at_least_ms).then_some(WaitReport { ticket, call, for_ms, reason })
         };
         self.calls.iter().filter_map(report).collect()
     }
@@ -196,13 +211,12 @@ mod tests {
         let called =
             client.call(at(0), &Cred::default(), Call::Stat(call::Stat { file: file.clone() }), &mut out);
         let Outcome::Waiting(ticket) = called else { panic!("{called:?}") };
-        let report = |for_ms, what| WaitReport { ticket, call: "stat", for_ms, what };
+        let report = |for_ms, reason| WaitReport { ticket, call: "stat", for_ms, reason };
         assert_eq!(client.waits(Time(4_999), 5_000), []);
-        assert_eq!(client.waits(Time(5_000), 5_000), [report(5_000, "the connection to the server")]);
+        assert_eq!(client.waits(Time(5_000), 5_000), [report(5_000, WaitReason::Connection)]);
         client.handle(at(5_000), crate::Input::Greeting, &mut out);
         client.handle(at(5_001), crate::Input::Message(opened()), &mut out);
-        let what = "the server, or another machine that has to let go first";
-        assert_eq!(client.waits(Time(6_000), 5_000), [report(6_000, what)]);
+        assert_eq!(client.waits(Time(6_000), 5_000), [report(6_000, WaitReason::Server)]);
         // A program that waits for a lock asked for the wait.
         let range = LockRange::WHOLE;
         let change =

@@ -40,7 +40,7 @@ impl Client {
         } else {
             let gone = self.number();
             self.revocations.shipping.insert(gone, number);
-            out.push(Output::Yield { number: gone, what });
+            out.push(Output::Yield { number: gone, what, offered: Vec::new() });
         }
         WaitingFor::Number(number)
     }
@@ -337,7 +337,7 @@ mod tests {
 
     fn taken_back(out: &[Output]) -> Option<(u64, Vec<Invalidation>)> {
         out.iter().find_map(|output| match output {
-            Output::Yield { number, what } => Some((*number, what.clone())),
+            Output::Yield { number, what, .. } => Some((*number, what.clone())),
             _ => None,
         })
     }
@@ -381,7 +381,7 @@ mod tests {
         let resumed = ToClient::Resumed { through: 0, rejected, space, term_ms: 30_000, version };
         client.handle(at(3), Input::Message(resumed), &mut out);
         assert!(!is_asked(&out), "{out:?}");
-        client.handle(at(4), Input::Yielded { number }, &mut out);
+        client.handle(at(4), Input::Yielded { number, kept: Default::default() }, &mut out);
         assert!(is_asked(&out), "{out:?}");
         // The server need not recall files in doubt.
         let doubts = out.iter().find_map(|output| match output {
@@ -401,14 +401,14 @@ mod tests {
             let Outcome::Waiting(ticket) = outcome else { panic!("{outcome:?}") };
             let (number, _) = taken_back(&out).unwrap();
             if said {
-                client.handle(at(3), Input::Yielded { number }, &mut Vec::new());
+                client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut Vec::new());
             }
             let mut out = Vec::new();
             client.give_way(at(4), ticket, &mut out);
             let gave_way =
                 |output: &Output| matches!(output, Output::Answer { result: Err(Error::Interrupted), .. });
             assert_eq!(out.iter().any(gave_way), !said, "{out:?}");
-            client.handle(at(5), Input::Yielded { number }, &mut out);
+            client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut out);
             assert!(!is_asked(&out), "{out:?}");
             let (outcome, _) =
                 call(&mut client, Call::Access(call::Access { file: files[2].clone(), mask: 0 }));
@@ -426,13 +426,13 @@ mod tests {
         assert!(matches!(outcome, Outcome::Done(Ok(_))), "{outcome:?}");
         let (_, mut out) = call(&mut client, moves(&files));
         let (number, _) = taken_back(&out).unwrap();
-        client.handle(at(3), Input::Yielded { number }, &mut out);
+        client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut out);
         let [from, ..] = files;
         let leases = vec![Released { file: from, field: Field::Child(label()), keep: None }];
         out.clear();
-        client.handle(at(3), Input::Message(ToClient::Recall { leases }), &mut out);
+        client.handle(at(3), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
         let (number, _) = taken_back(&out).unwrap();
-        client.handle(at(3), Input::Yielded { number }, &mut out);
+        client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut out);
         let (outcome, _) = call(&mut client, question);
         assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
     }
@@ -491,7 +491,7 @@ mod tests {
             let mut out = Vec::new();
             let field = Field::Child(name.clone());
             let leases = vec![Released { file: file.clone(), field, keep: Some(Kind::Read) }];
-            client.handle(at(3), Input::Message(ToClient::Recall { leases }), &mut out);
+            client.handle(at(3), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
             let what = taken_back(&out).map(|(_, what)| what);
             assert_eq!(what, goes.then(|| vec![Invalidation::Entry(file, name)]), "{out:?}");
         }

@@ -212,7 +212,9 @@ mod tests {
         let number =
             |output: &Output| if let Output::Yield { number, .. } = output { Some(*number) } else { None };
         let numbers: Vec<u64> = out.iter().filter_map(number).collect();
-        numbers.into_iter().for_each(|number| client.handle(at(4), Input::Yielded { number }, out));
+        numbers.into_iter().for_each(|number| {
+            client.handle(at(4), Input::Yielded { number, kept: Default::default() }, out)
+        });
     }
 
     fn logged(out: &[Output]) -> Vec<LogEntry> {
@@ -307,7 +309,7 @@ mod tests {
             let (mut client, file, written) = unheard();
             let (through, mut out) = (client.server().log.last(), Vec::new());
             let leases = vec![lease::Released { file: file.clone(), field: Field::Content, keep }];
-            client.handle(at(4), Input::Message(ToClient::Recall { leases }), &mut out);
+            client.handle(at(4), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
             below_is_gone(&mut client, &mut out);
             assert!(matches!(logged(&out).as_slice(), [LogEntry::Release(_)]));
             let read = Call::Read(call::Read {

@@ -65,7 +65,7 @@ impl Client {
         }
         if !picked.is_empty() {
             let number = self.number();
-            out.push(Output::Yield { number, what });
+            out.push(Output::Yield { number, what, offered: Vec::new() });
             self.hand.picked.insert(number, picked);
         }
     }
@@ -137,7 +137,7 @@ mod tests {
             client.handle(at(3), Input::Tick, &mut out);
             let entries = Invalidation::Entries(dir.clone());
             let number = out.iter().find_map(|output| match output {
-                Output::Yield { number, what } if what.contains(&entries) => Some(*number),
+                Output::Yield { number, what, .. } if what.contains(&entries) => Some(*number),
                 _ => None,
             });
             number.unwrap_or_else(|| panic!("{out:?}"))
@@ -145,10 +145,10 @@ mod tests {
         let number = pick(&mut client);
         // The kernel may cache the entry again before the revocation is done. Then the file stays.
         look(&mut client);
-        client.handle(at(4), Input::Yielded { number }, &mut Vec::new());
+        client.handle(at(4), Input::Yielded { number, kept: Default::default() }, &mut Vec::new());
         assert!(client.files.get(&dir).is_some());
         let number = pick(&mut client);
-        client.handle(at(5), Input::Yielded { number }, &mut Vec::new());
+        client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut Vec::new());
         assert!(client.files.get(&dir).is_none() && client.server().is_letting_go(&dir));
     }
 }

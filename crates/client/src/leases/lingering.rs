@@ -359,14 +359,15 @@ mod tests {
             },
             |client, _, file| {
                 let content = Released { file: file.clone(), field: Field::Content, keep: None };
-                let (mut out, recall) = (Vec::new(), ToClient::Recall { leases: vec![content] });
+                let (mut out, recall) =
+                    (Vec::new(), ToClient::Recall { leases: vec![content], ahead: Vec::new() });
                 client.handle(at(4), Input::Message(recall), &mut out);
                 let yields = out.iter().find_map(|output| match output {
                     Output::Yield { number, .. } => Some(*number),
                     _ => None,
                 });
                 let number = yields.expect("the kernel has pages");
-                client.handle(at(5), Input::Yielded { number }, &mut Vec::new());
+                client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut Vec::new());
             },
         ];
         for (which, end) in ends.iter().enumerate() {
@@ -420,7 +421,11 @@ mod tests {
             looks_up(&mut client, looked_up, &dir);
             let leases = vec![Released { file: file.clone(), field: Field::Handles, keep: None }];
             let mut out = Vec::new();
-            client.handle(at(recalled), Input::Message(ToClient::Recall { leases }), &mut out);
+            client.handle(
+                at(recalled),
+                Input::Message(ToClient::Recall { leases, ahead: Vec::new() }),
+                &mut out,
+            );
             let own = out.iter().find_map(|output| match output {
                 Output::Send(ToServer::Log { entries, .. }) => entries.iter().find_map(|entry| match entry {
                     LogEntry::Return { own, .. } => Some(*own),
@@ -449,7 +454,11 @@ mod tests {
     fn whoever_cannot_have_a_file_open_asks_for_that_before_it_is_told_of_the_file() {
         let (mut client, dir, file) = client();
         let leases = vec![Released { file: file.clone(), field: Field::Handles, keep: None }];
-        client.handle(at(20), Input::Message(ToClient::Recall { leases }), &mut Vec::new());
+        client.handle(
+            at(20),
+            Input::Message(ToClient::Recall { leases, ahead: Vec::new() }),
+            &mut Vec::new(),
+        );
         let mut out = Vec::new();
         let lookup = Call::Lookup(call::Lookup { dir, label: label("x") });
         let outcome = client.call(at(30), &Cred::default(), lookup, &mut out);

@@ -13,15 +13,31 @@ use wire::LogEntry;
 /// After that writers have to wait.
 const ROUNDS_MAX: u8 = 2;
 
+/// Why a lease is to be released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// The server recalled it and waits for an answer, even if the client no longer holds it by
+    /// then.
+    Recalled,
+    /// The server wishes for it, ahead of another client's walk.
+    WishedFor,
+    /// This client holds too many of its kind.
+    TooMany,
+}
+
 /// A lease that is to be released and is still held.
 #[derive(Debug)]
 pub(crate) struct Yielding {
     released: Released,
-    /// The server recalled the lease and waits for an answer, even if the client no longer holds it
-    /// by then.
-    is_recalled: bool,
+    cause: Cause,
     /// How often front doors have dropped their pages for it.
     rounds: u8,
+}
+
+impl Yielding {
+    fn is_recalled(&self) -> bool {
+        self.cause == Cause::Recalled
+    }
 }
 
 /// A report of content that waits for it to be published.
@@ -60,7 +76,8 @@ impl Revocations {
     /// Writers go on while the pages are being dropped for the first times: a write holds its pages
     /// locked until it is answered.
     pub(crate) fn holds_up_writes(&self, file: &FileId) -> bool {
-        let of_file = |y: &&Yielding| y.released.field == Field::Content && y.released.file == *file;
+        let of_file =
+            |y: &&Yielding| y.is_recalled() && y.released.field == Field::Content && y.released.file == *file;
         self.publishing.iter().any(|y| of_file(&y))
             || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
     }
@@ -70,29 +87,31 @@ impl Revocations {
     /// nothing.
     fn recall(&mut self, mut due: Vec<Released>) {
         let told: BTreeSet<&Released> =
-            self.all().filter(|y| y.is_recalled).map(|yielding| &yielding.released).collect();
+            self.all().filter(|y| y.is_recalled()).map(|yielding| &yielding.released).collect();
         due.retain(|released| !told.contains(released));
         let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(lease).collect();
         self.retain(|before| !leases.contains(&lease(before)));
-        self.begin(due, true);
+        self.begin(due, Cause::Recalled);
     }
 
-    /// Adds releases that no other client has asked for.
-    fn offer(&mut self, mut due: Vec<Released>) {
+    /// Adds releases that the client does not owe.
+    fn offer(&mut self, mut due: Vec<Released>, cause: Cause) {
         let leases: BTreeSet<(&FileId, &Field)> = self.all().map(|y| lease(&y.released)).collect();
         due.retain(|released| !leases.contains(&lease(released)));
-        self.begin(due, false);
+        due.sort_by(|one, other| lease(one).cmp(&lease(other)));
+        due.dedup_by(|one, other| lease(one) == lease(other));
+        self.begin(due, cause);
     }
 
-    fn begin(&mut self, due: Vec<Released>, is_recalled: bool) {
-        self.publishing.extend(due.into_iter().map(|released| Yielding { released, is_recalled, rounds: 0 }));
+    fn begin(&mut self, due: Vec<Released>, cause: Cause) {
+        self.publishing.extend(due.into_iter().map(|released| Yielding { released, cause, rounds: 0 }));
     }
 
     /// Drops the pending releases that `released` covers, which this client released unasked. The
     /// server takes these for the answers to its recalls, and expects no other. Returns whether any
     /// of them was recalled.
     pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
-        let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled).count();
+        let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled()).count();
         let before = recalled(self);
         if self.all().next().is_some() {
             self.retain(|due| !released.iter().any(|released| answers(released, due)));
@@ -123,6 +142,7 @@ impl Client {
         now: Now,
         server: ServerId,
         leases: Vec<Released>,
+        mut ahead: Vec<Released>,
         out: &mut Vec<Output>,
     ) {
         leases.iter().filter(|it| it.field == Field::Content).for_each(|it| self.note_passing(now, &it.file));
@@ -131,6 +151,8 @@ impl Client {
             self.servers.get_mut(server).send_log_first(out);
         }
         self.revocations.recall(due);
+        ahead.retain(|released| self.holds_more(released));
+        self.revocations.offer(ahead, Cause::WishedFor);
         self.yield_recalled(now, out);
     }
 
@@ -146,7 +168,7 @@ impl Client {
             let keep = known.held.kind(&Field::Children);
             let name =
                 |label: &Label| Released { file: dir.clone(), field: Field::Child(label.clone()), keep };
-            self.revocations.offer(known.held.named().map(name).collect());
+            self.revocations.offer(known.held.named().map(name).collect(), Cause::TooMany);
         }
     }
 
@@ -154,13 +176,14 @@ impl Client {
     /// their cached values. Then the log is flushed up to the release, which stands behind every
     /// update that used the lease.
     pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
-        let (mut ready, mut dropping, mut what) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ready, mut dropping) = (Vec::new(), Vec::new());
+        let (mut what, mut offered) = (Vec::new(), Vec::new());
         for mut yielding in std::mem::take(&mut self.revocations.publishing) {
             let Released { file, field, .. } = &yielding.released;
             if *field == Field::Content && self.publish_before(now, file, out).is_err() {
                 self.revocations.publishing.push(yielding);
             } else if let Some(invalidation) = self.below(&yielding.released) {
-                what.push(invalidation);
+                if yielding.is_recalled() { &mut what } else { &mut offered }.push(invalidation);
                 yielding.rounds = yielding.rounds.saturating_add(1);
                 dropping.push(yielding);
             } else {
@@ -169,7 +192,7 @@ impl Client {
         }
         if !dropping.is_empty() {
             let number = self.number();
-            out.push(Output::Yield { number, what });
+            out.push(Output::Yield { number, what, offered });
             self.revocations.dropping.insert(number, dropping);
         }
         self.let_go(now, ready, out);
@@ -177,8 +200,14 @@ impl Client {
     }
 
     /// Takes the end of the revocation `number`. Content written meanwhile is published first, and
-    /// its pages go as well.
-    pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
+    /// its pages go as well. Offered leases stay here if their files are in use.
+    pub(crate) fn on_yielded(
+        &mut self,
+        now: Now,
+        number: u64,
+        kept: &BTreeSet<FileId>,
+        out: &mut Vec<Output>,
+    ) {
         self.evict_picked(now, number);
         if let Some(report) = self.revocations.reporting.remove(&number) {
             self.revocations.flushing.push(report);
@@ -187,26 +216,35 @@ impl Client {
         let mut ready = Vec::new();
         for yielding in self.revocations.dropping.remove(&number).unwrap_or_default() {
             let Released { file, field, .. } = &yielding.released;
-            if *field == Field::Content && self.is_content_dirty(file) {
-                self.revocations.publishing.push(yielding);
-            } else {
-                ready.push(yielding);
+            let is_dirty = *field == Field::Content && self.is_content_dirty(file);
+            if !yielding.is_recalled() && (is_dirty || kept.contains(file)) {
+                continue;
             }
+            if is_dirty { &mut self.revocations.publishing } else { &mut ready }.push(yielding);
         }
         self.let_go(now, ready, out);
         self.yield_recalled(now, out);
     }
 
     fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
-        let is_due = |y: &Yielding| y.is_recalled || self.holds_more(&y.released);
-        let recalled = ready.iter().filter(|y| y.is_recalled);
-        let waiting: BTreeSet<ServerId> = recalled.map(|y| self.servers.id_of(&y.released.file)).collect();
-        let ready: Vec<Released> = ready.into_iter().filter(is_due).map(|y| y.released).collect();
-        if !ready.is_empty() {
-            self.linger_if_looked_up(now, &ready);
-            self.release(now, ready);
-        }
+        let wanted = ready.iter().filter(|y| y.cause != Cause::TooMany);
+        let waiting: BTreeSet<ServerId> = wanted.map(|y| self.servers.id_of(&y.released.file)).collect();
+        let (recalled, mut others): (Vec<_>, Vec<_>) = ready.into_iter().partition(Yielding::is_recalled);
+        self.release_looked_up(now, recalled);
+        // Trap: nothing is owed for these, so each has to release something when its turn comes.
+        // Single names go before all names, which would take them along.
+        others.retain(|y| self.holds_more(&y.released));
+        others.sort_by_key(|y| matches!(y.released.field, Field::Children | Field::Xattrs));
+        self.release_looked_up(now, others);
         waiting.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
+    }
+
+    fn release_looked_up(&mut self, now: Now, ready: Vec<Yielding>) {
+        if !ready.is_empty() {
+            let leases: Vec<Released> = ready.into_iter().map(|y| y.released).collect();
+            self.linger_if_looked_up(now, &leases);
+            self.release(now, leases);
+        }
     }
 
     /// Whether a release in the log, or on its way to the server, answers a recall of a lease that
@@ -277,7 +315,8 @@ impl Client {
             // The client learns changes that a program made in mapped pages only when these are
             // dropped.
             let number = self.number();
-            out.push(Output::Yield { number, what: vec![Invalidation::Pages(report.file.clone())] });
+            let what = vec![Invalidation::Pages(report.file.clone())];
+            out.push(Output::Yield { number, what, offered: Vec::new() });
             self.revocations.reporting.insert(number, report);
         } else {
             self.revocations.flushing.push(report);
@@ -335,7 +374,7 @@ mod tests {
     use crate::tests::{at, empty, opened};
     use crate::{Input, Settings};
     use lease::Open;
-    use wire::{FileGrant, ToClient, Values};
+    use wire::{FileGrant, ToClient, ToServer, Values};
 
     /// A client that holds four single names of a directory, where two are many. Also the number of
     /// their revocation.
@@ -362,7 +401,7 @@ mod tests {
     /// The revocations in `out`: number, and how many items.
     fn yields(out: &[Output]) -> Vec<(u64, usize)> {
         let of = |output: &Output| match output {
-            Output::Yield { number, what } => Some((*number, what.len())),
+            Output::Yield { number, what, offered } => Some((*number, what.len() + offered.len())),
             _ => None,
         };
         out.iter().filter_map(of).collect()
@@ -372,7 +411,7 @@ mod tests {
     fn names_that_are_held_one_by_one_are_let_go_when_they_are_many() {
         let (dir, mut out) = (FileId::root().child(2), Vec::new());
         let (mut client, number) = crowded(&dir);
-        client.handle(at(3), Input::Yielded { number }, &mut out);
+        client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut out);
         let known = client.files.get(&dir).unwrap();
         assert_eq!(known.held.named().count(), 0);
         assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
@@ -388,23 +427,119 @@ mod tests {
         let (dir, mut out) = (FileId::root().child(2), Vec::new());
         let (mut client, number) = crowded(&dir);
         let all = Released { file: dir.clone(), field: Field::Children, keep: None };
-        client.handle(at(3), Input::Message(ToClient::Recall { leases: vec![all] }), &mut out);
+        client.handle(
+            at(3),
+            Input::Message(ToClient::Recall { leases: vec![all], ahead: Vec::new() }),
+            &mut out,
+        );
         let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
-        client.handle(at(4), Input::Yielded { number: recalled }, &mut out);
+        client.handle(at(4), Input::Yielded { number: recalled, kept: Default::default() }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0, "with all go those of their own");
         let last = client.server().log.last();
-        client.handle(at(5), Input::Yielded { number }, &mut out);
+        client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut out);
         assert_eq!(client.server().log.last(), last, "the server would take that for a misdeed");
         // The server waits for an answer to a recall, although it is the same release again.
         let (mut client, number) = crowded(&dir);
         let one = Released { file: dir.clone(), field: Field::Child(Label::new(b"a").unwrap()), keep: None };
         out.clear();
-        client.handle(at(3), Input::Message(ToClient::Recall { leases: vec![one] }), &mut out);
+        client.handle(
+            at(3),
+            Input::Message(ToClient::Recall { leases: vec![one], ahead: Vec::new() }),
+            &mut out,
+        );
         let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
-        client.handle(at(4), Input::Yielded { number }, &mut out);
+        client.handle(at(4), Input::Yielded { number, kept: Default::default() }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 1, "the recall is not answered yet");
-        client.handle(at(5), Input::Yielded { number: recalled }, &mut out);
+        client.handle(at(5), Input::Yielded { number: recalled, kept: Default::default() }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0);
+    }
+
+    /// A wish for the attributes of a directory, and the number of the revocation for it.
+    fn wished_for() -> (Client, FileId, Released, u64) {
+        let (dir, mut out) = (FileId::root().child(2), Vec::new());
+        let mut client = Client::new(Settings::new([0; 32]));
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let granted = ToClient::Granted { number: 1, grants: vec![empty(&dir)], gone: Vec::new() };
+        client.handle(at(1), Input::Message(granted), &mut out);
+        out.clear();
+        let attributes = Released { file: dir.clone(), field: Field::Attributes, keep: None };
+        let (leases, ahead) = (Vec::new(), vec![attributes.clone()]);
+        client.handle(at(2), Input::Message(ToClient::Recall { leases, ahead }), &mut out);
+        let [Output::Yield { number, ref what, ref offered }] = out[..] else { panic!("{out:?}") };
+        assert!(what.is_empty() && *offered == [Invalidation::Attributes(dir.clone())], "{out:?}");
+        (client, dir, attributes, number)
+    }
+
+    fn holds_attributes(client: &Client, dir: &FileId) -> bool {
+        client.files.get(dir).unwrap().held.kind(&Field::Attributes).is_some()
+    }
+
+    #[test]
+    fn what_is_wished_for_goes_unless_it_is_in_use() {
+        for in_use in [false, true] {
+            let ((mut client, dir, _, number), mut out) = (wished_for(), Vec::new());
+            let kept = BTreeSet::from_iter(in_use.then(|| dir.clone()));
+            client.handle(at(3), Input::Yielded { number, kept }, &mut out);
+            assert_eq!(holds_attributes(&client, &dir), in_use);
+            let told = out.iter().any(|output| matches!(output, Output::Send(ToServer::Log { .. })));
+            assert_eq!(told, !in_use, "{out:?}");
+            assert!(client.revocations.all().next().is_none(), "nothing is owed");
+        }
+        // Of what it does not hold a client owes nothing either.
+        let (mut client, dir, wished, number) = wished_for();
+        client.handle(at(3), Input::Yielded { number, kept: BTreeSet::new() }, &mut Vec::new());
+        let (last, mut out) = (client.server().log.last(), Vec::new());
+        let again = ToClient::Recall { leases: Vec::new(), ahead: vec![wished] };
+        client.handle(at(4), Input::Message(again), &mut out);
+        assert!(client.server().log.last() == last && yields(&out).is_empty(), "{dir}: {out:?}");
+    }
+
+    #[test]
+    fn what_is_wished_for_and_then_recalled_goes_even_if_it_is_in_use() {
+        let (mut client, dir, recalled, wished) = wished_for();
+        let mut out = Vec::new();
+        let recall = ToClient::Recall { leases: vec![recalled], ahead: Vec::new() };
+        client.handle(at(3), Input::Message(recall), &mut out);
+        let [(number, 1)] = yields(&out)[..] else { panic!("{out:?}") };
+        let kept = BTreeSet::from([dir.clone()]);
+        client.handle(at(4), Input::Yielded { number: wished, kept: kept.clone() }, &mut out);
+        assert!(holds_attributes(&client, &dir), "front doors are still asked");
+        client.handle(at(5), Input::Yielded { number, kept }, &mut out);
+        assert!(!holds_attributes(&client, &dir));
+    }
+
+    /// With the lease on all names go those on single ones. The server counts a release of what is
+    /// not held, and not recalled, as a misdeed.
+    #[test]
+    fn no_wish_is_fulfilled_twice() {
+        let dir = FileId::root().child(2);
+        let released = |field| Released { file: dir.clone(), field, keep: None };
+        let all = released(Field::Children);
+        let one = released(Field::Child(Label::new(b"a").unwrap()));
+        for (leases, ahead, logged) in [
+            (vec![all.clone()], vec![one.clone()], vec![vec![all.clone()]]),
+            (vec![], vec![all.clone(), one.clone(), all.clone()], vec![vec![one, all]]),
+        ] {
+            let ((mut client, _, _, _), mut out) = (wished_for(), Vec::new());
+            let granted = FileGrant { values: Values::default(), ..empty(&dir) };
+            let fields = vec![(Field::Child(Label::new(b"a").unwrap()), Kind::Write)];
+            let grants = vec![FileGrant { fields, ..granted }];
+            let granted = ToClient::Granted { number: 2, grants, gone: Vec::new() };
+            client.handle(at(3), Input::Message(granted), &mut out);
+            client.handle(at(4), Input::Message(ToClient::Recall { leases, ahead }), &mut out);
+            let Some(&(number, _)) = yields(&out).last() else { panic!("{out:?}") };
+            client.handle(at(5), Input::Yielded { number, kept: BTreeSet::new() }, &mut out);
+            let entries = out.into_iter().filter_map(|output| match output {
+                Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+                _ => None,
+            });
+            let releases = entries.flatten().filter_map(|entry| match entry {
+                LogEntry::Release(released) => Some(released),
+                _ => None,
+            });
+            assert_eq!(releases.collect::<Vec<_>>(), logged);
+        }
     }
 
     /// Several clients may touch a directory's times at once, and then none of them may read the
@@ -423,7 +558,7 @@ mod tests {
             client.handle(at(1), Input::Message(granted), &mut out);
             out.clear();
             let leases = vec![Released { file: dir.clone(), field: Field::Times, keep }];
-            client.handle(at(2), Input::Message(ToClient::Recall { leases }), &mut out);
+            client.handle(at(2), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
             let taken = Invalidation::Attributes(dir.clone());
             let is_taken =
                 |output: &Output| matches!(output, Output::Yield { what, .. } if what.contains(&taken));

@@ -34,7 +34,7 @@ pub struct CertificateAuthority {
 
 /// The key and the authorities by which a machine is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct MachineCredential {
     /// Its public key. The founder has none here until it leads for the first time.
     pub key: Option<[u8; 32]>,
     /// The latest authority of which it has shown a certificate. Certificates of earlier ones no
@@ -80,7 +80,7 @@ impl Transaction<'_> {
     /// Takes in that a machine has shown a certificate of that authority, with this key; or that it
     /// is a server and has that authority's key. A key other than the known one does not count,
     /// except from the leading machine, which names its own key (`itself`).
-    pub fn known(&mut self, machine: MachineId, known: Known, itself: bool) {
+    pub fn known(&mut self, machine: MachineId, known: MachineCredential, itself: bool) {
         let Some(mut row) = self.files.machine(machine) else { return };
         if known.certified.max(known.holds) > self.files.latest_authority() || row.expelled.is_some() {
             return;

@@ -6,7 +6,7 @@
 //! machine that missed the answer shows the secret with the same key again, and is enrolled as the
 //! same. So an expelled machine stays out, whatever it shows, while its name may be another's.
 
-use crate::cluster::certification::Known;
+use crate::cluster::certification::MachineCredential;
 use crate::io::Output;
 use crate::report::InvitationReport;
 use crate::rows::files::Files;
@@ -39,7 +39,7 @@ pub(crate) struct MachineRow {
     pub rights: Rights,
     pub since: Time,
     pub expelled: Option<Time>,
-    pub known: Known,
+    pub known: MachineCredential,
 }
 
 /// A row of [`Table::Invitation`].
@@ -69,7 +69,7 @@ pub(crate) struct Enrolment {
 /// Writes the founder, of this name, into a new store.
 pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
     assert!(is_machine_name(&name), "{name:?} is no machine's name");
-    let (since, known) = (Time::default(), Known::default());
+    let (since, known) = (Time::default(), MachineCredential::default());
     let machine = MachineRow { name, rights: Rights::FULL, since, expelled: None, known };
     store.put(&Table::Machine.key(&key_of(FOUNDER)), wire::encode(&machine));
     Enrolment { machines: 1, invitations: 0 }
@@ -193,7 +193,7 @@ impl Transaction<'_> {
             return;
         }
         let (since, expelled) = (self.now, Some(self.now));
-        let (name, rights, known) = (RESTORED_NAME.to_owned(), Rights::FULL, Known::default());
+        let (name, rights, known) = (RESTORED_NAME.to_owned(), Rights::FULL, MachineCredential::default());
         let nobody = MachineRow { name, rights, since, expelled, known };
         self.files.set_machine(highest, Some(&nobody));
         self.state.cluster.enrolment.machines += 1;
@@ -245,7 +245,7 @@ impl Transaction<'_> {
             (MachineId(highest.saturating_add(1)), self.now)
         });
         let holds = self.files.machine(number).map_or(0, |before| before.known.holds);
-        let known = Known { key: Some(key), certified: self.files.latest_authority(), holds };
+        let known = MachineCredential { key: Some(key), certified: self.files.latest_authority(), holds };
         let machine = MachineRow { name, rights: rights.clone(), since, expelled: None, known };
         self.files.set_machine(number, Some(&machine));
         let used = Some(Used { machine: number, key });

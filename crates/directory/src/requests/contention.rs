@@ -1,8 +1,9 @@
 //! The fields that were recalled lately: they are granted narrowly, and those that pass to and fro
 //! are reported.
 
+use crate::requests::ask::CROWDED;
 use ident::FileId;
-use lease::{Field, Label, Time};
+use lease::{Field, Label, SessionId, Time};
 use namespace::{ContentHead, Times};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ const CONTENDED_MS: u64 = 10_000;
 /// Contended fields that are remembered.
 const CONTENDED_MAX: usize = 4096;
 /// Recalls of a field, each within that time of the last, that make it ping-pong.
-const PASSES: u8 = 2;
+const RECALLS: u8 = 2;
 /// Unchanged reports of a ping-pong field in a row. After these the field is no longer ping-pong,
 /// and the next asker gets the lease.
 const TOLD_UNCHANGED_MAX: u8 = 3;
@@ -22,6 +23,8 @@ const TOLD_UNCHANGED_MAX: u8 = 3;
 struct Contended {
     /// When it was last recalled.
     at: Time,
+    /// The session whose requests needed it; absent if it was recalled for several sessions.
+    asker: Option<SessionId>,
     /// The time that the last answer to a recall took, ms.
     took_ms: Option<u64>,
     /// The number of recalls, each while the field was contended.
@@ -42,17 +45,19 @@ pub(crate) enum ReportedValue {
 pub(crate) struct Contention(BTreeMap<(FileId, Field), Contended>);
 
 impl Contention {
-    /// Notes that `field` is recalled.
-    pub fn recalled(&mut self, now: Time, file: &FileId, field: &Field) {
+    /// Notes that `field` is recalled for `asker`.
+    pub fn recalled(&mut self, now: Time, asker: SessionId, file: &FileId, field: &Field) {
         if self.0.len() >= CONTENDED_MAX {
             self.0.retain(|_, contended| now.ms_since(contended.at) < CONTENDED_MS);
         }
         if self.0.len() < CONTENDED_MAX {
-            let new = Contended { at: now, took_ms: None, recalls: 0, told: None };
+            let asker = Some(asker);
+            let new = Contended { at: now, asker, took_ms: None, recalls: 0, told: None };
             let contended = self.0.entry((file.clone(), field.clone())).or_insert(new);
             if now.ms_since(contended.at) >= CONTENDED_MS {
-                contended.recalls = 0;
+                (contended.recalls, contended.asker) = (0, asker);
             }
+            contended.asker = contended.asker.filter(|before| Some(*before) == asker);
             (contended.at, contended.told) = (now, None);
             contended.recalls = contended.recalls.saturating_add(1);
         }
@@ -67,15 +72,15 @@ impl Contention {
 
     /// Whether `field` is ping-pong: it was recalled again and again, and changes between one asker
     /// and the next.
-    pub fn passes(&self, now: Time, file: &FileId, field: &Field) -> bool {
+    pub fn is_ping_pong(&self, now: Time, file: &FileId, field: &Field) -> bool {
         self.0.get(&(file.clone(), field.clone())).is_some_and(|contended| {
             let changes = contended.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
-            contended.recalls >= PASSES && changes && now.ms_since(contended.at) < CONTENDED_MS
+            contended.recalls >= RECALLS && changes && now.ms_since(contended.at) < CONTENDED_MS
         })
     }
 
     /// Notes the value that was reported of `field`.
-    pub fn told(&mut self, now: Time, file: &FileId, field: &Field, value: ReportedValue) {
+    pub fn reported(&mut self, now: Time, file: &FileId, field: &Field, value: ReportedValue) {
         if let Some(contended) = self.0.get_mut(&(file.clone(), field.clone())) {
             let before = contended.told.filter(|(told, _)| *told == value);
             let unchanged = before.map_or(0, |(_, unchanged)| unchanged.saturating_add(1));
@@ -88,9 +93,14 @@ impl Contention {
         self.0.get(&(file.clone(), field.clone())).and_then(|contended| contended.took_ms)
     }
 
-    /// Whether this field was recalled lately.
-    pub fn is_contended(&self, now: Time, file: &FileId, field: &Field) -> bool {
-        self.contended_of(now, file).any(|contended| contended == field)
+    /// Whether this field was recalled lately. Names that `session` goes on taking
+    /// ([`Contention::takes_alone`]) do not count.
+    pub fn is_contended(&self, now: Time, session: SessionId, file: &FileId, field: &Field) -> bool {
+        let of_names = matches!(field, Field::Child(_) | Field::Children);
+        self.contended_of(now, file).any(|(contended, it)| {
+            contended == field
+                && !(of_names && it.asker == Some(session) && self.takes_alone(now, session, file))
+        })
     }
 
     /// Whether any field of `file` was recalled lately.
@@ -98,20 +108,47 @@ impl Contention {
         self.contended_of(now, file).next().is_some()
     }
 
-    /// The labels of `file` that were recalled lately.
-    pub fn contended_labels(&self, now: Time, file: &FileId) -> Vec<Label> {
-        let labels = self.contended_of(now, file).filter_map(|field| match field {
-            Field::Child(label) => Some(label.clone()),
+    /// The labels of `file` that were recalled lately, but for those that `session` goes on taking.
+    pub fn contended_labels(&self, now: Time, session: SessionId, file: &FileId) -> Vec<Label> {
+        let alone = self.takes_alone(now, session, file);
+        let labels = self.contended_of(now, file).filter_map(|(field, it)| match field {
+            Field::Child(label) if !(alone && it.asker == Some(session)) => Some(label.clone()),
             _ => None,
         });
         labels.collect()
     }
 
-    fn contended_of<'a>(&'a self, now: Time, file: &'a FileId) -> impl Iterator<Item = &'a Field> {
+    /// The number of labels of `file` that were recalled lately, whoever asked.
+    pub fn labels_recalled(&self, now: Time, file: &FileId) -> usize {
+        self.recalled_labels(now, file).count()
+    }
+
+    /// Whether `session` goes on taking names which no other session asks back, or all names were
+    /// recalled for it, and none for others since. It contends with nobody, and may have all of them.
+    pub fn takes_alone(&self, now: Time, session: SessionId, file: &FileId) -> bool {
+        let is_own = |it: &Contended| it.asker == Some(session);
+        let all = self.contended_of(now, file).find(|(field, _)| **field == Field::Children);
+        let since = all.map(|(_, it)| it).filter(|it| is_own(it)).map(|it| it.at);
+        self.recalled_labels(now, file).filter(|it| is_own(it)).count() >= CROWDED
+            || since
+                .is_some_and(|since| self.recalled_labels(now, file).all(|it| is_own(it) || it.at <= since))
+    }
+
+    /// The labels that were recalled lately.
+    fn recalled_labels<'a>(&'a self, now: Time, file: &'a FileId) -> impl Iterator<Item = &'a Contended> {
+        let labels = self.contended_of(now, file).filter(|(field, _)| matches!(field, Field::Child(_)));
+        labels.map(|(_, it)| it)
+    }
+
+    fn contended_of<'a>(
+        &'a self,
+        now: Time,
+        file: &'a FileId,
+    ) -> impl Iterator<Item = (&'a Field, &'a Contended)> {
         // `Attributes` is the first field in their order.
         let of_file = self.0.range((file.clone(), Field::Attributes)..);
         let of_file = of_file.take_while(move |((other, _), _)| other == file);
         let lately = of_file.filter(move |(_, contended)| now.ms_since(contended.at) < CONTENDED_MS);
-        lately.map(|((_, field), _)| field)
+        lately.map(|((_, field), contended)| (field, contended))
     }
 }

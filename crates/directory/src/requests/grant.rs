@@ -45,6 +45,7 @@ impl Transaction<'_> {
         if self.policy.generous {
             self.grant_neighbours(request.session, &mut grants, &mut room);
         }
+        self.grant_ahead(request, needs, &mut grants, &mut room);
         grants
     }
 
@@ -66,19 +67,10 @@ impl Transaction<'_> {
         let excluded = if whole { Vec::new() } else { self.excluded(session, file, &fields, &needs) };
         let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
         let fields = self.not_held(request, file, fields);
-        self.files.change_holdings(file, |holdings| {
-            if whole {
-                holdings.grant_whole(session);
-            }
-            for (field, kind) in &fields {
-                let excluded = if *field == Field::Children { excluded.clone() } else { Vec::new() };
-                holdings.grant(session, field, *kind, excluded);
-            }
-        });
+        let held = self.issue(session, file, whole, &fields, &excluded);
         for (field, kind) in &fields {
             self.state.region.pending.queue.recalls.granted(session, file, field, *kind);
         }
-        let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
             self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
         let mut values = self.files.values(file, &shown, (session, &held), page, room);
@@ -87,6 +79,28 @@ impl Transaction<'_> {
             values.reservation = Some(self.reserve_integers(file));
         }
         FileGrant { file: file.clone(), whole, fields, excluded, excluded_xattrs: Vec::new(), values }
+    }
+
+    /// Gives `session` leases on all of `file`, or on these fields of it. A lease on all labels
+    /// leaves out those that are `excluded`. Returns what the session holds of the file then.
+    fn issue(
+        &mut self,
+        session: SessionId,
+        file: &FileId,
+        whole: bool,
+        fields: &[(Field, Kind)],
+        excluded: &[Label],
+    ) -> Held {
+        self.files.change_holdings(file, |holdings| {
+            if whole {
+                holdings.grant_whole(session);
+            }
+            for (field, kind) in fields {
+                let excluded = if *field == Field::Children { excluded.to_vec() } else { Vec::new() };
+                holdings.grant(session, field, *kind, excluded);
+            }
+        });
+        self.files.holdings(file).held(session).cloned().unwrap_or_default()
     }
 
     /// The fields that the asker does not hold yet, or that it says it misses. Of the others it
@@ -156,7 +170,7 @@ impl Transaction<'_> {
             // Each session takes only what it needs of a black box. More would be in the way of the
             // next opener.
             (alone || !field.is_black_box())
-                && !contention.is_contended(now, file, field)
+                && !contention.is_contended(now, session, file, field)
                 && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
         };
         if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
@@ -168,7 +182,7 @@ impl Transaction<'_> {
         }
         let wants_one = needs.iter().any(|(field, _)| matches!(field, Field::Child(_)));
         let wants_all = needs.iter().any(|(field, _)| *field == Field::Children);
-        if wants_one && !wants_all && !contention.is_contended(now, file, &Field::Children) {
+        if wants_one && !wants_all && !contention.is_contended(now, session, file, &Field::Children) {
             let fits =
                 |excluded: Option<Vec<Label>>| excluded.is_some_and(|labels| labels.len() <= EXCLUDED_MAX);
             let kind = [self.most(session, file, &Field::Children, Kind::Write), Kind::Read];
@@ -240,7 +254,7 @@ impl Transaction<'_> {
         // A label that the session once released comes back by name only, with the value: the
         // session's knowledge of all other labels goes on meanwhile.
         excluded.extend(held.excluded().cloned());
-        let lately = self.state.region.contention.contended_labels(self.now, file);
+        let lately = self.state.region.contention.contended_labels(self.now, session, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
         excluded.sort();
         excluded.dedup();
@@ -272,7 +286,8 @@ impl Transaction<'_> {
             _ => return None,
         };
         let position = self.files.child(file, label)?.position;
-        self.policy.generous.then_some(Page { after: position, limit: NEIGHBOURS, contiguous: false })
+        let limit = if request.ahead.is_some_and(|files| files > 0) { PAGE } else { NEIGHBOURS };
+        self.policy.generous.then_some(Page { after: position, limit, contiguous: false })
     }
 
     /// Grants also the files that the granted entries name, if no session holds any of them: so
@@ -307,15 +322,7 @@ impl Transaction<'_> {
                     self.at_most(session, &file, all.collect())
                 }
             };
-            self.files.change_holdings(&file, |holdings| {
-                if whole {
-                    holdings.grant_whole(session);
-                }
-                for (field, kind) in &fields {
-                    holdings.grant(session, field, *kind, []);
-                }
-            });
-            let held = self.files.holdings(&file).held(session).cloned().unwrap_or_default();
+            let held = self.issue(session, &file, whole, &fields, &[]);
             let page = empty.then_some(Page { after: 0, limit: 1, contiguous: true });
             let shown = if whole { whole_fields(None) } else { fields.clone() };
             let mut values = self.files.values(&file, &shown, (session, &held), page, room);
@@ -328,7 +335,7 @@ impl Transaction<'_> {
     }
 
     /// Whether there is room for all of `file`; if so, takes the room.
-    fn takes_along(&self, file: &FileId, room: &mut Room) -> bool {
+    pub fn takes_along(&self, file: &FileId, room: &mut Room) -> bool {
         let left = self.files.unasked_bytes(file).and_then(|bytes| room.unasked.checked_sub(bytes));
         left.inspect(|left| room.unasked = *left).is_some()
     }

@@ -20,6 +20,8 @@ pub(crate) struct Asked {
     pub mode: AskMode,
     /// When the request came.
     pub since: Time,
+    /// The files that the request takes ahead of a walk, once that is known.
+    pub ahead: Option<usize>,
 }
 
 /// The pending requests. They are part of the replicated state, since they decide what is granted.
@@ -60,17 +62,25 @@ impl PendingRequests {
         self.asked.get(&arrival).cloned()
     }
 
+    /// Notes how many files the request takes ahead.
+    pub fn takes_ahead(&mut self, arrival: Arrival, files: usize) {
+        if let Some(asked) = self.asked.get_mut(&arrival) {
+            asked.ahead = Some(files);
+        }
+    }
+
     /// Removes a request that is done; requests that stood behind it are tried again.
     pub fn remove(&mut self, arrival: Arrival) {
         self.asked.remove(&arrival);
-        let wants = self.queue.remove(arrival).map(|request| request.wants).unwrap_or_default();
-        wants.iter().for_each(|want| self.wake(&want.file));
+        let request = self.queue.remove(arrival).expect("a request that is asked for waits in the queue");
+        request.wants.iter().for_each(|want| self.wake(&want.file));
     }
 
     /// Replaces the leases that a request needs, after deciding again. Requests that stood behind
     /// it for leases that it no longer needs are tried again.
     pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: RequestKind) {
-        let before = self.queue.get(arrival).map(|request| request.wants.clone()).unwrap_or_default();
+        let before = self.queue.get(arrival).expect("a request whose leases change waits in the queue");
+        let before = before.wants.clone();
         let dropped: BTreeSet<FileId> =
             before.into_iter().filter(|want| !wants.contains(want)).map(|want| want.file).collect();
         self.queue.replace_wants(arrival, wants, what);

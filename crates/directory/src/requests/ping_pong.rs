@@ -24,7 +24,7 @@ impl Transaction<'_> {
             return Asked { mode: AskMode::Lease, ..asked };
         }
         let (passing, rest): (Vec<Lease>, Vec<Lease>) =
-            std::mem::take(&mut found.needs).into_iter().partition(|need| self.passes(&asked, need));
+            std::mem::take(&mut found.needs).into_iter().partition(|need| self.is_ping_pong(&asked, need));
         let missed = |need: &Lease| {
             let holdings = self.files.holdings(&need.file);
             !holdings.covers(asked.session, &need.field, need.kind)
@@ -37,9 +37,9 @@ impl Transaction<'_> {
 
     /// Whether others hold, to change it, the value that the request needs to read, and had to
     /// release it again and again.
-    fn passes(&self, asked: &Asked, need: &Lease) -> bool {
+    fn is_ping_pong(&self, asked: &Asked, need: &Lease) -> bool {
         need.kind == Kind::Read
-            && self.state.region.contention.passes(self.now, &need.file, &need.field)
+            && self.state.region.contention.is_ping_pong(self.now, &need.file, &need.field)
             && self.can_be_told(asked, need)
             && !self.files.holdings(&need.file).in_the_way(asked.session, &need.field, need.kind).is_empty()
     }
@@ -72,7 +72,7 @@ impl Transaction<'_> {
             if let ReportedValue::Content(head) = told {
                 self.looked_at(file, head.version);
             }
-            self.state.region.contention.told(self.now, file, field, told);
+            self.state.region.contention.reported(self.now, file, field, told);
         }
     }
 }

@@ -214,7 +214,7 @@ pub(crate) fn check(
     for (session, file) in std::mem::take(&mut walk.shields) {
         walk.inspector.violation(Violation::Shield { file, session });
     }
-    for (file, session) in state.region.through.holders() {
+    for (file, session) in state.region.write_through.holders() {
         let record = walk.load(file).ok().flatten();
         let writes = |record: &Record| record.holdings.covers(session, &Field::Content, Kind::Write);
         if !record.as_ref().is_some_and(writes) {
@@ -319,7 +319,7 @@ impl Walk<'_> {
             // Shares are compared once all extents are counted.
             Table::Share => {}
             // The state was read from these.
-            Table::Region | Table::Requests | Table::Contention | Table::WriteThrough => {}
+            Table::Region | Table::Requests | Table::Contention | Table::WriteThrough | Table::Walks => {}
             Table::Server | Table::Session | Table::Cluster => {}
         }
         Ok(())
@@ -550,7 +550,7 @@ impl Walk<'_> {
         loop {
             let batch = self.store.scan(&start, &end, SCAN);
             let Some((last, _)) = batch.last() else { break };
-            start = keys::Key::from_slice(last);
+            start = keys::RowKey::from_slice(last);
             start.push(0);
             for (key, value) in &batch {
                 if let Err(corrupt) = self.share(key, value) {

@@ -19,6 +19,10 @@ struct FileSlot<T> {
     changed: bool,
 }
 
+/// Rows that are looked at to find one more file. Most files have one row, and directories two for
+/// each entry.
+const ROWS_OF_FILE: usize = 8;
+
 /// The state of all files, as one turn sees it: the store, and the records already decoded.
 ///
 /// A row that cannot be read counts as absent until the end of the turn. Then [`Files::finish`]
@@ -28,7 +32,7 @@ pub(crate) struct Files<'a> {
     records: RefCell<FxHashMap<FileId, FileSlot<Record>>>,
     corrupt: RefCell<Option<Corrupt>>,
     /// The label's row read last: a change usually follows the decision on the same row.
-    last_child: RefCell<Option<(keys::Key, Option<Entry>)>>,
+    last_child: RefCell<Option<(keys::RowKey, Option<Entry>)>>,
     /// Sessions that are not over. The holdings of others count for nothing, and go when their row
     /// is next written. So ending a session costs the same however much it held.
     pub live: FxHashSet<SessionId>,
@@ -221,6 +225,23 @@ impl<'a> Files<'a> {
             Ok((label, entry))
         };
         rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
+    }
+
+    /// The first `limit` files after `file` in the order of identifiers, within the region at `top`.
+    pub fn next_files(&self, file: &FileId, top: &FileId, limit: usize) -> Vec<FileId> {
+        let start = keys::end_of(file, Tag::Record);
+        let end = top.region_range().1.unwrap_or_else(|| keys::BEYOND.to_vec());
+        let (mut files, mut rows) = (Vec::new(), 0);
+        self.store.walk(&start, &end, &mut |key, _| {
+            rows += 1;
+            if let Some(keys::RowOf::File(file, tag, _)) = self.sound(keys::row_of(key))
+                && tag == Tag::Record as u8
+            {
+                files.push(file);
+            }
+            files.len() < limit && rows < limit * ROWS_OF_FILE
+        });
+        files
     }
 
     /// The label at `position`.

@@ -1,6 +1,6 @@
 //! The keys of rows. A file's rows have its identifier's bytes, one tag byte, and a sub-key, so
-//! that a region is one contiguous range (Farsite §4.1.3). What is kept of a region beside its
-//! files' rows stands in tables at the region's top, so it is in that range and moves with it. Rows
+//! that a region is one contiguous range (Farsite §4.1.3). Rows of a region that belong to no file
+//! stand in tables at the region's top, so they are in that range and move with it. Rows
 //! of the server and of the cluster stand behind all identifiers, and are in no region.
 
 use crate::Corrupt;
@@ -10,13 +10,13 @@ use namespace::{ShareId, fold};
 use smallvec::SmallVec;
 
 /// A row's key. Nearly all keys are short, so finding a row allocates nothing.
-pub(crate) type Key = SmallVec<[u8; 48]>;
+pub(crate) type RowKey = SmallVec<[u8; 48]>;
 
 /// The top of this server's region: all files whose identifiers begin with it.
 pub(crate) const TOP: FileId = FileId::root();
 /// The beginning of the keys of rows that are in no region. No identifier's code has 64 ones in a
 /// row, so all files' rows come before.
-const BEYOND: [u8; 8] = [0xff; 8];
+pub(crate) const BEYOND: [u8; 8] = [0xff; 8];
 
 /// The kinds of a file's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,17 +54,19 @@ pub(crate) enum Table {
     Contention = 0x12,
     /// [`crate::requests::write_through::WriteThrough`].
     WriteThrough = 0x13,
+    /// [`crate::requests::walks::Walks`].
+    Walks = 0x14,
     /// Files that are to go with their last handle (without a name, or with their disposition set),
     /// by identifier.
-    Doomed = 0x14,
+    Doomed = 0x15,
     /// Files that have rows left but no record, by identifier.
-    Dying = 0x15,
+    Dying = 0x16,
     /// The file that a share belongs to and how many of its extents refer to it, by share.
-    Share = 0x16,
+    Share = 0x17,
     /// Shields: files that a session has locked, or that it is stuck at having open, at all or in a
     /// mode (stuck TRUE, BlackBox §4.6: the session cannot say otherwise). They remain to be
     /// cleared after the session's end. Session, then the identifier.
-    Shield = 0x17,
+    Shield = 0x18,
     /// [`crate::state::ServerState`].
     Server = 0x20,
     /// [`crate::sessions::session::Session`], by its number.
@@ -83,11 +85,12 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 15] = [
+    const ALL: [Table; 16] = [
         Table::Region,
         Table::Requests,
         Table::Contention,
         Table::WriteThrough,
+        Table::Walks,
         Table::Doomed,
         Table::Dying,
         Table::Share,
@@ -107,8 +110,8 @@ impl Table {
     }
 
     /// The key of the row with this sub-key.
-    pub fn key(self, sub: &[u8]) -> Key {
-        let mut key = Key::new();
+    pub fn key(self, sub: &[u8]) -> RowKey {
+        let mut key = RowKey::new();
         match self.is_of_region() {
             true => key.extend_from_slice(TOP.as_bytes()),
             false => key.extend_from_slice(&BEYOND),
@@ -119,7 +122,7 @@ impl Table {
     }
 
     /// The range of the table's rows.
-    pub fn range(self) -> (Key, Key) {
+    pub fn range(self) -> (RowKey, RowKey) {
         let start = self.key(&[]);
         let mut end = start.clone();
         if let Some(last) = end.last_mut() {
@@ -181,12 +184,12 @@ pub(crate) fn row_of(key: &[u8]) -> Result<RowOf<'_>, Corrupt> {
 
 /// The key of a row of `file` that has no sub-key, or the first possible key of those that have
 /// one.
-pub(crate) fn of(file: &FileId, tag: Tag) -> Key {
+pub(crate) fn of(file: &FileId, tag: Tag) -> RowKey {
     with(file, tag, &[])
 }
 
 /// The end of the rows of `file` with `tag`.
-pub(crate) fn end_of(file: &FileId, tag: Tag) -> Key {
+pub(crate) fn end_of(file: &FileId, tag: Tag) -> RowKey {
     let mut key = of(file, tag);
     if let Some(last) = key.last_mut() {
         *last += 1;
@@ -195,9 +198,9 @@ pub(crate) fn end_of(file: &FileId, tag: Tag) -> Key {
 }
 
 /// The key of a row with this sub-key.
-pub(crate) fn with(file: &FileId, tag: Tag, sub: &[u8]) -> Key {
+pub(crate) fn with(file: &FileId, tag: Tag, sub: &[u8]) -> RowKey {
     let id = file.as_bytes();
-    let mut key = Key::with_capacity(id.len() + 1 + sub.len());
+    let mut key = RowKey::with_capacity(id.len() + 1 + sub.len());
     key.extend_from_slice(id);
     key.push(tag as u8);
     key.extend_from_slice(sub);
@@ -205,12 +208,12 @@ pub(crate) fn with(file: &FileId, tag: Tag, sub: &[u8]) -> Key {
 }
 
 /// The key of the extent that ends at `end`.
-pub(crate) fn extent(file: &FileId, end: u64) -> Key {
+pub(crate) fn extent(file: &FileId, end: u64) -> RowKey {
     with(file, Tag::Extent, &end.to_be_bytes())
 }
 
 /// The key of `label`'s row.
-pub(crate) fn child(dir: &FileId, label: &Label) -> Key {
+pub(crate) fn child(dir: &FileId, label: &Label) -> RowKey {
     let folded = fold(label);
     let mut key = with(dir, Tag::Child, folded.as_bytes());
     if folded != *label {
@@ -222,7 +225,7 @@ pub(crate) fn child(dir: &FileId, label: &Label) -> Key {
 
 /// The range of the rows of all labels that fold to `folded`. A label holds no zero byte, so the
 /// range contains no others.
-pub(crate) fn children_folding_to(dir: &FileId, folded: &Label) -> (Key, Key) {
+pub(crate) fn children_folding_to(dir: &FileId, folded: &Label) -> (RowKey, RowKey) {
     let start = with(dir, Tag::Child, folded.as_bytes());
     let mut end = start.clone();
     end.push(1);
@@ -237,10 +240,10 @@ pub(crate) fn label_of_child(dir: &FileId, key: &[u8]) -> Result<Label, Corrupt>
 }
 
 /// The key of the row of `position`: its length, then its bytes; most are one or two long.
-pub(crate) fn position(dir: &FileId, position: u64) -> Key {
+pub(crate) fn position(dir: &FileId, position: u64) -> RowKey {
     let bytes = position.to_be_bytes();
     let zeros = position.leading_zeros() as usize / 8;
-    let mut key = Key::with_capacity(dir.as_bytes().len() + 10 - zeros);
+    let mut key = RowKey::with_capacity(dir.as_bytes().len() + 10 - zeros);
     key.extend_from_slice(dir.as_bytes());
     key.push(Tag::Position as u8);
     key.push((8 - zeros) as u8);
@@ -269,8 +272,8 @@ pub(crate) fn shields_of(session: SessionId) -> [u8; 8] {
 }
 
 /// The sub-key of a row of [`Table::Shield`].
-pub(crate) fn shield(session: SessionId, file: &FileId) -> Key {
-    let mut sub = Key::from_slice(&shields_of(session));
+pub(crate) fn shield(session: SessionId, file: &FileId) -> RowKey {
+    let mut sub = RowKey::from_slice(&shields_of(session));
     sub.extend_from_slice(file.as_bytes());
     sub
 }
@@ -340,7 +343,7 @@ mod tests {
                 assert!(start < first.to_vec() && end < of(&TOP.child(1), Tag::Record), "{table:?}");
                 assert!(position(&TOP, u64::MAX) < first, "{table:?}");
             } else {
-                assert!(last < first && end < Key::from_slice(&[0xff; 40]), "{table:?}");
+                assert!(last < first && end < RowKey::from_slice(&[0xff; 40]), "{table:?}");
             }
         }
     }

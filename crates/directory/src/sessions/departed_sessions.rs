@@ -19,7 +19,7 @@ impl Transaction<'_> {
     /// Clears the remains of departed sessions on `file` (what they are stuck at, and their locks),
     /// or recalls from the sessions that see them. To be tried after every release. Returns whether
     /// anything was cleared.
-    pub fn fade(&mut self, file: &FileId) -> bool {
+    pub fn clear_departed(&mut self, file: &FileId) -> bool {
         let mut gone = false;
         for session in self.departed(file) {
             let mut sees = Vec::new();
@@ -51,7 +51,7 @@ impl Transaction<'_> {
     /// The same on all files whose handles or locks are needed. It goes before all requests, or
     /// their answers would rest on the remains again. Returns whether anything was cleared.
     pub fn fade_first(&mut self, needs: &[Lease]) -> bool {
-        files_of_the_departed(needs).into_iter().fold(false, |gone, file| self.fade(file) | gone)
+        files_of_the_departed(needs).into_iter().fold(false, |gone, file| self.clear_departed(file) | gone)
     }
 
     /// The sessions that see the shield of a departed session on `file`, with the leases that they
@@ -72,24 +72,24 @@ impl Transaction<'_> {
     /// Examines all files on which departed sessions are stuck, from the beginning.
     pub fn look_for_the_departed(&mut self) {
         if let Some(first) = self.state.server.departed.first() {
-            self.state.region.fade_from = Some((*first, None));
+            self.state.region.departed_next = Some((*first, None));
             self.again = true;
         }
     }
 
     /// One step of that examination.
     pub fn sweep_shields(&mut self) {
-        let Some((session, from)) = self.state.region.fade_from.take() else { return };
+        let Some((session, from)) = self.state.region.departed_next.take() else { return };
         let shields = self.files.shields(session, from.as_deref(), SHIELDS_PER_STEP);
-        self.state.region.fade_from = if shields.len() == SHIELDS_PER_STEP {
+        self.state.region.departed_next = if shields.len() == SHIELDS_PER_STEP {
             shields.last().map(|(key, _)| (session, Some([key, [0].as_slice()].concat())))
         } else {
             let after = SessionId(session.0.saturating_add(1));
             self.state.server.departed.range(after..).next().map(|next| (*next, None))
         };
-        self.again |= self.state.region.fade_from.is_some();
+        self.again |= self.state.region.departed_next.is_some();
         for (_, file) in &shields {
-            if self.fade(file) {
+            if self.clear_departed(file) {
                 self.dispose_unless_open(file);
             }
         }

@@ -82,7 +82,7 @@ impl Transaction<'_> {
         (known.renewed, known.worked, known.owed) = (self.now, self.now, false);
         known.greeted = greeting;
         // The client concludes this from the answer.
-        self.state.region.through.end_session(session);
+        self.state.region.write_through.end_session(session);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
         let shipped: Vec<ToClient> = known.shipped().collect();
         let (term_ms, version) = (TERM_MS, self.state.spoken_in(session));
@@ -98,7 +98,7 @@ impl Transaction<'_> {
             field: field.clone(),
         });
         let flushes: Vec<ToClient> = flushes.collect();
-        self.tell_to_let_go(session, &leases);
+        self.tell_to_let_go(session, &leases, &[]);
         flushes.into_iter().for_each(|message| self.send(session, message));
     }
 }

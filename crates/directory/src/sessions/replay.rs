@@ -143,11 +143,11 @@ impl Transaction<'_> {
         self.may_let_go(session, file, field, *keep)?;
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
         if *field == Field::Content && *keep != Some(Kind::Write) {
-            self.state.region.through.end(file, session);
+            self.state.region.write_through.end(file, session);
         }
         self.let_go(session, released);
         if *field == Field::Locks {
-            self.fade(file);
+            self.clear_departed(file);
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Transaction<'_> {
         for (field, keep) in fields {
             self.let_go(session, &Released { file: file.clone(), field, keep });
         }
-        self.fade(file);
+        self.clear_departed(file);
         self.dispose_unless_open(file);
         Ok(())
     }

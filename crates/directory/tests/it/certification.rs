@@ -1,7 +1,7 @@
 //! Authorities, and the keys by which machines are known.
 
 use crate::support::*;
-use directory::{CertificateAuthority, FOUNDER, Input, Known};
+use directory::{CertificateAuthority, FOUNDER, Input, MachineCredential};
 use wire::{EnrolError, MachineId, Rights};
 
 fn authority(number: u64) -> CertificateAuthority {
@@ -18,8 +18,12 @@ fn authorize(world: &mut World, number: u64) -> bool {
     world.authorized.pop() == Some((number, true))
 }
 
-fn shows(world: &mut World, machine: MachineId, key: u8, certified: u64, itself: bool) -> Known {
-    world.input(Input::Known { machine, known: Known { key: Some([key; 32]), certified, holds: 0 }, itself });
+fn shows(world: &mut World, machine: MachineId, key: u8, certified: u64, itself: bool) -> MachineCredential {
+    world.input(Input::Known {
+        machine,
+        known: MachineCredential { key: Some([key; 32]), certified, holds: 0 },
+        itself,
+    });
     world.server.known(machine, &world.store).unwrap()
 }
 
@@ -51,9 +55,12 @@ fn an_authority_is_kept_until_every_machine_has_a_certificate_of_a_later_one() {
     let late = world.enrol(Rights::FULL).unwrap();
     assert_eq!(
         world.server.known(machine, &world.store),
-        Some(Known { key: Some([0; 32]), certified: 1, holds: 0 })
+        Some(MachineCredential { key: Some([0; 32]), certified: 1, holds: 0 })
     );
-    assert_eq!(shows(&mut world, FOUNDER, 9, 1, true), Known { key: Some([9; 32]), certified: 1, holds: 0 });
+    assert_eq!(
+        shows(&mut world, FOUNDER, 9, 1, true),
+        MachineCredential { key: Some([9; 32]), certified: 1, holds: 0 }
+    );
     assert!(authorize(&mut world, 2));
     assert_eq!(shows(&mut world, FOUNDER, 9, 2, true).certified, 2);
     assert_eq!(shows(&mut world, machine, 0, 2, false).certified, 2);
@@ -78,11 +85,20 @@ fn a_machine_is_known_by_the_key_it_joined_with() {
     let machine = world.enrol(Rights::FULL).unwrap();
     assert!(authorize(&mut world, 2));
     // A forger has made a certificate for it, with the authority's key.
-    assert_eq!(shows(&mut world, machine, 7, 2, false), Known { key: Some([0; 32]), certified: 1, holds: 0 });
+    assert_eq!(
+        shows(&mut world, machine, 7, 2, false),
+        MachineCredential { key: Some([0; 32]), certified: 1, holds: 0 }
+    );
     // The founder names its own key; after a restoration from a backup it has another one.
     assert_eq!(shows(&mut world, FOUNDER, 1, 1, true).key, Some([1; 32]));
-    assert_eq!(shows(&mut world, FOUNDER, 2, 2, false), Known { key: Some([1; 32]), certified: 1, holds: 0 });
-    assert_eq!(shows(&mut world, FOUNDER, 3, 2, true), Known { key: Some([3; 32]), certified: 2, holds: 0 });
+    assert_eq!(
+        shows(&mut world, FOUNDER, 2, 2, false),
+        MachineCredential { key: Some([1; 32]), certified: 1, holds: 0 }
+    );
+    assert_eq!(
+        shows(&mut world, FOUNDER, 3, 2, true),
+        MachineCredential { key: Some([3; 32]), certified: 2, holds: 0 }
+    );
     world.input(Input::Expel { machine });
     assert_eq!(shows(&mut world, machine, 0, 2, false).certified, 1, "it does not belong any more");
 }
@@ -105,7 +121,7 @@ fn who_has_had_a_key_is_remembered_as_long_as_the_machine() {
     let machine = world.enrol(Rights::FULL).unwrap();
     let holds = |world: &mut World, holds| {
         let before = world.server.known(machine, &world.store).unwrap();
-        world.input(Input::Known { machine, known: Known { holds, ..before }, itself: false });
+        world.input(Input::Known { machine, known: MachineCredential { holds, ..before }, itself: false });
         world.server.all_known(&world.store)[1].1.holds
     };
     assert_eq!(holds(&mut world, 1), 1);

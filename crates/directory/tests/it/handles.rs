@@ -58,7 +58,7 @@ impl World {
     /// Answers recalls, and ignores all other messages.
     fn yields_or_takes(&mut self, session: SessionId) {
         for message in self.told(session) {
-            if let ToClient::Recall { leases } = message {
+            if let ToClient::Recall { leases, .. } = message {
                 self.release(session, leases);
             }
         }
@@ -248,7 +248,7 @@ fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
             }
             let mut recalled = world.told(x);
             for message in &recalled {
-                if let ToClient::Recall { leases } = message {
+                if let ToClient::Recall { leases, .. } = message {
                     world.release(x, leases.clone());
                 }
             }
@@ -258,7 +258,7 @@ fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
         // Each session that is asked says what it has.
         for (other, open) in others.into_iter().zip(open) {
             for message in world.told(other) {
-                if let ToClient::Recall { leases } = message {
+                if let ToClient::Recall { leases, .. } = message {
                     let entries = leases.into_iter().map(|released| returning(released, open));
                     assert!(world.log(other, entries.collect()).is_empty());
                 }

@@ -21,5 +21,6 @@ mod sessions;
 mod size;
 mod support;
 mod versions;
+mod walks;
 mod write_through;
 mod writes;

@@ -40,24 +40,56 @@ fn a_reader_gets_what_a_writer_lets_go_and_the_writer_goes_on_reading() {
     assert_eq!(world.update(a, late), Err(Error::CutOff));
 }
 
+/// Asks for a new name in the root for `asker`, and has all others release what they are asked for.
+/// Returns the number of recalls of names.
+fn asks_for_name(world: &mut World, asker: SessionId, others: &[SessionId], name: &str) -> usize {
+    let operation = world.create(asker, &ROOT, name, FileKind::Regular, 1);
+    let number = world.ask(asker, operation, vec![], AskMode::Lease);
+    let mut of_names = 0;
+    for other in others {
+        let recalled = world.recalled(*other);
+        of_names +=
+            recalled.iter().filter(|it| matches!(it.field, Field::Child(_) | Field::Children)).count();
+        if !recalled.is_empty() {
+            world.release(*other, recalled);
+        }
+    }
+    assert!(world.grants(asker, number).is_some(), "{name} is granted");
+    of_names
+}
+
 /// Two machines that make files of distinct names in one directory in turn.
 #[test]
 fn in_a_crowded_directory_names_are_asked_for_and_nobody_is_recalled() {
     let (mut world, a, b, _) = shared();
-    let (mut recalls, mut theirs) = (0, 1);
+    let mut recalls = 0;
     for n in 0..40 {
-        let op = world.create(b, &ROOT, &format!("b{n}"), FileKind::Regular, theirs);
-        let number = world.ask(b, op, vec![], AskMode::Lease);
-        let recalled = world.recalled(a);
-        recalls += recalled.iter().filter(|it| matches!(it.field, Field::Child(_) | Field::Children)).count();
-        if !recalled.is_empty() {
-            world.release(a, recalled);
+        for (asker, other) in [(b, a), (a, b)] {
+            let name = format!("{}-{n}", asker.0);
+            recalls += asks_for_name(&mut world, asker, &[other], &name);
         }
-        let grants = world.grants(b, number).unwrap();
-        theirs = grants[0].values.reservation.map_or(theirs, |(first, _)| first.max(theirs));
-        assert!(grants[0].fields.contains(&(Field::Child(label(&format!("b{n}"))), Kind::Write)));
     }
-    assert!(recalls <= 10, "{recalls} of 40");
+    assert_eq!([1, 2].map(|machine| world.holds(machine, &ROOT, &Field::Children)), [None, None]);
+    assert!(recalls <= 25, "{recalls} of 80");
+}
+
+/// A machine that makes many files in the directory of another one, which makes none.
+#[test]
+fn a_session_that_alone_goes_on_taking_names_gets_all_of_them() {
+    let (mut world, a, b, _) = shared();
+    let mut recalls = 0;
+    for n in 0..10 {
+        recalls += asks_for_name(&mut world, b, &[a], &format!("b{n}"));
+    }
+    assert!(recalls <= 10, "{recalls} of 10");
+    let held = |world: &World| [1, 2].map(|machine| world.holds(machine, &ROOT, &Field::Children));
+    assert_eq!(held(&world), [None, Some(Kind::Write)]);
+    // Now the other one asks back. From then on nobody has all names.
+    for n in 0..10 {
+        asks_for_name(&mut world, a, &[b], &format!("a{n}"));
+        asks_for_name(&mut world, b, &[a], &format!("c{n}"));
+    }
+    assert_eq!(held(&world), [None, None]);
 }
 
 #[test]
@@ -307,24 +339,26 @@ fn a_request_whose_session_ends_stands_in_nobodys_way() {
 #[test]
 fn rows_of_holdings_stay_short_however_many_labels_are_taken_out() {
     let (mut world, a, b, _) = shared();
+    let c = world.open(3, 1);
     let mut recalled_all = 0;
     world.checks = false;
-    for i in 0..1100 {
-        let op = world.create(b, &ROOT, &format!("x{i}"), FileKind::Regular, 1);
-        world.ask(b, op, vec![], AskMode::Lease);
-        let recalled = world.recalled(a);
-        recalled_all += usize::from(recalled.iter().any(|lease| lease.field == Field::Children));
-        if !recalled.is_empty() {
-            world.release(a, recalled);
-        }
-        let recalled = world.told(b).into_iter().filter_map(|message| match message {
-            ToClient::Recall { leases } => Some(leases),
-            _ => None,
-        });
-        let recalled: Vec<_> = recalled.flatten().collect();
-        if !recalled.is_empty() {
-            recalled_all += 1;
-            world.release(b, recalled);
+    for i in 0..2200 {
+        // Two sessions ask, so that neither gets all names.
+        let asker = if i % 2 == 0 { b } else { c };
+        let op = world.create(asker, &ROOT, &format!("x{i}"), FileKind::Regular, 1);
+        world.ask(asker, op, vec![], AskMode::Lease);
+        for session in [a, b, c] {
+            let recalled = world.told(session).into_iter().filter_map(|message| match message {
+                ToClient::Recall { leases, .. } => Some(leases),
+                _ => None,
+            });
+            let recalled: Vec<_> = recalled.flatten().collect();
+            // One from the holder of all names; many from a holder of names one by one.
+            recalled_all += usize::from(recalled.iter().any(|lease| lease.field == Field::Children));
+            recalled_all += usize::from(recalled.len() > 100);
+            if !recalled.is_empty() {
+                world.release(session, recalled);
+            }
         }
     }
     world.check();
@@ -365,7 +399,7 @@ fn who_keeps_a_request_waiting_is_named_at_the_server() {
     let recalled: Vec<ToClient> = world.told(a);
     for message in recalled {
         match message {
-            ToClient::Recall { leases } => world.release(a, leases),
+            ToClient::Recall { leases, .. } => world.release(a, leases),
             ToClient::Flush { number, .. } => drop(world.log(a, vec![LogEntry::Flushed { number }])),
             other => panic!("{other:?}"),
         }

@@ -52,7 +52,7 @@ fn what_is_still_to_be_let_go_or_flushed_is_said_again() {
     let told = greets(&mut world, 1, holder, 2);
     assert!(matches!(told.first(), Some(ToClient::Resumed { .. })));
     assert_eq!(told[1..], before);
-    let [_, ToClient::Recall { leases }, ..] = told.as_slice() else { panic!("{told:?}") };
+    let [_, ToClient::Recall { leases, .. }, ..] = told.as_slice() else { panic!("{told:?}") };
     world.release(holder, leases.clone());
     assert!(world.grants(other, number).is_some());
     // A session hears nothing of others' debts, and an answered recall is not repeated.

@@ -10,11 +10,11 @@ use wire::{AskMode, ToServer};
 const ROOT: FileId = FileId::root();
 /// Tables of the state, behind the region and in it.
 const BEYOND: [u8; 3] = [0x20, 0x21, 0x30];
-const STATE: std::ops::RangeInclusive<u8> = 0x10..=0x13;
+const STATE: std::ops::RangeInclusive<u8> = 0x10..=0x14;
 /// The table of work on shares, behind the region.
 const UNSETTLED: u8 = 0x22;
 /// The region's indices.
-const INDICES: std::ops::RangeInclusive<u8> = 0x14..=0x17;
+const INDICES: std::ops::RangeInclusive<u8> = 0x15..=0x18;
 
 /// Whether the key is of a row that a server reads when it starts.
 fn is_of_state(key: &[u8]) -> bool {
@@ -104,12 +104,12 @@ fn every_index_row_too_many_is_found() {
     for table in INDICES {
         for file in [&dir, &dead] {
             let sub = match table {
-                0x16 => vec![9; 16],
-                0x17 => [&7u64.to_be_bytes(), file.as_bytes()].concat(),
+                0x17 => vec![9; 16],
+                0x18 => [&7u64.to_be_bytes(), file.as_bytes()].concat(),
                 _ => file.as_bytes().to_vec(),
             };
             let mut store = world.store.clone();
-            let row = if table == 0x16 { store.rows.get(&share_row(1)).unwrap().clone() } else { vec![] };
+            let row = if table == 0x17 { store.rows.get(&share_row(1)).unwrap().clone() } else { vec![] };
             assert_eq!(store.rows.insert([&[0, table], sub.as_slice()].concat(), row), None);
             assert!(!violations(&world.server, &store).is_empty(), "{table:#x} {file}");
         }
@@ -118,7 +118,7 @@ fn every_index_row_too_many_is_found() {
 
 /// The key of the index row of a share.
 fn share_row(n: u8) -> Vec<u8> {
-    [&[0, 0x16], share(n).0.as_slice()].concat()
+    [&[0, 0x17], share(n).0.as_slice()].concat()
 }
 
 #[test]

@@ -207,11 +207,22 @@ impl World {
         let mut recalled = Vec::new();
         for message in self.told(session) {
             match message {
-                ToClient::Recall { leases } => recalled.extend(leases),
+                ToClient::Recall { leases, .. } => recalled.extend(leases),
                 other => panic!("{other:?} beside recalls"),
             }
         }
         recalled
+    }
+
+    /// The lease that a machine holds on a field, as far as the server knows.
+    pub fn holds(&self, machine: u64, file: &FileId, field: &Field) -> Option<Kind> {
+        let leases = self.server.leases(self.now, &self.store, file);
+        leases.into_iter().find_map(|it| match it.standing {
+            directory::Standing::Holds { kind, .. } if it.machine.0 == machine && it.field == *field => {
+                Some(kind)
+            }
+            _ => None,
+        })
     }
 
     /// Logs entries; returns the refusals.

@@ -106,6 +106,11 @@ impl Appends {
         }
     }
 
+    /// Whether a call has data left to append to `node`.
+    pub(crate) fn is_appended(&self, node: u64) -> bool {
+        self.files.load(SeqCst) > 0 && self.by_node.lock().get(&node).is_some_and(|of| of.append.is_some())
+    }
+
     /// Waits until all of the data that a call appends to `node` has come. No other call begins
     /// before the returned guard is dropped.
     pub(crate) fn settle(&self, node: u64) -> Settled<'_> {

@@ -141,7 +141,9 @@ fn what_the_kernel_was_not_given_is_not_told() {
     give(&notices, b"given");
     let told = told(&notices, &recorder, || {
         let strange = Invalidation::Pages(FileId::root().child(8));
-        notices.revoke(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)])()();
+        (notices
+            .revoke(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)], &[])
+            .seal)()();
     });
     assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
     assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");
@@ -152,19 +154,19 @@ fn what_the_kernel_is_about_to_have_is_waited_for() {
     let (notices, recorder, file) = sending();
     recorder.has_not.store(3, SeqCst);
     let pages = [Invalidation::Pages(file)];
-    assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages))), ["pages 5"; 4]);
+    assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages, &[]))), ["pages 5"; 4]);
     // An invalidation of everything repeats as well: two nodes, of which the first is told
     // three times.
     let (notices, recorder, _) = sending();
     recorder.has_not.store(2, SeqCst);
-    let everything = told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Everything])));
+    let everything = told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Everything], &[])));
     assert_eq!(everything.len(), 4, "{everything:?}");
     // A node that the kernel has forgotten is not repeated.
     let (notices, recorder, _) = sending();
     recorder.has_not.store(1000, SeqCst);
     let front = Arc::clone(&notices.front);
     *recorder.meanwhile.lock() = Some(Box::new(move || assert!(front.nodes.forget(5, 1).is_none())));
-    assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages))), ["pages 5"]);
+    assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages, &[]))), ["pages 5"]);
 }
 
 #[test]
@@ -204,7 +206,7 @@ fn pages_are_dropped_until_no_read_was_answered_meanwhile() {
         front.flight.end(5);
     }));
     assert_eq!(
-        told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Pages(file)]))),
+        told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Pages(file)], &[]))),
         ["pages 5", "pages 5"]
     );
 }
@@ -213,12 +215,12 @@ fn pages_are_dropped_until_no_read_was_answered_meanwhile() {
 fn what_was_answered_before_the_lease_went_is_taken_back_again() {
     let (notices, recorder, file) = sending();
     let pages = [Invalidation::Pages(file)];
-    let quiet = told(&notices, &recorder, || notices.revoke(&pages)()());
+    let quiet = told(&notices, &recorder, || (notices.revoke(&pages, &[]).seal)()());
     assert_eq!(quiet, ["pages 5"], "the next answers are under the next lease, and stay");
     let (notices, recorder, _) = sending();
     let flight = &notices.front.flight;
     let read_meanwhile = || {
-        let again = notices.revoke(&pages);
+        let again = notices.revoke(&pages, &[]).seal;
         flight.begin(5);
         flight.end(5);
         again()();
@@ -227,7 +229,7 @@ fn what_was_answered_before_the_lease_went_is_taken_back_again() {
     let (notices, recorder, _) = sending();
     let flight = &notices.front.flight;
     let read_afterwards = || {
-        let again = notices.revoke(&pages)();
+        let again = (notices.revoke(&pages, &[]).seal)();
         flight.begin(5);
         flight.end(5);
         again();
@@ -270,7 +272,7 @@ fn a_lease_on_a_name_is_of_all_that_fold_to_it() {
     for name in ["README", "Readme", "other"] {
         give(&notices, name.as_bytes());
     }
-    let told = told(&notices, &recorder, || drop(notices.revoke(&[entry("readme")])));
+    let told = told(&notices, &recorder, || drop(notices.revoke(&[entry("readme")], &[])));
     assert_eq!(told[..3], ["attributes 1", "entry 1 README", "entry 1 Readme"]);
     assert!(!notices.has(&entry("readme")));
     // On a machine with much to do all entries of the directory may go after a while.
@@ -284,7 +286,7 @@ fn all_entries_of_a_directory_go_one_by_one() {
         give(&notices, name.as_bytes());
     }
     let entries = [Invalidation::Entries(FileId::root())];
-    let mut told = told(&notices, &recorder, || drop(notices.revoke(&entries)));
+    let mut told = told(&notices, &recorder, || drop(notices.revoke(&entries, &[])));
     told.sort();
     // One is sent again if it took long, on a machine with much to do.
     told.dedup();
@@ -396,7 +398,7 @@ fn taken_back_from_locked(tid: u32) -> (Option<crate::errno::Errno>, Vec<String>
         front.flight.end(ROOT);
         unlocks.unlock();
     });
-    let told = told(&notices, &kernel.recorder, || drop(notices.revoke(&[entry("readme")])));
+    let told = told(&notices, &kernel.recorder, || drop(notices.revoke(&[entry("readme")], &[])));
     (*answered.lock(), told)
 }
 
@@ -423,6 +425,79 @@ fn whoever_keeps_a_directory_locked_gives_way() {
     assert_eq!(told, ["attributes 1", "entry 1 README", "entry 1 other"], "all of it, and nothing else's");
     drop(std::fs::OpenOptions::new().write(true).open(pipe).unwrap());
     drop(opens.join().unwrap());
+}
+
+/// A kernel that keeps one directory locked, and has entries of it.
+fn locked_root() -> (Arc<Notices>, Arc<Locking>, FileId) {
+    let kernel: Arc<Locking> = Arc::default();
+    let notices = Notices::new(Front::new(Arc::new(Waiting::default())), Box::new(Arc::clone(&kernel)));
+    let (file, stat) = five();
+    notices.front.nodes.give(&file, &stat).unwrap();
+    for at in 0..2 * SENDERS {
+        give(&notices, format!("{at}").as_bytes());
+    }
+    *kernel.locked.lock() = true;
+    (notices, kernel, file)
+}
+
+/// One thread waits for the directory. The others go on sending.
+#[test]
+fn a_locked_directory_holds_up_nothing_else() {
+    let (notices, kernel, file) = locked_root();
+    std::thread::scope(|scope| {
+        (0..SENDERS).for_each(|_| _ = scope.spawn(|| notices.run()));
+        let names = (0..2 * SENDERS).map(|at| notices.queue(vec![entry(&at.to_string())]));
+        let names: Vec<Batch> = names.collect();
+        let other = notices.queue(vec![Invalidation::Attributes(file)]);
+        let are_sent = |left: &Batch| notices.are_sent(left, Instant::now() + Duration::from_secs(100));
+        assert!(are_sent(&other) && names.iter().all(|left| left.load(SeqCst) > 0));
+        kernel.unlock();
+        assert!(names.iter().all(are_sent));
+        notices.close();
+    });
+    let entries = |told: &String| told.starts_with("entry");
+    assert_eq!(kernel.recorder.told.lock().iter().filter(|told| entries(told)).count(), 2 * SENDERS);
+}
+
+/// Nobody waits for what is offered. So no request gives way for it, and nothing is dropped.
+#[test]
+fn what_is_offered_stays_while_its_directory_is_locked() {
+    let (notices, kernel, file) = locked_root();
+    std::thread::scope(|scope| {
+        (0..2).for_each(|_| _ = scope.spawn(|| notices.run()));
+        let offered = [entry("1"), Invalidation::Attributes(file.clone())];
+        let Revocation { kept, .. } = notices.revoke(&[], &offered);
+        assert_eq!(kept, BTreeSet::from([FileId::root()]), "its attributes go");
+        kernel.unlock();
+        notices.close();
+    });
+    let told = kernel.recorder.told.lock();
+    assert!(
+        told.contains(&"attributes 5".to_owned()) && !told.contains(&"all entries".to_owned()),
+        "{told:?}"
+    );
+}
+
+/// A request that waits in the directory is known, so that not even the time is lost.
+#[test]
+fn what_is_offered_stays_while_a_request_waits_in_its_directory() {
+    let (notices, kernel, _) = locked_root();
+    let asker = Asker { uid: 0, gid: 0, pid: u32::MAX, request: 1, keeps_set_ids: false };
+    let new = crate::front::NewNode::new(FileKind::Directory, 0o755, 0);
+    notices.front.make(asker, ROOT, b"new", new, |_| ());
+    let Revocation { kept, .. } = notices.revoke(&[], &[entry("1")]);
+    assert_eq!(kept, BTreeSet::from([FileId::root()]));
+    assert!(notices.state.lock().queue.is_empty() && kernel.recorder.told.lock().is_empty());
+}
+
+/// What is offered does not crowd out what is recalled.
+#[test]
+fn what_is_offered_in_masses_stays() {
+    let (notices, recorder, file) = sending();
+    let offered = vec![Invalidation::Attributes(file.clone()); QUEUE_MAX];
+    let Revocation { kept, .. } = notices.revoke(&[], &offered);
+    assert_eq!(kept, BTreeSet::from([file]));
+    assert!(told(&notices, &recorder, || ()).is_empty());
 }
 
 #[test]
@@ -564,7 +639,7 @@ fn is_left(look: &Look, known: bool, what: &Invalidation) -> bool {
         scope.spawn(|| notices.run());
         after(BEFORE);
         let what = std::slice::from_ref(what);
-        let seal = notices.revoke_uncached(what).unwrap_or_else(|| notices.revoke(what));
+        let seal = notices.revoke_uncached(what).unwrap_or_else(|| notices.revoke(what, &[]).seal);
         after(FIRST_PHASE);
         let recheck = seal();
         after(SECOND_PHASE);

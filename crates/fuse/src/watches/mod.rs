@@ -18,7 +18,7 @@ pub(crate) use phantoms::{Ghost, PhantomAnswer};
 pub(crate) use round::Round;
 
 use client::{Invalidation, call};
-use file_service::{CacheHolder, FileService, Observed, Seal};
+use file_service::{CacheHolder, FileService, Observed, Revocation, Seal};
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Entry, FileKind, Stat};
@@ -306,7 +306,8 @@ impl WatchState {
 }
 
 impl CacheHolder for Watches {
-    fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
+    /// What is watched is not given away: its leases tell of changes.
+    fn revoke(&self, what: &[Invalidation], offered: &[Invalidation]) -> Revocation<'_> {
         if self.any.load(SeqCst) {
             for what in what.iter().filter(|what| self.is_watched(what)) {
                 // The leases are held until this returns. So the current state is the work of this
@@ -319,7 +320,9 @@ impl CacheHolder for Watches {
             }
             self.changed.notify_all();
         }
-        Box::new(|| Box::new(|| ()))
+        let watched = offered.iter().filter(|what| self.is_watched(what));
+        let kept = watched.filter_map(Invalidation::file).cloned().collect();
+        Revocation { seal: Box::new(|| Box::new(|| ())), kept }
     }
 
     fn revoke_uncached(&self, what: &[Invalidation]) -> Option<Seal<'_>> {

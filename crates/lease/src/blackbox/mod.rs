@@ -35,7 +35,7 @@ mod rows;
 pub use aggregate::{Aggregate, BoundedMax, Or, SaturatingCount};
 pub use conditions::{ConditionViolation, StateC, StateD};
 pub use members::{Class, Own};
-pub use procedures::{Answer, Departure, GrantPolicy, Recall, SelfWrites, SubLease, Unshielded};
+pub use procedures::{BlackBoxAnswer, Departure, GrantPolicy, Recall, SelfWrites, SubLease, Unshielded};
 pub use rows::{NotABlackBox, TableRow};
 
 use crate::SessionId;

@@ -41,7 +41,7 @@ pub struct Recall {
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<V> {
+pub enum BlackBoxAnswer<V> {
     /// The client has the lease already.
     Held(V),
     /// The client now has the lease.
@@ -104,14 +104,19 @@ impl Default for GrantPolicy {
 impl<A: Aggregate> BlackBox<A> {
     /// Procedure E: `x` asks for `OtherRead` (BlackBox §4.8, Fig. E). `round` is how often recalls
     /// for this request were returned.
-    pub fn ask_other_read(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> Answer<A::Value> {
+    pub fn ask_other_read(
+        &mut self,
+        x: SessionId,
+        policy: GrantPolicy,
+        round: u32,
+    ) -> BlackBoxAnswer<A::Value> {
         let its = self.class(x);
         // E-1: X has it already.
         if its.reads {
-            return Answer::Held(self.others_of(Some(its)).1);
+            return BlackBoxAnswer::Held(self.others_of(Some(its)).1);
         }
         let answer = self.look_at_others(Some((x, its)), policy, round);
-        if let Answer::Granted(_) = answer {
+        if let BlackBoxAnswer::Granted(_) = answer {
             self.put(x, Class { reads: true, ..its });
         }
         answer
@@ -119,7 +124,7 @@ impl<A: Aggregate> BlackBox<A> {
 
     /// Asks for the aggregate of all clients' values, for the server itself. It is procedure E for
     /// an asker that has no value of its own and keeps no lease.
-    pub fn ask_everyone(&self, policy: GrantPolicy, round: u32) -> Answer<A::Value> {
+    pub fn ask_everyone(&self, policy: GrantPolicy, round: u32) -> BlackBoxAnswer<A::Value> {
         self.look_at_others(None, policy, round)
     }
 
@@ -129,11 +134,11 @@ impl<A: Aggregate> BlackBox<A> {
     /// The report counts shields. Only an aggregate in which one client alone can be absorbing has
     /// shields. In general form, no shields means that the others' stuck values are not absorbing.
     /// One shield means that they are, but not without the client in question.
-    pub fn ask_self_write(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> Answer<()> {
+    pub fn ask_self_write(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> BlackBoxAnswer<()> {
         // F-1: X has it already.
         let its = self.class(x);
         if its.own == Own::Writing {
-            return Answer::Held(());
+            return BlackBoxAnswer::Held(());
         }
         // F-2 to F-4. With no shields, every other client that holds OtherRead is exposed (F-3).
         // With one, only that shield is exposed, if it holds OtherRead (F-4). With two, no client
@@ -142,7 +147,7 @@ impl<A: Aggregate> BlackBox<A> {
             // F-5 (two shields, or one that ignores X), F-8 (no shields, and all others ignore X).
             (StateD::D1, _) => {
                 self.put(x, Class { own: Own::Writing, ..its });
-                return Answer::Granted(());
+                return BlackBoxAnswer::Granted(());
             }
             // Not in Fig. F: the other choice that Fig. D allows in D-3.
             (StateD::D3, Unshielded::CoerceShield) => self.coerced_for((x, its), policy.self_writes, round),
@@ -151,7 +156,7 @@ impl<A: Aggregate> BlackBox<A> {
                 self.all_in(self.exposed_to(its).collect(), Some(x), SubLease::OtherRead)
             }
         };
-        Answer::Recall(recalls)
+        BlackBoxAnswer::Recall(recalls)
     }
 
     /// Ends the session `x`, or gives it up. This is a self-write to the identity, after which
@@ -178,15 +183,15 @@ impl<A: Aggregate> BlackBox<A> {
         x: Option<(SessionId, Class<A::Value>)>,
         policy: GrantPolicy,
         round: u32,
-    ) -> Answer<A::Value> {
+    ) -> BlackBoxAnswer<A::Value> {
         match self.others_of(x.map(|(_, its)| its)) {
             // E-2, E-3: C-1, and X gets the absorbing value. E-4, E-5: C-2, and X gets the
             // aggregate of the others' stuck values.
-            (StateC::C1 | StateC::C2, value) => Answer::Granted(value),
+            (StateC::C1 | StateC::C2, value) => BlackBoxAnswer::Granted(value),
             // E-6: C-3, by elimination.
             (StateC::C3, _) => {
                 let writers = self.all_in(self.writing(), x.map(|(x, _)| x), SubLease::SelfWrite);
-                Answer::Recall(policy.self_writes.some_of(writers, round))
+                BlackBoxAnswer::Recall(policy.self_writes.some_of(writers, round))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The table of leases: every pair that can meet, and random histories checked against the rule
 //! itself.
 
-use lease::{Field, Held, Holdings, InTheWay, Kind, Label, Mode, Open, SessionId, Violation};
+use lease::{Field, Held, Holdings, InTheWay, Kind, Label, LeaseViolation, Mode, Open, SessionId};
 use proptest::prelude::*;
 
 const A: SessionId = SessionId(1);
@@ -149,18 +149,18 @@ fn what_is_granted_without_asking_is_found() {
     assert_eq!(holdings.check(), Ok(()));
     holdings.grant(B, &child("b"), Kind::Read, []);
     let evidence =
-        Violation::Disagreement { field: child("b"), first: (A, Kind::Write), second: (B, Kind::Read) };
+        LeaseViolation::Disagreement { field: child("b"), first: (A, Kind::Write), second: (B, Kind::Read) };
     assert_eq!(holdings.check(), Err(evidence));
 
     let mut holdings = Holdings::default();
     holdings.grant(A, &Field::Content, Kind::Touch, []);
-    let evidence = Violation::NoSuchLease { session: A, field: Field::Content, kind: Kind::Touch };
+    let evidence = LeaseViolation::NoSuchLease { session: A, field: Field::Content, kind: Kind::Touch };
     assert_eq!(holdings.check(), Err(evidence));
 
     let mut holdings = Holdings::default();
     holdings.grant_whole(A);
     holdings.grant_whole(B);
-    assert!(matches!(holdings.check(), Err(Violation::Disagreement { field: Field::Attributes, .. })));
+    assert!(matches!(holdings.check(), Err(LeaseViolation::Disagreement { field: Field::Attributes, .. })));
 }
 
 #[test]

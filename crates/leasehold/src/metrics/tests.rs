@@ -14,7 +14,7 @@ pub fn report() -> LiveReport {
             "dirty_bytes": 4, "salvaged": 1, "quarantined": [], "listens": [],
             "link": {"server": "first:4470", "since_s": 5, "down": null},
             "version_in_use": {"cluster": 1, "known": 1, "older": [], "waits_for": []}, "files": 7, "sessions": 2, "sessions_lapsed": 1, "requests_waiting": 3,
-            "unresponsive": ["bob"], "space_total": 100, "space_free": 50, "applied": 10, "log_bytes": 11,
+            "unresponsive": [{"name": "bob", "unanswered_ms": 2500}], "space_total": 100, "space_free": 50, "applied": 10, "log_bytes": 11,
             "log_flushes": 12, "backlog_bytes": 13, "store_bytes": 14, "store_mended": 0, "disk_full": false,
             "scrub": {"ended": 1, "bytes": 2, "shares_ended": 3, "shares_examined": 4, "found": 0, "damaged": 0},
             "shares": 15, "share_bytes": 16,

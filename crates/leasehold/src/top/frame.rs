@@ -1,6 +1,7 @@
 //! One frame, on a terminal or as text.
 
 use super::view::{OperationRate, View};
+use crate::words::Words;
 use figures::{size, span};
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -53,7 +54,7 @@ fn summary(view: &View) -> Vec<Line<'static>> {
         ))
         .bold(),
     ];
-    lines.extend(view.link.iter().map(|link| Line::from(format!("server  {link}"))));
+    lines.extend(view.link.iter().map(|link| Line::from(format!("server  {}", Words(link)))));
     lines.push(Line::from(format!(
         "client  {} leases, {:.1} recalls/s, {} calls wait, {} unsent, {} dirty",
         client.leases,
@@ -110,7 +111,7 @@ fn draw_machines(frame: &mut Frame<'_>, view: &View, area: Rect) {
         let waits = machine.unanswered_ms.map(|ms| format!("no answer for {:.1} s", ms as f64 / 1e3));
         let row = Row::new([
             visible(&machine.name),
-            visible(&machine.standing),
+            Words(&machine.standing).to_string(),
             machine.round_trip_ms.map_or_else(|| format!("{:>13}", "-"), |ms| format!("{ms:>10.1} ms")),
             waits.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
@@ -166,7 +167,7 @@ mod tests {
         has(&["create", "100.0", "2.000"]);
         has(&["100.0", "/work/\u{fffd}[2J"]);
         has(&["\u{2026}", "/d/d/d"]);
-        has(&["ada", "active", " - "]);
+        has(&["ada", "up, heard of 0 s ago", " - "]);
         has(&["bob", "250.0 ms", "no answer for 2.5 s"]);
         has(&["q ends"]);
     }

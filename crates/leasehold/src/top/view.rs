@@ -2,8 +2,7 @@
 //! `leasehold top --once --json`.
 
 use super::Sample;
-use admin::{LinkReport, ServerReport};
-use figures::span;
+use admin::{LinkReport, MachineStanding, ServerReport};
 use serde::Serialize;
 
 /// One frame.
@@ -17,8 +16,8 @@ pub struct View {
     pub uptime_s: u64,
     /// The span of the rates, seconds.
     pub over_s: f64,
-    /// The connection to the server, in words, if the machine has one.
-    pub link: Option<String>,
+    /// The connection to the server, of a machine without a server.
+    pub link: Option<LinkReport>,
     /// All operations, a second.
     pub operations_per_s: f64,
     /// Operations by kind, the most frequent first. Unused kinds are left out.
@@ -96,8 +95,9 @@ pub struct ServerView {
 pub struct MachineView {
     /// The machine's name.
     pub name: String,
-    /// The standing of its session, in words.
-    pub standing: String,
+    /// How it stands.
+    #[serde(flatten)]
+    pub standing: MachineStanding,
     /// How long it has not answered a recall, ms.
     pub unanswered_ms: Option<u64>,
     /// The shortest known round trip from this machine to that one, ms.
@@ -141,7 +141,7 @@ impl View {
         };
         let machines = machines.map(|machine| MachineView {
             name: machine.name.clone(),
-            standing: machine.standing.clone(),
+            standing: machine.standing,
             unanswered_ms: machine.unanswered_ms,
             round_trip_ms: round_trip_ms(machine.machine),
         });
@@ -150,7 +150,7 @@ impl View {
             data: is.status.data.clone(),
             uptime_s: is.status.uptime_s,
             over_s,
-            link: is.status.link.as_ref().map(link),
+            link: is.status.link.clone(),
             // The sum of nothing is -0.
             operations_per_s: operations.iter().map(|of| of.per_s).sum::<f64>() + 0.0,
             operations,
@@ -173,13 +173,6 @@ impl View {
 fn per_second(before: u64, after: u64, over_s: f64) -> f64 {
     let more = after.checked_sub(before).unwrap_or(after);
     if over_s > 0.0 { more as f64 / over_s } else { 0.0 }
-}
-
-fn link(link: &LinkReport) -> String {
-    match &link.down {
-        None => format!("connected to {} for {}", link.server, span(link.since_s)),
-        Some(why) => format!("NOT CONNECTED to {} for {}: {why}", link.server, span(link.since_s)),
-    }
 }
 
 fn server(was: Option<&ServerReport>, is: &ServerReport, rate: impl Fn(u64, u64) -> f64) -> ServerView {

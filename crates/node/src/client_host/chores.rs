@@ -67,7 +67,7 @@ impl ClientHost {
             self.finish(after, true);
             for wait in said.due(waits, |wait| (wait.ticket.0, wait.for_ms)) {
                 let seconds = wait.for_ms as f64 / 1e3;
-                tracing::warn!(call = wait.call, seconds, "a call waits for {}", wait.what);
+                tracing::warn!(call = wait.call, seconds, waits_for = ?wait.reason, "a call waits");
             }
         }
     }

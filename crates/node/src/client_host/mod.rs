@@ -26,7 +26,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use revocations::Yield;
 use rustc_hash::FxHashMap;
 use share_hosts::{Copies, Pieces};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -258,7 +258,9 @@ impl ClientHost {
                     self.salvaging.fetch_add(1, Ordering::SeqCst);
                     self.chore(Chore::Salvage(salvage));
                 }
-                Output::Yield { number, what } => after.yields.push(Yield { number, what }),
+                Output::Yield { number, what, offered } => {
+                    after.yields.push(Yield { number, what, offered });
+                }
                 Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
             }
         }
@@ -283,14 +285,17 @@ impl ClientHost {
                 cache.revoke_soon(after.invalidations.clone());
             }
         }
-        for Yield { number, what } in after.yields {
+        for Yield { number, what, offered } in after.yields {
             // Invalidating the kernel's caches takes time. A separate thread does it, so that no
             // request waits.
             let caches = self.caches.read().clone();
-            let uncached: Option<Vec<_>> = caches.iter().map(|cache| cache.revoke_uncached(&what)).collect();
+            let of_all = |what| caches.iter().map(move |cache| cache.revoke_uncached(what));
+            let uncached: Option<Vec<_>> = of_all(&what).chain(of_all(&offered)).collect();
             match uncached {
-                Some(seals) => self.yielded(number, seals).into_iter().for_each(|again| again()),
-                None => _ = self.yields.send(Yield { number, what }),
+                Some(seals) => {
+                    self.yielded(number, BTreeSet::new(), seals).into_iter().for_each(|again| again());
+                }
+                None => _ = self.yields.send(Yield { number, what, offered }),
             }
         }
         for (answer, result) in after.answers {

@@ -2,15 +2,18 @@
 
 use super::{After, ClientHost};
 use client::{Input, Invalidation};
-use file_service::{Recheck, Seal};
+use file_service::{Recheck, Revocation, Seal};
+use ident::FileId;
 use os::STOP_LOOK;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::mpsc::Receiver;
 
 /// Front-door caches to revoke before leases are released.
 pub(crate) struct Yield {
     pub(super) number: u64,
     pub(super) what: Vec<Invalidation>,
+    pub(super) offered: Vec<Invalidation>,
 }
 
 impl ClientHost {
@@ -19,20 +22,30 @@ impl ClientHost {
     pub(crate) fn revoke(&self, yields: &Mutex<Receiver<Yield>>) {
         while !self.is_stopping() {
             let next = yields.lock().recv_timeout(STOP_LOOK);
-            let Ok(Yield { number, what }) = next else { continue };
+            let Ok(Yield { number, what, offered }) = next else { continue };
             let caches = self.caches.read().clone();
-            let again: Vec<Seal<'_>> = caches.iter().map(|cache| cache.revoke(&what)).collect();
-            self.yielded(number, again).into_iter().for_each(|again| again());
+            let (mut seals, mut all_kept): (Vec<Seal<'_>>, _) = Default::default();
+            for cache in &caches {
+                let Revocation { seal, mut kept } = cache.revoke(&what, &offered);
+                seals.push(seal);
+                BTreeSet::append(&mut all_kept, &mut kept);
+            }
+            self.yielded(number, all_kept, seals).into_iter().for_each(|again| again());
         }
     }
 
     /// Trap: a call from here on is answered under no lease that is released here. So its response
     /// must not be revoked: the kernel would disregard a response that it is just receiving.
-    pub(super) fn yielded<'a>(&self, number: u64, again: Vec<Seal<'a>>) -> Vec<Recheck<'a>> {
+    pub(super) fn yielded<'a>(
+        &self,
+        number: u64,
+        kept: BTreeSet<FileId>,
+        seals: Vec<Seal<'a>>,
+    ) -> Vec<Recheck<'a>> {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
-        let again = again.into_iter().map(|again| again()).collect();
-        self.input(&mut hosted, Input::Yielded { number }, &mut after);
+        let again = seals.into_iter().map(|seal| seal()).collect();
+        self.input(&mut hosted, Input::Yielded { number, kept }, &mut after);
         self.changed.notify_all();
         drop(hosted);
         self.finish(after, false);
@@ -57,7 +70,7 @@ mod tests {
     }
 
     impl CacheHolder for Slow {
-        fn revoke(&self, _: &[Invalidation]) -> Seal<'_> {
+        fn revoke(&self, _: &[Invalidation], _: &[Invalidation]) -> Revocation<'_> {
             let mut begun = self.begun.lock();
             *begun += 1;
             self.more.notify_all();
@@ -65,7 +78,7 @@ mod tests {
             while *begun < 2 {
                 assert!(!self.more.wait_until(&mut begun, deadline).timed_out(), "one waits for the other");
             }
-            Box::new(|| Box::new(|| ()))
+            Revocation { seal: Box::new(|| Box::new(|| ())), kept: BTreeSet::new() }
         }
 
         fn revoke_uncached(&self, _: &[Invalidation]) -> Option<Seal<'_>> {
@@ -82,7 +95,8 @@ mod tests {
         let (client_host, slow) = (machine.client_host(), Arc::new(Slow::default()));
         client_host.register_cache(slow.clone());
         for number in [u64::MAX - 1, u64::MAX] {
-            client_host.yields.send(Yield { number, what: vec![Invalidation::Everything] }).unwrap();
+            let what = vec![Invalidation::Everything];
+            client_host.yields.send(Yield { number, what, offered: Vec::new() }).unwrap();
         }
         let deadline = Instant::now() + Duration::from_secs(120);
         let mut begun = slow.begun.lock();

@@ -1,7 +1,7 @@
 //! A machine's part in its cluster: whether it is a server, and how its client reaches the leader.
 
 mod changes;
-mod part;
+mod role;
 mod serving;
 
 use crate::client_host::ClientHost;
@@ -18,8 +18,8 @@ use net::{
 };
 use os::utc_secs;
 use parking_lot::Mutex;
-use part::{Change, Known};
 use raft::{FOUNDER, Standing};
+use role::{Change, RoleKnowledge};
 use serving::{Serving, alone};
 use share_hosts::{Peers, SharesError};
 use std::path::{Path, PathBuf};
@@ -234,7 +234,7 @@ impl Membership {
         // The only server names no address. It is reached at the address by which this machine
         // called it.
         let called = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
-        let host = |server: &ServerAt| share_hosts::Host {
+        let host = |server: &ServerAt| share_hosts::ListedHost {
             machine: server.machine,
             addresses: if server.addresses.is_empty() { called.clone() } else { server.addresses.clone() },
             weight: server.weight,
@@ -262,8 +262,11 @@ impl Membership {
         self.peers.know(caller.clone());
         if self.peers.hosts().now().all().is_empty() {
             // This holds until the leader lists the other servers.
-            let founder =
-                share_hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), weight: 1 };
+            let founder = share_hosts::ListedHost {
+                machine: directory::FOUNDER,
+                addresses: addresses.clone(),
+                weight: 1,
+            };
             self.peers.hosts().set(vec![founder], 1);
         }
         // The machine's own server may be the leader, at an address that no other machine knows
@@ -322,7 +325,7 @@ impl Membership {
             );
         }
         let own = servers.iter().find(|server| server.machine == self.machine);
-        let known = Known {
+        let known = RoleKnowledge {
             serves: member.is_some(),
             again: Cluster::of(&self.dir).is_ok_and(|of| of.is_some_and(|cluster| cluster.again)),
             chosen: serve,

@@ -12,7 +12,7 @@ use crate::settings::Listen;
 use data_dir::{DataError, Identity, MARK, Placed, io, missing};
 use net::{Authority, CredentialStore, Listener};
 use os::{STOP_LOOK, private};
-use raft::{FOUNDER, Host, Keeping, Place, Standing};
+use raft::{FOUNDER, Host, Keeping, MemberPlace, Standing};
 use share_hosts::{ReferenceIndex, ShareHost, wall_clock};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -82,9 +82,10 @@ impl Membership {
         self.peers.know(credentials.caller());
         if member == FOUNDER {
             // This holds unless the group lists other hosts.
-            self.peers
-                .hosts()
-                .set(vec![share_hosts::Host { machine: self.machine, addresses: Vec::new(), weight: 1 }], 1);
+            self.peers.hosts().set(
+                vec![share_hosts::ListedHost { machine: self.machine, addresses: Vec::new(), weight: 1 }],
+                1,
+            );
         }
         let shares = self.dir.join("shares");
         let settings = self.settings.shares.clone();
@@ -107,7 +108,7 @@ impl Membership {
         let (machine, name) = (self.machine.0, self.settings.name.clone());
         let host = Host { machine, name, keeping: Keeping::Keeps, addresses: Vec::new() };
         let moved = identity.serves == Some(member) && identity.placed != Some(placed);
-        let place = Place {
+        let place = MemberPlace {
             member,
             host,
             founds: member == FOUNDER,

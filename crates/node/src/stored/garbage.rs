@@ -3,7 +3,7 @@
 use super::leases::LeaseNames;
 use super::words;
 use crate::server::Server;
-use admin::{DeletionReport, GarbageReport, Kept};
+use admin::{DeletionReport, GarbageReport, KeptBy, KeptShares};
 use os::STOP_LOOK;
 use share_hosts::{PassProcess, ShareHost, StoreReport, Sum};
 use shares::{AccountId, DatabaseError, ShareLease, State, StoredShare};
@@ -96,13 +96,13 @@ fn sort(server: &Server) -> Result<GarbageReport, DatabaseError> {
     let Sorting { mut report, stays, .. } = sorting;
     report.goes.shares += due.shares + going.shares;
     report.goes.bytes += due.bytes + going.bytes;
-    report.stays.extend(stays.into_iter().map(|(by, (sum, until))| Kept { by, sum, until }));
+    report.stays.extend(stays.into_iter().map(|(by, (sum, until))| KeptShares { by, sum, until }));
     let waits = Sum {
         shares: unleased.shares.saturating_sub(due.shares),
         bytes: unleased.bytes.saturating_sub(due.bytes),
     };
     if waits.shares > 0 {
-        report.stays.push(Kept { by: "the grace period".to_owned(), sum: waits, until: next_due });
+        report.stays.push(KeptShares { by: KeptBy::GracePeriod, sum: waits, until: next_due });
     }
     report.suspended = suspended;
     Ok(report)
@@ -113,7 +113,7 @@ struct Sorting<'a> {
     names: LeaseNames,
     keys: BTreeSet<AccountId>,
     report: GarbageReport,
-    stays: BTreeMap<String, (Sum, Option<u64>)>,
+    stays: BTreeMap<KeptBy, (Sum, Option<u64>)>,
 }
 
 impl Sorting<'_> {
@@ -142,7 +142,7 @@ impl Sorting<'_> {
         match leases.iter().find(of_key).or(leases.first()) {
             None => self.report.goes.add(share.length),
             Some(lease) => {
-                let by = format!("a lease of {}", self.names.of(lease.account));
+                let by = KeptBy::Lease { account: self.names.of(lease.account) };
                 let until = if of_key(&lease) { None } else { lease.expires_at };
                 let (sum, longest) = self.stays.entry(by).or_insert((Sum::default(), until));
                 sum.add(share.length);

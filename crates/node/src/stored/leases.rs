@@ -2,43 +2,45 @@
 //! that people know.
 
 use crate::server::Server;
-use admin::{AccountReport, LeaseReport, LeasesReport, ShareReport, Standing, UsageReport};
+use admin::{
+    AccountReport, LeasesReport, ShareAccount, ShareLeaseReport, ShareReport, StoredState, UsageReport,
+};
 use namespace::ShareId;
 use share_hosts::{GROUP, Sum, uploader};
 use shares::{Account, AccountId, DatabaseError, Health, State};
 use std::collections::BTreeMap;
+use wire::MachineId;
 
-/// The names of accounts.
-pub(super) struct LeaseNames(BTreeMap<AccountId, String>);
+/// The accounts as reports have them.
+pub(super) struct LeaseNames(BTreeMap<AccountId, ShareAccount>);
 
 impl LeaseNames {
-    /// Loads the names of all accounts that exist now.
+    /// Loads all accounts that exist now.
     pub(super) fn new(server: &Server) -> Result<LeaseNames, DatabaseError> {
         let machines: BTreeMap<u64, String> =
             server.machines().into_iter().map(|known| (known.machine, known.name)).collect();
         let accounts = server.shares().server().accounts()?;
-        Ok(LeaseNames(accounts.iter().map(|account| (account.id, name(account, &machines))).collect()))
+        Ok(LeaseNames(accounts.iter().map(|account| (account.id, named(account, &machines))).collect()))
     }
 
-    pub(super) fn of(&self, account: AccountId) -> String {
-        self.0.get(&account).cloned().unwrap_or_else(|| format!("account {}, which is gone", account.0))
+    pub(super) fn of(&self, account: AccountId) -> ShareAccount {
+        self.0.get(&account).cloned().unwrap_or(ShareAccount::Gone)
     }
 }
 
-fn name(account: &Account, machines: &BTreeMap<u64, String>) -> String {
+fn named(account: &Account, machines: &BTreeMap<u64, String>) -> ShareAccount {
     if account.key.is_some() {
-        return format!("key {}", account.name);
+        return ShareAccount::Key { name: account.name.clone() };
     }
     match (account.id, uploader(&account.name)) {
-        (AccountId::ANONYMOUS, _) => "nobody in particular".to_owned(),
-        (AccountId::STARTER, _) => "whoever it was when it was found".to_owned(),
-        (_, Some((machine, session))) => {
-            let machine =
-                machines.get(&machine.0).cloned().unwrap_or_else(|| format!("machine {}", machine.0));
-            format!("{machine}, uploads of session {}", session.0)
+        (AccountId::ANONYMOUS, _) => ShareAccount::Anonymous,
+        (AccountId::STARTER, _) => ShareAccount::Starter,
+        (_, Some((MachineId(machine), session))) => {
+            let machine_name = machines.get(&machine).cloned();
+            ShareAccount::Uploads { machine, machine_name, session: session.0 }
         }
-        _ if account.name == GROUP => "files of the cluster".to_owned(),
-        _ => account.name.clone(),
+        _ if account.name == GROUP => ShareAccount::Cluster,
+        _ => ShareAccount::Other { name: account.name.clone() },
     }
 }
 
@@ -66,14 +68,14 @@ pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, Da
     for (share, referenced) in shares.iter().zip(referenced) {
         let known = store.share(share)?;
         let standing = match known.as_ref().map(|known| (known.state, known.health)) {
-            None => Standing::NotHere,
-            Some((State::Coming, _)) => Standing::Coming,
-            Some((State::Going, _)) => Standing::Going,
-            Some((State::Stable, Health::Ok)) => Standing::Sound,
-            Some((State::Stable, Health::Missing)) => Standing::Missing,
-            Some((State::Stable, Health::Partial | Health::Corrupt)) => Standing::Damaged,
+            None => StoredState::NotHere,
+            Some((State::Coming, _)) => StoredState::Coming,
+            Some((State::Going, _)) => StoredState::Going,
+            Some((State::Stable, Health::Ok)) => StoredState::Sound,
+            Some((State::Stable, Health::Missing)) => StoredState::Missing,
+            Some((State::Stable, Health::Partial | Health::Corrupt)) => StoredState::Damaged,
         };
-        let leases = store.leases_of(share)?.into_iter().map(|lease| LeaseReport {
+        let leases = store.leases_of(share)?.into_iter().map(|lease| ShareLeaseReport {
             account: names.of(lease.account),
             renewed: lease.renewed_at,
             ends: lease.expires_at,
@@ -95,17 +97,22 @@ mod tests {
     use shares::{AccountKey, Usage};
 
     #[test]
-    fn accounts_are_called_what_people_know_them_by() {
+    fn accounts_are_told_apart() {
         let machines = BTreeMap::from([(3, "hall".to_owned())]);
-        let called = |id, text: &str, key| {
+        let account = |id, text: &str, key| {
             let (key, quota, usage) = (key, None, Usage::default());
             let account =
                 Account { id: AccountId(id), name: text.to_owned(), key, created_at: 0, quota, usage };
-            name(&account, &machines)
+            named(&account, &machines)
         };
-        assert_eq!(called(2, "group-1", None), "files of the cluster");
-        assert_eq!(called(5, "machine-3-17", None), "hall, uploads of session 17");
-        assert_eq!(called(6, "machine-4-2", None), "machine 4, uploads of session 2");
-        assert_eq!(called(7, "group-1", Some(AccountKey([1; 32]))), "key group-1");
+        let uploads = |machine, name: Option<&str>, session| {
+            let machine_name = name.map(str::to_owned);
+            ShareAccount::Uploads { machine, machine_name, session }
+        };
+        assert_eq!(account(2, "group-1", None), ShareAccount::Cluster);
+        assert_eq!(account(5, "machine-3-17", None), uploads(3, Some("hall"), 17));
+        assert_eq!(account(6, "machine-4-2", None), uploads(4, None, 2));
+        let key = ShareAccount::Key { name: "group-1".to_owned() };
+        assert_eq!(account(7, "group-1", Some(AccountKey([1; 32]))), key);
     }
 }

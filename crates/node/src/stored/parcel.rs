@@ -1,14 +1,14 @@
 //! Parcels: files of shares with their leases, for another store, or for this one later (leasedb,
 //! "Next").
 //!
-//! A parcel is a chain ([`backup::hash_chain`], `LHPARCEL`) of [`Frame`]s. An imported share is
-//! stored as if it were new. It gets a starter lease, unless a key has leased it. It keeps the
+//! A parcel is a chain ([`backup::hash_chain`], `LHPARCEL`) of [`ParcelFrame`]s. An imported share
+//! is stored as if it were new. It gets a starter lease, unless a key has leased it. It keeps the
 //! leases that the cluster's files and keys had on it. Leases of sessions stay behind: an upload
 //! that nothing refers to is for its session alone.
 
 use super::words;
 use crate::server::Server;
-use admin::ParcelReport;
+use admin::{ParcelFault, ParcelReport};
 use backup::hash_chain::{self, ChainError};
 use bytes::Bytes;
 use figures::size;
@@ -37,7 +37,7 @@ const PROGRESS_EVERY: u64 = 100;
 
 /// A part of a parcel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Frame {
+enum ParcelFrame {
     /// The next share.
     Share(Parcelled),
     /// The last frame: the number of shares.
@@ -100,15 +100,15 @@ pub(super) fn export(
                 report.shares += 1;
                 report.bytes += parcelled.body.len() as u64;
                 report.leases += parcelled.leases.len() as u64;
-                writer.frame(&Frame::Share(parcelled)).map_err(wrong)?;
+                writer.frame(&ParcelFrame::Share(parcelled)).map_err(wrong)?;
             }
-            None => report.faults.push(format!("share {share} cannot be had")),
+            None => report.faults.push(ParcelFault::Missing { share: share.to_string() }),
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
             progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
         }
     }
-    writer.frame(&Frame::End(report.shares)).map_err(wrong)?;
+    writer.frame(&ParcelFrame::End(report.shares)).map_err(wrong)?;
     let (mut out, _) = writer.finish().map_err(wrong)?;
     out.flush().and_then(|()| out.get_ref().sync_all()).map_err(wrong)?;
     std::fs::rename(&new, file).map_err(wrong)?;
@@ -182,7 +182,7 @@ pub(super) fn import(
         let Parcelled { share, digest, leases, body } = parcelled;
         let share = ShareId(share);
         if shares::digest(&body) != digest {
-            report.faults.push(format!("share {share} is not what was stored"));
+            report.faults.push(ParcelFault::Damaged { share: share.to_string() });
             return Ok(());
         }
         let mut held = Vec::with_capacity(leases.len());
@@ -201,7 +201,9 @@ pub(super) fn import(
                 report.leases += leases;
             }
             Err(shares::StoreError::Full) => return Err("the disk is full".to_owned()),
-            Err(error) => report.faults.push(error.to_string()),
+            Err(error) => {
+                report.faults.push(ParcelFault::Refused { share: share.to_string(), why: error.to_string() });
+            }
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
             progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
@@ -215,7 +217,7 @@ pub(super) fn import(
         Ok(()) => Ok(report),
         Err(ReadError::Chain(error)) if report.shares == 0 => Err(format!("{}: {error}", file.display())),
         Err(ReadError::Chain(error)) => {
-            report.faults.push(format!("{}: {error}; what came before is taken in", file.display()));
+            report.faults.push(ParcelFault::CutOff { why: error.to_string() });
             Ok(report)
         }
         Err(ReadError::Taking(why)) => Err(why),
@@ -235,9 +237,9 @@ fn read(from: impl Read, take: &mut dyn FnMut(Parcelled) -> Result<(), String>) 
     let mut count = 0;
     loop {
         match reader.frame().map_err(ReadError::Chain)? {
-            Frame::Share(parcelled) => take(parcelled).map_err(ReadError::Taking)?,
-            Frame::End(shares) if shares == count => return reader.end().map_err(ReadError::Chain),
-            Frame::End(_) => return Err(ReadError::Chain(ChainError::Code)),
+            ParcelFrame::Share(parcelled) => take(parcelled).map_err(ReadError::Taking)?,
+            ParcelFrame::End(shares) if shares == count => return reader.end().map_err(ReadError::Chain),
+            ParcelFrame::End(_) => return Err(ReadError::Chain(ChainError::Code)),
         }
         count += 1;
     }
@@ -249,7 +251,7 @@ fn account(
     server: &Server,
     known: &mut BTreeMap<Vec<u8>, AccountId>,
     holder: Holder,
-) -> Result<Result<AccountId, String>, String> {
+) -> Result<Result<AccountId, ParcelFault>, String> {
     let (key, name) = match holder {
         Holder::Group => return Ok(Ok(server.shares().group)),
         Holder::Key(key, name) => (key, name),
@@ -267,7 +269,7 @@ fn account(
             known.insert(key.to_vec(), account);
             Ok(account)
         }
-        Err(why) => Err(format!("a lease of key {name} is not kept: {why}")),
+        Err(why) => Err(ParcelFault::LeaseRefused { name, why: why.to_string() }),
     })
 }
 
@@ -299,8 +301,8 @@ mod tests {
 
     fn written(shares: &[Parcelled]) -> Vec<u8> {
         let mut writer = hash_chain::Writer::new(Vec::new(), MAGIC, FORMAT).unwrap();
-        shares.iter().for_each(|share| writer.frame(&Frame::Share(share.clone())).unwrap());
-        writer.frame(&Frame::End(shares.len() as u64)).unwrap();
+        shares.iter().for_each(|share| writer.frame(&ParcelFrame::Share(share.clone())).unwrap());
+        writer.frame(&ParcelFrame::End(shares.len() as u64)).unwrap();
         writer.finish().unwrap().0
     }
 

@@ -6,7 +6,7 @@ use crate::backup_source::back_up as run;
 use crate::fsck;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineError, MachineSettings};
-use admin::Invitation;
+use admin::{FsckFault, Invitation};
 use backup::{Archive, BackupError, BackupOrder, BackupReport, Restoring, list, restore};
 use client::call;
 use data_dir::DataError;
@@ -32,7 +32,7 @@ pub(crate) fn start(dir: &Path) -> Machine {
 /// Makes a call, and waits for its reply.
 pub(crate) fn ask<C: FileCall>(machine: &Machine, call: C) -> Result<C::Reply, Error> {
     let (tell, told) = channel();
-    machine.door().ask(&Cred::default(), call, move |result| tell.send(result).unwrap_or_default());
+    machine.file_service().ask(&Cred::default(), call, move |result| tell.send(result).unwrap_or_default());
     told.recv().unwrap()
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn content(name: &str) -> Vec<u8> {
 
 /// Makes a file, durably.
 pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
-    let dir = machine.door().root();
+    let dir = machine.file_service().root();
     let open = Open::posix(true, true);
     let call = call::Create {
         dir,
@@ -78,7 +78,7 @@ pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
 }
 
 pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
-    let file = find(machine, machine.door().root(), label(name))?;
+    let file = find(machine, machine.file_service().root(), label(name))?;
     let open = Open::posix(true, false);
     ask(machine, call::Open { file: file.clone(), open, mask: 4 })?;
     let read = ask(
@@ -90,7 +90,7 @@ pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
 }
 
 fn remove(machine: &Machine, name: &str) {
-    let dir = machine.door().root();
+    let dir = machine.file_service().root();
     ask(machine, call::Unlink { dir, label: label(name), directory: false }).unwrap();
 }
 
@@ -253,7 +253,7 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
 
 fn is_clean_but_for_what_is_held(machine: &Machine) {
     let report = fsck::run(&machine.server().unwrap(), &mut |_| {});
-    assert!(report.faults.iter().all(|fault| fault.contains("nothing refers to it")), "{report:?}");
+    assert!(report.faults.iter().all(|fault| matches!(fault, FsckFault::Unreferenced { .. })), "{report:?}");
 }
 
 /// Runs with the S3 server of the environment, in the bucket `leasehold-test`.

@@ -418,7 +418,7 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &office.token(), "fired").unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
-    let root = machine.door().root();
+    let root = machine.file_service().root();
     let label = |name: &str| Label::new(name.as_bytes()).unwrap();
     let spec = FileSpec::new(FileKind::Regular, 0o644, 0);
     let create = client::call::Create { dir: root.clone(), label: label("late"), spec, open: None };

@@ -57,8 +57,8 @@ pub(crate) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) 
     group
 }
 
-fn alone(name: &str) -> Place {
-    Place {
+fn alone(name: &str) -> MemberPlace {
+    MemberPlace {
         member: FOUNDER,
         host: Host { name: name.to_owned(), ..Host::default() },
         founds: true,

@@ -284,6 +284,13 @@ impl RaftLog {
     /// [`RaftLog::sync`]. Until then a crash leaves the log without them.
     pub(super) fn append(&mut self, entries: impl IntoIterator<Item = GroupEntry>) -> Result<(), LogError> {
         for entry in entries {
+            let last = self.waiting.1.last().or(self.spots.back().map(|spot| &spot.log_id));
+            let follows = last.is_none_or(|last| last.index + 1 == entry.log_id.index);
+            assert!(
+                follows,
+                "entry {:?} does not follow {last:?}: entries are found by their distance",
+                entry.log_id
+            );
             let (log_id, bytes, record) = (entry.log_id, bytes_of(&entry), LogRecord::Append(entry));
             let frame = std::mem::take(&mut self.waiting.0);
             self.waiting.0 = frame.with(&record, bytes).map_err(|e| self.invalid(&e))?;

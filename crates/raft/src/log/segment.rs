@@ -104,7 +104,7 @@ impl Segment {
         }
         file.read_at(&mut header, 0)?;
         if !is_header(&header) {
-            let Some(sound) = mended_header(header) else { return Ok(None) };
+            let Some(sound) = repaired_header(header) else { return Ok(None) };
             file.write_at(&sound, 0)?;
             header = sound;
         }
@@ -137,14 +137,14 @@ impl Segment {
         self.file.read_at(&mut bytes, place.at)?;
         Ok(match open_frame(&bytes, number, &self.key) {
             Some(body) => Some(body.to_vec()),
-            None => self.mend(&bytes, place.at, number)?,
+            None => self.repair(&bytes, place.at, number)?,
         })
     }
 
     /// Repairs the frame at the front of `bytes`, and at `at` in the file, if no more than one bit
     /// of it has flipped. Returns its body.
-    fn mend(&self, bytes: &[u8], at: u64, number: u64) -> io::Result<Option<Vec<u8>>> {
-        let Some(sound) = mended_frame(bytes, number, &self.key) else { return Ok(None) };
+    fn repair(&self, bytes: &[u8], at: u64, number: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(sound) = repaired_frame(bytes, number, &self.key) else { return Ok(None) };
         tracing::warn!(frame = number, "a bit had flipped in the log, and is put right");
         self.file.write_at(&sound, at)?;
         Ok(sound.get(FRAME_HEADER..).map(<[u8]>::to_vec))
@@ -157,13 +157,13 @@ impl Segment {
         let mut bytes = vec![0; self.end as usize];
         self.file.read_at(&mut bytes, 0)?;
         let mut at = ALIGNMENT as usize;
-        if bytes.first_chunk().is_none_or(|header| !is_header(header) && mended_header(*header).is_none()) {
+        if bytes.first_chunk().is_none_or(|header| !is_header(header) && repaired_header(*header).is_none()) {
             return Ok(Some(0));
         }
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let body_len = match open_frame(rest, number, &self.key) {
                 Some(body) => body.len(),
-                None => match self.mend(rest, at as u64, number)? {
+                None => match self.repair(rest, at as u64, number)? {
                     Some(body) => body.len(),
                     None => return Ok(Some(at as u64)),
                 },
@@ -188,7 +188,7 @@ impl Segment {
         while let Some(rest) = bytes.get(at..) {
             let body = match open_frame(rest, number, &self.key) {
                 Some(body) => body.to_vec(),
-                None => match self.mend(rest, at as u64, number)? {
+                None => match self.repair(rest, at as u64, number)? {
                     Some(body) => body,
                     None => break,
                 },
@@ -284,7 +284,7 @@ fn open_frame<'a>(bytes: &'a [u8], number: u64, key: &SegmentKey) -> Option<&'a 
 }
 
 /// Returns frame `number` as it was written, if one bit of the front of `bytes` has flipped since.
-fn mended_frame(bytes: &[u8], number: u64, key: &SegmentKey) -> Option<Vec<u8>> {
+fn repaired_frame(bytes: &[u8], number: u64, key: &SegmentKey) -> Option<Vec<u8>> {
     if (frame_number(bytes)? ^ number).count_ones() > 1 {
         return None;
     }
@@ -321,7 +321,7 @@ fn is_header(header: &[u8; ALIGNMENT as usize]) -> bool {
 }
 
 /// A header as it was written, if one bit of it has flipped since.
-fn mended_header(header: [u8; ALIGNMENT as usize]) -> Option<[u8; ALIGNMENT as usize]> {
+fn repaired_header(header: [u8; ALIGNMENT as usize]) -> Option<[u8; ALIGNMENT as usize]> {
     (0..header.len() * 8).find_map(|bit| {
         let mut sound = header;
         *sound.get_mut(bit / 8)? ^= 1 << (bit % 8);

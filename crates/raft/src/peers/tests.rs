@@ -3,12 +3,12 @@
 use super::*;
 use crate::group::tests::{Nobody, open_alone, root};
 use crate::starts::Starts;
-use crate::{FOUNDER, Group, GroupSettings, Place};
+use crate::{FOUNDER, Group, GroupSettings, MemberPlace};
 use openraft::async_runtime::WatchReceiver;
 
 /// Opens a member that has heard nothing yet.
 fn open_learner(dir: &Path) -> Group {
-    let place = Place {
+    let place = MemberPlace {
         member: FOUNDER + 1,
         host: Host { name: "second".to_owned(), ..Host::default() },
         founds: false,

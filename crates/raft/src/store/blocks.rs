@@ -70,7 +70,7 @@ struct Inner {
     /// The same file, for operations that redb's handle lacks. Tests have none.
     disk: Option<File>,
     head: Mutex<Head>,
-    mended: AtomicU64,
+    repaired: AtomicU64,
     /// Whether a write waits for room. Otherwise the opener of the file gets the error.
     waits: AtomicBool,
     /// Whether a write waits.
@@ -92,15 +92,15 @@ struct Head {
 impl Blocks {
     /// Opens `file`, which is empty or was written in this form.
     pub(super) fn open(file: impl StorageBackend, disk: Option<File>) -> io::Result<Blocks> {
-        let mended = AtomicU64::new(0);
+        let repaired = AtomicU64::new(0);
         let empty = Head { bytes: [0; HEAD], copy: 0, number: 0, unsynced: true };
-        let head = if file.len()? == 0 { empty } else { read_head(&file, &mended)? };
+        let head = if file.len()? == 0 { empty } else { read_head(&file, &repaired)? };
         let (waits, full) = Default::default();
         Ok(Blocks(Arc::new(Inner {
             file: Box::new(file),
             disk,
             head: Mutex::new(head),
-            mended,
+            repaired,
             waits,
             full,
         })))
@@ -144,8 +144,8 @@ impl Blocks {
     }
 
     /// Returns the flipped bits that were found since it was opened, and repaired.
-    pub(super) fn mended(&self) -> u64 {
-        self.0.mended.load(Relaxed)
+    pub(super) fn repaired(&self) -> u64 {
+        self.0.repaired.load(Relaxed)
     }
 
     /// Reads whole blocks. With `from_disk`, the kernel's cache is dropped first.
@@ -158,7 +158,7 @@ impl Blocks {
                 fadvise(disk, run.at, NonZeroU64::new(run.bytes.len() as u64), Advice::DontNeed)?;
             }
             self.0.file.read(run.sums_at, &mut sums)?;
-            let bytes = out.get_mut(run.bytes).unwrap_or_default();
+            let bytes = &mut out[run.bytes];
             self.0.file.read(run.at, bytes)?;
             let blocks = bytes.chunks_mut(BLOCK).zip(sums.chunks(SUM));
             for ((block, sum), number) in blocks.zip(run.first..) {
@@ -169,7 +169,7 @@ impl Blocks {
                             block = number,
                             "a bit had flipped in the rows' file, and is put right"
                         );
-                        self.0.mended.fetch_add(1, Relaxed);
+                        self.0.repaired.fetch_add(1, Relaxed);
                         self.write((number + 1) * BLOCK_BYTES, block)?;
                     }
                     Checked::Changed => {
@@ -248,7 +248,7 @@ impl StorageBackend for Blocks {
             return self.write_file(copy * BLOCK_BYTES, &head.encode());
         }
         for run in Blocks::runs(offset, data.len())? {
-            let bytes = data.get(run.bytes).unwrap_or_default();
+            let bytes = &data[run.bytes];
             let blocks = bytes.chunks(BLOCK).zip(run.first..);
             let sums: Vec<u8> = blocks.flat_map(|(block, number)| sum(block, number)).collect();
             self.write_file(run.at, bytes)?;
@@ -295,7 +295,7 @@ impl Head {
 }
 
 /// Returns the later copy of those that are whole.
-fn read_head(file: &impl StorageBackend, mended: &AtomicU64) -> io::Result<Head> {
+fn read_head(file: &impl StorageBackend, repaired: &AtomicU64) -> io::Result<Head> {
     let mut latest: Option<Head> = None;
     for copy in [0, 1] {
         let mut block = [0; SUM + MAGIC.len() + 8 + HEAD];
@@ -306,7 +306,7 @@ fn read_head(file: &impl StorageBackend, mended: &AtomicU64) -> io::Result<Head>
             Checked::Sound => {}
             Checked::Mended => {
                 tracing::warn!(copy, "a bit had flipped in the head of the rows' file, and is read right");
-                mended.fetch_add(1, Relaxed);
+                repaired.fetch_add(1, Relaxed);
             }
             Checked::Changed => continue,
         }

@@ -63,11 +63,11 @@ struct RowFile {
     path: PathBuf,
     blocks: Blocks,
     database: Database,
-    below: RwLock<Below>,
+    below: RwLock<LowerLayers>,
 }
 
 /// The layers below the active one. The end of a checkpoint replaces them together.
-struct Below {
+struct LowerLayers {
     frozen: Option<Arc<Overlay>>,
     /// Whether the frozen layer is being written.
     writing: bool,
@@ -91,7 +91,7 @@ pub struct StoreStats {
     /// Size of the file.
     pub file_bytes: u64,
     /// Flipped bits that were found in it and repaired since it was opened.
-    pub mended: u64,
+    pub repaired_bits: u64,
 }
 
 impl RowStore {
@@ -154,7 +154,7 @@ impl RowStore {
             }
         };
         let rows = read_rows(&database).map_err(|e| StoreError::new("reading", path, e))?;
-        let below = RwLock::new(Below { frozen: None, writing: false, rows, position });
+        let below = RwLock::new(LowerLayers { frozen: None, writing: false, rows, position });
         let disk = Arc::new(RowFile { path: path.to_owned(), blocks, database, below });
         Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes, alarm: None })
     }
@@ -249,7 +249,7 @@ impl RowStore {
             overlay_rows: self.active.rows() + rows,
             overlay_bytes: self.active.bytes() + bytes,
             file_bytes: std::fs::metadata(&self.disk.path).map_or(0, |file| file.len()),
-            mended: self.disk.blocks.mended(),
+            repaired_bits: self.disk.blocks.repaired(),
         }
     }
 

@@ -85,7 +85,7 @@ impl<'a> Storing<'a> {
     }
 
     fn add(&mut self, id: ShareId, bytes: Bytes) {
-        let kept = content::kept(id, bytes);
+        let kept = content::stored_parts(id, bytes);
         // The setter of the policy was answered that there is no such code.
         let done = kept.is_none().then_some(Err(Error::Invalid));
         let (from, share) = (self.placings.len(), self.shares.len());
@@ -137,7 +137,7 @@ impl<'a> Storing<'a> {
     /// Whether a share survives every loss that it must survive.
     fn is_enough(&self, share: usize) -> bool {
         let Some(share) = self.shares.get(share) else { return false };
-        let placings = self.placings.get(share.placings.clone()).unwrap_or_default();
+        let placings = &self.placings[share.placings.clone()];
         match share.id.spread() {
             Spread::Code { data, parity } => {
                 let kept: Vec<&[MachineId]> =
@@ -197,7 +197,7 @@ impl<'a> Storing<'a> {
                 continue;
             }
             let Some(Share { placings, .. }) = self.shares.get(index) else { continue };
-            for placing in self.placings.get_mut(placings.clone()).unwrap_or_default() {
+            for placing in &mut self.placings[placings.clone()] {
                 placing.more += usize::from(!placing.left.is_empty());
                 any |= !placing.left.is_empty();
             }

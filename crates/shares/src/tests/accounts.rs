@@ -2,7 +2,7 @@
 
 use crypto::SecretKey;
 
-use super::{ME, On, World, body, check_quiet, everywhere, id};
+use super::{ME, Medium, World, body, check_quiet, everywhere, id};
 use crate::{
     AccountError, AccountId, AccountKey, Deletion, Holds, ReadError, Refusal, ShareLease, SignatureError,
     Signed, StoreError, Uploaders, Usage, digest,
@@ -25,7 +25,7 @@ everywhere! {
 
 const KEY: AccountKey = AccountKey([5; 32]);
 
-fn who_takes_shares_over_holds_them_alone(on: On) {
+fn who_takes_shares_over_holds_them_alone(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -48,7 +48,7 @@ fn who_takes_shares_over_holds_them_alone(on: On) {
     assert_eq!(server.holds(uploader, &[id(4)]).unwrap(), [Holds::Nothing]);
 }
 
-fn what_only_those_hold_who_should_not_have_stored_it_is_not_taken_over_and_goes(on: On) {
+fn what_only_those_hold_who_should_not_have_stored_it_is_not_taken_over_and_goes(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -76,7 +76,7 @@ fn what_only_those_hold_who_should_not_have_stored_it_is_not_taken_over_and_goes
     check_quiet(&world, &running);
 }
 
-fn nobody_ends_the_leases_of_a_key_but_itself(on: On) {
+fn nobody_ends_the_leases_of_a_key_but_itself(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -93,7 +93,7 @@ fn nobody_ends_the_leases_of_a_key_but_itself(on: On) {
     assert_eq!(server.stored().unwrap(), Usage::default());
 }
 
-fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On) {
+fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -119,7 +119,7 @@ fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On
     assert_eq!((ends(1), ends(2)), (longest, None));
 }
 
-fn an_account_is_known_by_one_name_and_never_taken_for_the_clusters(on: On) {
+fn an_account_is_known_by_one_name_and_never_taken_for_the_clusters(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -145,7 +145,7 @@ fn an_account_names_its_shares_so_that_no_other_can() {
     assert!(one.may_name(&share) && !other.may_name(&share) && !one.may_name(&id(1)));
 }
 
-fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start(on: On) {
+fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -180,7 +180,7 @@ fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start(on: On) {
     check_quiet(&world, &running);
 }
 
-fn an_account_that_ends_lets_go_of_all_that_it_holds(on: On) {
+fn an_account_that_ends_lets_go_of_all_that_it_holds(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -195,7 +195,7 @@ fn an_account_that_ends_lets_go_of_all_that_it_holds(on: On) {
     assert_eq!(server.end_account(uploader).unwrap(), 0);
 }
 
-fn what_an_account_holds_is_listed_in_steps(on: On) {
+fn what_an_account_holds_is_listed_in_steps(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let other = running.server.account("other").unwrap();
@@ -216,7 +216,7 @@ fn what_an_account_holds_is_listed_in_steps(on: On) {
     assert_eq!(found, all);
 }
 
-fn a_whole_share_comes_with_the_digest_that_it_has(on: On) {
+fn a_whole_share_comes_with_the_digest_that_it_has(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(5), &body(5))], ME).unwrap();
@@ -233,7 +233,7 @@ fn a_whole_share_comes_with_the_digest_that_it_has(on: On) {
     assert_eq!(running.server.whole(&id(5)).unwrap().0, body(5));
 }
 
-fn a_quota_bounds_what_an_account_leases_and_nobody_else(on: On) {
+fn a_quota_bounds_what_an_account_leases_and_nobody_else(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -266,7 +266,7 @@ fn a_quota_bounds_what_an_account_leases_and_nobody_else(on: On) {
     check_quiet(&world, &running);
 }
 
-fn uploads_at_the_same_time_do_not_get_past_a_quota_together(on: On) {
+fn uploads_at_the_same_time_do_not_get_past_a_quota_together(on: Medium) {
     let world = World::on(on);
     let server = world.serve(world.settings());
     let account = server.key_account(KEY, "bounded", Some(Usage { shares: 5, bytes: 1 << 20 }));
@@ -284,7 +284,7 @@ fn uploads_at_the_same_time_do_not_get_past_a_quota_together(on: On) {
     assert_eq!(server.usage(account).unwrap().shares, stored as u64);
 }
 
-fn a_signed_request_is_believed_once_from_its_account_for_its_store(on: On) {
+fn a_signed_request_is_believed_once_from_its_account_for_its_store(on: Medium) {
     let (secret, other_secret) = (SecretKey::of_seed(&[1; 32]), SecretKey::of_seed(&[2; 32]));
     let world = World::on(on);
     let running = world.open();

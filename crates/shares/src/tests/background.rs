@@ -4,13 +4,13 @@
 use std::{fs, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
-    ME, On, Random, Running, World, body, check_quiet, everywhere, id, let_go_now, new_share,
+    ME, Medium, Random, Running, World, body, check_quiet, everywhere, id, let_go_now, new_share,
     trouble::{DELETE, Fault, PLACE},
 };
 use crate::{
     AccountId, AccountKey, Damage, Deletion, Expiry, Health, Holds, Inventory, Process, ReadError, Refusal,
     ShareServer, ShareServerSettings, StoreError, Suspended, Uploaders, Usage, header::HEADER_BYTES,
-    server::Server, share::file_name,
+    server::SharedState, share::file_name,
 };
 
 everywhere! {
@@ -49,10 +49,10 @@ fn days(world: &World, running: &Running, count: u64) {
     }
 }
 
-fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_stranger(on: On) {
+fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_stranger(on: Medium) {
     let world = World::on(on);
     let server = world.serve(world.settings());
-    let rounds = if on == On::Foreign { 1 } else { 30 };
+    let rounds = if on == Medium::Foreign { 1 } else { 30 };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..rounds {
@@ -97,7 +97,7 @@ fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_
     check_quiet(&world, &running);
 }
 
-fn fault_5_who_renews_in_time_wins_against_the_reaper(on: On) {
+fn fault_5_who_renews_in_time_wins_against_the_reaper(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
@@ -109,7 +109,7 @@ fn fault_5_who_renews_in_time_wins_against_the_reaper(on: On) {
     assert_eq!(world.files().0, [id(1)]);
 }
 
-fn fault_6_discovered_shares_are_stable_and_leased(on: On) {
+fn fault_6_discovered_shares_are_stable_and_leased(on: Medium) {
     let world = World::on(on);
     drop(world.open());
     for n in [1, 2, 10, 11] {
@@ -136,7 +136,7 @@ fn fault_6_discovered_shares_are_stable_and_leased(on: On) {
     assert_eq!(world.files().0, [id(10)]);
 }
 
-fn fault_9_nobody_deletes_what_he_holds_no_lease_on(on: On) {
+fn fault_9_nobody_deletes_what_he_holds_no_lease_on(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -150,7 +150,7 @@ fn fault_9_nobody_deletes_what_he_holds_no_lease_on(on: On) {
     assert_eq!(server.leases_of(&id(1)).unwrap().len(), 1);
 }
 
-fn fault_10_what_has_no_row_is_looked_for_on_the_disk(on: On) {
+fn fault_10_what_has_no_row_is_looked_for_on_the_disk(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     for n in 1..=3 {
@@ -175,7 +175,7 @@ fn fault_10_what_has_no_row_is_looked_for_on_the_disk(on: On) {
     check_quiet(&world, &running);
 }
 
-fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart(on: On) {
+fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
@@ -199,7 +199,7 @@ fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart(on: O
     check_quiet(&world, &running);
 }
 
-fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on: On) {
+fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on: Medium) {
     let mut world = World::on(on);
     world.grace = Duration::ZERO;
     // The shares take more than one step, in several directories.
@@ -216,7 +216,7 @@ fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on
     running.server.reap().unwrap();
     assert!(world.file(&id(4)).is_some());
     assert_eq!(running.server.suspended().unwrap(), Some(Suspended::Discovering));
-    let server: &Server = running.server.inner();
+    let server: &SharedState = running.server.inner();
     assert!(!server.discover_some().unwrap().is_last);
     let passes = running.server.passes().unwrap();
     let pass = passes.iter().find(|pass| pass.process == Process::Discovery).unwrap();
@@ -236,7 +236,7 @@ fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on
     check_quiet(&world, &running);
 }
 
-fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_when_a_policy_says(on: On) {
+fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_when_a_policy_says(on: Medium) {
     let stranger_key = AccountKey([3; 32]);
     // Each policy, with the first second at which a lease renewed at 0 with end 1000 is over.
     for (expiry, ends) in [
@@ -271,7 +271,7 @@ fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_whe
     }
 }
 
-fn what_the_cluster_has_not_vouched_for_does_not_expire(on: On) {
+fn what_the_cluster_has_not_vouched_for_does_not_expire(on: Medium) {
     let mut world = World::on(on);
     world.expiry = Some(Expiry::Age);
     let running = world.open();
@@ -304,7 +304,7 @@ fn what_the_cluster_has_not_vouched_for_does_not_expire(on: On) {
     assert_eq!(leased(), [0, 0, 0, 0]);
 }
 
-fn an_inventory_says_how_all_that_is_stored_stands(on: On) {
+fn an_inventory_says_how_all_that_is_stored_stands(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -344,7 +344,7 @@ fn an_inventory_says_how_all_that_is_stored_stands(on: On) {
     assert_eq!((sums.going, sums.stable), (Usage::default(), usage(3, &[3, 5, 6])));
 }
 
-fn a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_time(on: On) {
+fn a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_time(on: Medium) {
     let mut world = World::on(on);
     world.expiry = Some(Expiry::CutOff(world.now() + 10));
     let running = world.open();
@@ -367,7 +367,7 @@ fn a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_ti
     assert_eq!(running.server.leases_of(&id(4)).unwrap().len(), 1);
 }
 
-fn the_expirer_goes_on_where_it_was_and_remembers_ten_passes(on: On) {
+fn the_expirer_goes_on_where_it_was_and_remembers_ten_passes(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let own = running.server.account("own").unwrap();
@@ -391,7 +391,7 @@ fn the_expirer_goes_on_where_it_was_and_remembers_ten_passes(on: On) {
     assert_eq!(cycles, (7..=16).rev().collect::<Vec<u64>>());
 }
 
-fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it(on: On) {
+fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
@@ -425,7 +425,7 @@ fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it(on: 
     assert_eq!(world.files().0, []);
 }
 
-fn a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever(on: On) {
+fn a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
@@ -443,7 +443,7 @@ fn a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever(on: O
     assert_eq!(world.files().0, []);
 }
 
-fn the_scrub_finds_what_has_rotted_and_goes_on_where_it_was(on: On) {
+fn the_scrub_finds_what_has_rotted_and_goes_on_where_it_was(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     for n in 0..200 {
@@ -487,7 +487,7 @@ fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_dam
         on_damage: Arc::new(move |share| tell.send(share).unwrap()),
         ..world.settings()
     };
-    let open = || Server::open(&world.dir(), settings.clone()).unwrap();
+    let open = || SharedState::open(&world.dir(), settings.clone()).unwrap();
     let server = ShareServer::without_threads(open());
     server.finish_discovery().unwrap();
     for n in 0..100 {
@@ -529,7 +529,7 @@ fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_dam
     server.verify(&id(99)).unwrap();
 }
 
-fn a_damaged_database_deletes_nothing_until_it_was_made_anew(on: On) {
+fn a_damaged_database_deletes_nothing_until_it_was_made_anew(on: Medium) {
     let mut world = World::on(on);
     world.grace = Duration::ZERO;
     let running = world.open();
@@ -554,7 +554,7 @@ fn a_damaged_database_deletes_nothing_until_it_was_made_anew(on: On) {
     check_quiet(&world, &running);
 }
 
-fn the_threads_do_all_this_by_themselves(on: On) {
+fn the_threads_do_all_this_by_themselves(on: Medium) {
     let mut world = World::on(on);
     world.grace = Duration::ZERO;
     drop(world.open());
@@ -582,7 +582,7 @@ fn the_threads_do_all_this_by_themselves(on: On) {
     assert!(matches!(server.read(&id(1), 0, 1), Err(ReadError::Damaged { .. })));
 }
 
-fn power_lost_at_any_step_of_expiring_and_scrubbing_is_recovered_from(on: On) {
+fn power_lost_at_any_step_of_expiring_and_scrubbing_is_recovered_from(on: Medium) {
     let scenario = |world: &World, running: &Running| -> Result<(), crate::DatabaseError> {
         world.advance(10);
         running.server.expire()?;

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 
 use super::{
     Random,
-    trouble::{Told, Trouble},
+    trouble::{StepResult, Trouble},
 };
 use crate::{
     DiskError, ShareId,
-    disk::{Dirty, Disk, LocalDisk, Temporary},
+    disk::{Dirty, LocalDisk, ShareDisk, Temporary},
     share::file_name,
 };
 
@@ -99,11 +99,11 @@ fn error(cause: io::Error) -> DiskError {
     DiskError::new("trying", "the disk of the tests", cause)
 }
 
-fn told(step: Told) -> Result<(), DiskError> {
+fn told(step: StepResult) -> Result<(), DiskError> {
     step.told().map_err(error)
 }
 
-impl Disk for CutDisk {
+impl ShareDisk for CutDisk {
     fn write(&self, name: String, parts: &[&[u8]]) -> Result<Temporary, DiskError> {
         let path = self.dir.join("tmp").join(&name);
         let step = match self.trouble.step("write") {

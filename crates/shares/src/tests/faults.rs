@@ -3,7 +3,7 @@
 use std::{fs, io::ErrorKind, time::Duration};
 
 use super::{
-    ME, On, World, body, check_quiet, everywhere, id, let_go_now, new_share,
+    ME, Medium, World, body, check_quiet, everywhere, id, let_go_now, new_share,
     trouble::{DELETE, Fault, PLACE, WRITE},
 };
 use crate::{AccountId, Damage, Deletion, Health, ReadError, Refusal, StoreError};
@@ -25,14 +25,14 @@ everywhere! {
     what_is_going_is_not_served_although_its_file_is_still_there_and_open,
 }
 
-fn fault_1_a_failed_write_leaves_nothing(on: On) {
+fn fault_1_a_failed_write_leaves_nothing(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.disk.set_fault_among(WRITE, 1, Fault::Fail(ErrorKind::StorageFull));
     let error = running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap_err();
     // An object store does not run full. The room on a disk is free at once, and the rows after the
     // reaper's pass.
-    if on == On::Disk {
+    if on == Medium::Disk {
         assert!(matches!(error, StoreError::Full), "{error}");
         assert_eq!(world.files(), (vec![], 0));
     }
@@ -42,7 +42,7 @@ fn fault_1_a_failed_write_leaves_nothing(on: On) {
     assert_eq!(running.server.stored().unwrap().shares, 0);
 }
 
-fn fault_1_deletion_of_a_failed_write_is_retried_until_it_is_confirmed(on: On) {
+fn fault_1_deletion_of_a_failed_write_is_retried_until_it_is_confirmed(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.disk.set_fault_among(PLACE, 0, Fault::Lost);
@@ -65,7 +65,7 @@ fn fault_1_deletion_of_a_failed_write_is_retried_until_it_is_confirmed(on: On) {
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
 }
 
-fn fault_2_a_vanished_share_keeps_its_row_and_leases_and_may_be_stored_again(on: On) {
+fn fault_2_a_vanished_share_keeps_its_row_and_leases_and_may_be_stored_again(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(6), &body(6)), (id(5), &body(5))], ME).unwrap();
@@ -88,7 +88,7 @@ fn fault_2_a_vanished_share_keeps_its_row_and_leases_and_may_be_stored_again(on:
     check_quiet(&world, &running);
 }
 
-fn fault_3_a_corrupt_share_is_quarantined_and_replaced(on: On) {
+fn fault_3_a_corrupt_share_is_quarantined_and_replaced(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(6), &body(6))], ME).unwrap();
@@ -110,7 +110,7 @@ fn fault_3_a_corrupt_share_is_quarantined_and_replaced(on: On) {
     check_quiet(&world, &running);
 }
 
-fn a_failed_repair_leaves_the_share_in_quarantine(on: On) {
+fn a_failed_repair_leaves_the_share_in_quarantine(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(6), &body(6))], ME).unwrap();
@@ -125,7 +125,7 @@ fn a_failed_repair_leaves_the_share_in_quarantine(on: On) {
     check_quiet(&world, &running);
 }
 
-fn fault_4_storing_what_is_there_takes_a_lease(on: On) {
+fn fault_4_storing_what_is_there_takes_a_lease(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let other = running.server.account("machine 2").unwrap();
@@ -144,7 +144,7 @@ fn fault_4_storing_what_is_there_takes_a_lease(on: On) {
     check_quiet(&world, &running);
 }
 
-fn fault_7_what_was_interrupted_is_deleted_at_restart(on: On) {
+fn fault_7_what_was_interrupted_is_deleted_at_restart(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
@@ -170,7 +170,7 @@ fn fault_7_what_was_interrupted_is_deleted_at_restart(on: On) {
     assert_eq!(running.server.stored().unwrap().shares, 0);
 }
 
-fn fault_8_deleting_a_share_deletes_no_other(on: On) {
+fn fault_8_deleting_a_share_deletes_no_other(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let ids: Vec<_> = [1, 10, 100, 16, 256].map(id).into();
@@ -184,7 +184,7 @@ fn fault_8_deleting_a_share_deletes_no_other(on: On) {
     assert_eq!(world.files().0, rest);
 }
 
-fn fault_12_deletion_waits_for_the_grace_period(on: On) {
+fn fault_12_deletion_waits_for_the_grace_period(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
@@ -203,7 +203,7 @@ fn fault_12_deletion_waits_for_the_grace_period(on: On) {
     check_quiet(&world, &running);
 }
 
-fn a_lease_is_never_shortened(on: On) {
+fn a_lease_is_never_shortened(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.server.store_many(vec![new_share(id(1), b"x")], ME, Some(2_000_000)).unwrap();
@@ -217,7 +217,7 @@ fn a_lease_is_never_shortened(on: On) {
     assert_eq!(ends(Some(4_000_000)), None);
 }
 
-fn a_sweep_drops_what_was_not_renewed(on: On) {
+fn a_sweep_drops_what_was_not_renewed(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
@@ -233,7 +233,7 @@ fn a_sweep_drops_what_was_not_renewed(on: On) {
     check_quiet(&world, &running);
 }
 
-fn reads_are_bounded_by_the_share(on: On) {
+fn reads_are_bounded_by_the_share(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), b"0123456789"), (id(2), b"")], ME).unwrap();
@@ -246,7 +246,7 @@ fn reads_are_bounded_by_the_share(on: On) {
     assert!(matches!(running.server.read(&id(3), 0, 1), Err(ReadError::NotFound(_))));
 }
 
-fn the_reaper_thread_deletes_by_itself(on: On) {
+fn the_reaper_thread_deletes_by_itself(on: Medium) {
     let mut world = World::on(on);
     world.grace = Duration::ZERO;
     drop(world.open());
@@ -305,7 +305,7 @@ fn sorted(ids: &[crate::ShareId]) -> Vec<crate::ShareId> {
     ids
 }
 
-fn what_is_going_is_not_served_although_its_file_is_still_there_and_open(on: On) {
+fn what_is_going_is_not_served_although_its_file_is_still_there_and_open(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();

@@ -18,7 +18,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use super::trouble::{Told, Trouble};
+use super::trouble::{StepResult, Trouble};
 
 /// The number of changes by which a list may be behind.
 const REMEMBERED: usize = 6;
@@ -61,7 +61,7 @@ fn error(error: std::io::Error) -> Error {
     Error::Generic { store: "flaky", source: Box::new(error) }
 }
 
-fn told(told: Told) -> Result<()> {
+fn told(told: StepResult) -> Result<()> {
     told.told().map_err(error)
 }
 

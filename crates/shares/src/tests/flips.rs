@@ -22,19 +22,19 @@ const KEY: AccountKey = AccountKey([7; 32]);
 struct Store {
     dir: PathBuf,
     now: u64,
-    written: Told,
+    written: Reported,
 }
 
 /// The answers, in order.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Reported {
     shares: BTreeMap<ShareId, (StoredShare, Vec<ShareLease>)>,
     accounts: Vec<(i64, String, Usage)>,
     stored: Usage,
     incidents: usize,
 }
 
-fn ask(server: &ShareServer) -> Result<Told, DatabaseError> {
+fn ask(server: &ShareServer) -> Result<Reported, DatabaseError> {
     let mut rows = Vec::new();
     server.for_each_share(|share| {
         rows.push(share.clone());
@@ -48,7 +48,7 @@ fn ask(server: &ShareServer) -> Result<Told, DatabaseError> {
     for account in server.accounts()? {
         accounts.push((account.id.0, account.name, server.usage(account.id)?));
     }
-    Ok(Told { shares, accounts, stored: server.stored()?, incidents: server.incidents()?.len() })
+    Ok(Reported { shares, accounts, stored: server.stored()?, incidents: server.incidents()?.len() })
 }
 
 /// A store in use. It is copied after a clean end, or with a log as a crash leaves it.

@@ -40,13 +40,13 @@ use crate::{
     disk::LocalDisk,
     local::LocalFiles,
     s3,
-    server::Server,
+    server::SharedState,
     share::{file_name, from_file_name},
 };
 
 /// The backends of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
+pub enum Medium {
     /// Files.
     Disk,
     /// An object store in memory.
@@ -58,10 +58,10 @@ pub enum On {
     Foreign,
 }
 
-impl On {
+impl Medium {
     /// The cases to try: all if they take milliseconds, a few if requests go to another process.
     pub fn some_of(self, cases: usize) -> impl Iterator<Item = usize> {
-        (0..cases).step_by(if self == On::Foreign { (cases / 4).max(1) } else { 1 })
+        (0..cases).step_by(if self == Medium::Foreign { (cases / 4).max(1) } else { 1 })
     }
 }
 
@@ -69,16 +69,16 @@ impl On {
 macro_rules! everywhere {
     ($($test:ident,)*) => {
         mod on_disk {
-            $(#[test] fn $test() { super::$test($crate::tests::On::Disk) })*
+            $(#[test] fn $test() { super::$test($crate::tests::Medium::Disk) })*
         }
         mod in_memory {
-            $(#[test] fn $test() { super::$test($crate::tests::On::Memory) })*
+            $(#[test] fn $test() { super::$test($crate::tests::Medium::Memory) })*
         }
         mod on_s3 {
-            $(#[test] fn $test() { super::$test($crate::tests::On::S3) })*
+            $(#[test] fn $test() { super::$test($crate::tests::Medium::S3) })*
         }
         mod on_foreign_s3 {
-            $(#[test] #[ignore = "needs an S3 server: tests/s3"] fn $test() { super::$test($crate::tests::On::Foreign) })*
+            $(#[test] #[ignore = "needs an S3 server: tests/s3"] fn $test() { super::$test($crate::tests::Medium::Foreign) })*
         }
     };
 }
@@ -112,16 +112,16 @@ pub struct Running {
 static BRIDGE: LazyLock<Bridge> = LazyLock::new(|| Bridge::start().unwrap());
 
 impl Outside {
-    fn new(on: On) -> Option<Outside> {
+    fn new(on: Medium) -> Option<Outside> {
         static WORLDS: AtomicU64 = AtomicU64::new(0);
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let location: Location =
             format!("s3://leasehold-test/{}/{number}", std::process::id()).parse().unwrap();
         let store: Arc<dyn ObjectStore> = match on {
-            On::Disk => return None,
-            On::Memory => Arc::new(InMemory::new()),
-            On::S3 => s3::connect_as(&location, bucket::environment()).unwrap(),
-            On::Foreign => s3::connect(&location).unwrap(),
+            Medium::Disk => return None,
+            Medium::Memory => Arc::new(InMemory::new()),
+            Medium::S3 => s3::connect_as(&location, bucket::environment()).unwrap(),
+            Medium::Foreign => s3::connect(&location).unwrap(),
         };
         Some(Outside { store, location, memory: Arc::default() })
     }
@@ -139,10 +139,10 @@ impl Outside {
 
 impl World {
     pub fn new() -> World {
-        World::on(On::Disk)
+        World::on(Medium::Disk)
     }
 
-    pub fn on(on: On) -> World {
+    pub fn on(on: Medium) -> World {
         // The directory is in memory where that is possible. The test disk decides the loss of a
         // power cut, not the real disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -236,8 +236,8 @@ impl World {
         settings: ShareServerSettings,
         trouble: &Arc<Trouble>,
         cut: &mut Option<Arc<CutDisk>>,
-    ) -> Result<Server, OpenError> {
-        Server::open_on(&self.dir(), settings, trouble.clone(), || match &self.objects {
+    ) -> Result<SharedState, OpenError> {
+        SharedState::open_on(&self.dir(), settings, trouble.clone(), || match &self.objects {
             None => {
                 let local = LocalDisk::open(&self.dir())?;
                 let is_new = local.is_new;

@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap, fs, io::ErrorKind, ops::ControlFlow, path::PathBuf, sync::atomic::Ordering, thread,
 };
 
-use super::{ME, On, Random, Running, World, body, check_quiet, everywhere, id, trouble::Fault};
+use super::{ME, Medium, Random, Running, World, body, check_quiet, everywhere, id, trouble::Fault};
 use crate::{
     AccountId, Deletion, Expiry, Health, ReadError, Seconds, ShareId, State, Suspended, transitions,
 };
@@ -206,7 +206,7 @@ fn open(world: &World) -> Running {
 }
 
 impl Run {
-    fn new(on: On, seed: u64) -> Run {
+    fn new(on: Medium, seed: u64) -> Run {
         let mut world = World::on(on);
         world.expiry = Some(Expiry::Age);
         let running = Some(open(&world));
@@ -496,7 +496,7 @@ fn check_quiet_but_lost(run: &Run) {
     }
 }
 
-fn sequence(on: On, seed: u64) {
+fn sequence(on: Medium, seed: u64) {
     let mut run = Run::new(on, seed);
     for step in 0..STEPS {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.step()));
@@ -509,7 +509,7 @@ fn sequence(on: On, seed: u64) {
     check_quiet_but_lost(&run);
 }
 
-fn any_sequence_agrees_with_the_model(on: On) {
+fn any_sequence_agrees_with_the_model(on: Medium) {
     let threads = thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let times = std::env::var("SEQUENCES_TIMES").map_or(1, |times| times.parse().unwrap());
     let sequences = SEQUENCES[on as usize] * times;

@@ -3,10 +3,10 @@
 use std::{fs, io::ErrorKind, sync::atomic::Ordering};
 
 use super::{
-    ME, On, World, body, check_quiet, everywhere, id, let_go_now,
+    ME, Medium, World, body, check_quiet, everywhere, id, let_go_now,
     trouble::{DELETE, Fault, PLACE},
 };
-use crate::{AccountId, Health, Location, OpenError, ShareServerSettings, content, server::Server};
+use crate::{AccountId, Health, Location, OpenError, ShareServerSettings, content, server::SharedState};
 
 everywhere! {
     a_list_that_is_old_loses_nothing_and_revives_nothing,
@@ -24,7 +24,7 @@ fn set_stale(world: &World, stale: bool) {
     }
 }
 
-fn a_list_that_is_old_loses_nothing_and_revives_nothing(on: On) {
+fn a_list_that_is_old_loses_nothing_and_revives_nothing(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
@@ -36,7 +36,7 @@ fn a_list_that_is_old_loses_nothing_and_revives_nothing(on: On) {
     set_stale(&world, true);
     // The list has the second share, which is gone, and lacks the first and the third.
     let running = world.open();
-    if on != On::Disk {
+    if on != Medium::Disk {
         assert_eq!(running.server.stored().unwrap().shares, 0);
     }
     running.server.reap().unwrap();
@@ -51,7 +51,7 @@ fn a_list_that_is_old_loses_nothing_and_revives_nothing(on: On) {
     check_quiet(&world, &running);
 }
 
-fn a_list_that_is_old_leaves_no_share_of_a_restored_database_without_a_lease(on: On) {
+fn a_list_that_is_old_leaves_no_share_of_a_restored_database_without_a_lease(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
@@ -72,7 +72,7 @@ fn a_list_that_is_old_leaves_no_share_of_a_restored_database_without_a_lease(on:
     assert_eq!(leases.iter().map(|lease| lease.account).collect::<Vec<_>>(), [AccountId::STARTER]);
 }
 
-fn what_is_put_later_than_its_deletion_is_a_stranger_and_goes_with_its_starter_lease(on: On) {
+fn what_is_put_later_than_its_deletion_is_a_stranger_and_goes_with_its_starter_lease(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.disk.set_fault_among(PLACE, 0, Fault::Fail(ErrorKind::TimedOut));
@@ -92,7 +92,7 @@ fn what_is_put_later_than_its_deletion_is_a_stranger_and_goes_with_its_starter_l
     check_quiet(&world, &running);
 }
 
-fn an_answer_that_is_lost_for_a_part_of_a_batch_fails_all_of_it(on: On) {
+fn an_answer_that_is_lost_for_a_part_of_a_batch_fails_all_of_it(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     let bodies: Vec<_> = (0..5).map(|n| (id(n), body(n))).collect();
@@ -109,7 +109,7 @@ fn an_answer_that_is_lost_for_a_part_of_a_batch_fails_all_of_it(on: On) {
 }
 
 /// Checks the hazard of names that begin others (leasedb, fault 8), for prefixes and for shares.
-fn names_are_compared_whole(on: On) {
+fn names_are_compared_whole(on: Medium) {
     let first = &World::on(on);
     let second = &first.neighbour("-2");
     let servers = [first, second].map(|world| {
@@ -127,15 +127,16 @@ fn names_are_compared_whole(on: On) {
     }
 }
 
-fn objects_belong_to_one_directory(on: On) {
+fn objects_belong_to_one_directory(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
     drop(running);
-    if on == On::Disk {
+    if on == Medium::Disk {
         let wanted = Some("s3://elsewhere".parse().unwrap());
-        let error = Server::open(&world.dir(), ShareServerSettings { content: wanted, ..world.settings() })
-            .unwrap_err();
+        let error =
+            SharedState::open(&world.dir(), ShareServerSettings { content: wanted, ..world.settings() })
+                .unwrap_err();
         assert!(matches!(error, OpenError::Elsewhere { .. }), "{error}");
         return;
     }
@@ -162,7 +163,7 @@ fn objects_belong_to_one_directory(on: On) {
     }
 }
 
-fn a_claim_that_fails_or_whose_answer_is_lost_is_repeated_at_the_next_start(on: On) {
+fn a_claim_that_fails_or_whose_answer_is_lost_is_repeated_at_the_next_start(on: Medium) {
     for fault in [Fault::Cut, Fault::CutAfter, Fault::Lost, Fault::Fail(ErrorKind::Other)] {
         for at in 0..4 {
             let world = World::on(on);

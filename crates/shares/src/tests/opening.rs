@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::{ME, On, World, body, check_quiet, everywhere, id, let_go_now};
+use super::{ME, Medium, World, body, check_quiet, everywhere, id, let_go_now};
 use crate::{AccountId, Damage, HeaderError, Health, OpenError, ReadError};
 
 everywhere! {
@@ -21,7 +21,7 @@ everywhere! {
 
 const STARTER_SECONDS: u64 = 60 * 24 * 3600;
 
-fn with_two_shares(on: On) -> World {
+fn with_two_shares(on: Medium) -> World {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(5), &body(5)), (id(6), &body(6))], ME).unwrap();
@@ -51,13 +51,13 @@ fn check_rebuilt(world: &World, kept: bool) {
     assert_eq!(running.server.lease(ME, &[id(5)], None).unwrap(), [id(5)]);
 }
 
-fn a_missing_database_is_rebuilt(on: On) {
+fn a_missing_database_is_rebuilt(on: Medium) {
     let world = with_two_shares(on);
     fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
     check_rebuilt(&world, false);
 }
 
-fn a_log_without_its_database_is_not_replayed_into_the_new_one(on: On) {
+fn a_log_without_its_database_is_not_replayed_into_the_new_one(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(5), &body(5)), (id(6), &body(6))], ME).unwrap();
@@ -70,13 +70,13 @@ fn a_log_without_its_database_is_not_replayed_into_the_new_one(on: On) {
     check_rebuilt(&world, false);
 }
 
-fn an_emptied_database_is_rebuilt(on: On) {
+fn an_emptied_database_is_rebuilt(on: Medium) {
     let world = with_two_shares(on);
     fs::write(world.dir().join("leases.sqlite"), b"").unwrap();
     check_rebuilt(&world, true);
 }
 
-fn a_truncated_database_is_rebuilt(on: On) {
+fn a_truncated_database_is_rebuilt(on: Medium) {
     let world = with_two_shares(on);
     let path = world.dir().join("leases.sqlite");
     let bytes = fs::read(&path).unwrap();
@@ -84,13 +84,13 @@ fn a_truncated_database_is_rebuilt(on: On) {
     check_rebuilt(&world, true);
 }
 
-fn garbage_for_a_database_is_rebuilt(on: On) {
+fn garbage_for_a_database_is_rebuilt(on: Medium) {
     let world = with_two_shares(on);
     fs::write(world.dir().join("leases.sqlite"), [0x5a; 9000]).unwrap();
     check_rebuilt(&world, true);
 }
 
-fn corruption_found_while_running_is_looked_into_at_the_next_start(on: On) {
+fn corruption_found_while_running_is_looked_into_at_the_next_start(on: Medium) {
     let world = with_two_shares(on);
     let path = world.dir().join("leases.sqlite");
     let sound = fs::read(&path).unwrap();
@@ -118,7 +118,7 @@ fn corrupt_leases(database: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn a_newer_schema_or_layout_is_refused(on: On) {
+fn a_newer_schema_or_layout_is_refused(on: Medium) {
     let world = with_two_shares(on);
     let connection = rusqlite::Connection::open(world.dir().join("leases.sqlite")).unwrap();
     connection.pragma_update(None, "user_version", 2).unwrap();
@@ -159,7 +159,7 @@ fn somebody_elses_database_is_left_alone() {
     );
 }
 
-fn a_database_restored_from_a_backup_loses_no_share(on: On) {
+fn a_database_restored_from_a_backup_loses_no_share(on: Medium) {
     let world = with_two_shares(on);
     let path = world.dir().join("leases.sqlite");
     let backup = fs::read(&path).unwrap();
@@ -182,7 +182,7 @@ fn a_database_restored_from_a_backup_loses_no_share(on: On) {
     assert_eq!(world.open().server.leases_of(&id(6)).unwrap().len(), 2);
 }
 
-fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone(on: On) {
+fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone(on: Medium) {
     let world = with_two_shares(on);
     fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
     let sound = world.file(&id(5)).unwrap();
@@ -204,7 +204,7 @@ fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone(on:
     check_quiet(&world, &running);
 }
 
-fn a_directory_is_served_once(on: On) {
+fn a_directory_is_served_once(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     assert!(matches!(world.try_open(None), Err(OpenError::InUse(_))));

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{ME, On, Random, World, body, check_quiet, everywhere, id, new_share};
+use super::{ME, Medium, Random, World, body, check_quiet, everywhere, id, new_share};
 use crate::{Deletion, ReadError, Refusal, StoreError};
 
 everywhere! {
@@ -16,7 +16,7 @@ everywhere! {
 
 /// Each thread works on the same few shares with an account of its own. A share that the server
 /// reported as held must be readable.
-fn what_is_held_is_readable_whatever_the_others_do(on: On) {
+fn what_is_held_is_readable_whatever_the_others_do(on: Medium) {
     let mut world = World::on(on);
     world.grace = Duration::ZERO;
     let server = world.serve(world.settings());
@@ -57,7 +57,7 @@ fn what_is_held_is_readable_whatever_the_others_do(on: On) {
 
 /// Batches under way at the same time share syncs and transactions. Each batch is complete when it
 /// returns.
-fn concurrent_batches_are_all_stored(on: On) {
+fn concurrent_batches_are_all_stored(on: Medium) {
     let world = World::on(on);
     let server = world.serve(world.settings());
     let stop = AtomicBool::new(false);

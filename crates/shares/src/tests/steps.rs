@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io::ErrorKind};
 
 use super::{
-    ME, On, Running, World, body, check_quiet, everywhere, id,
+    ME, Medium, Running, World, body, check_quiet, everywhere, id,
     trouble::{Fault, PLACE},
 };
 use crate::{Deletion, ShareId, StoreError};
@@ -76,7 +76,7 @@ fn check(world: &World, running: &Running, acknowledged: &Acknowledged, what: &s
         .unwrap();
 }
 
-fn steps_of_scenario(on: On) -> Vec<&'static str> {
+fn steps_of_scenario(on: Medium) -> Vec<&'static str> {
     let world = World::on(on);
     let running = world.open();
     let opening = running.disk.steps().len();
@@ -84,10 +84,10 @@ fn steps_of_scenario(on: On) -> Vec<&'static str> {
     running.disk.steps().split_off(opening)
 }
 
-fn the_scenario_has_every_kind_of_step(on: On) {
+fn the_scenario_has_every_kind_of_step(on: Medium) {
     let steps = steps_of_scenario(on);
     let kinds: &[&str] = match on {
-        On::Disk => &["commit", "committed", "write", "sync", "rename", "unlink"],
+        Medium::Disk => &["commit", "committed", "write", "sync", "rename", "unlink"],
         _ => &["commit", "committed", "get", "put", "delete"],
     };
     for step in kinds {
@@ -95,9 +95,9 @@ fn the_scenario_has_every_kind_of_step(on: On) {
     }
 }
 
-fn power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind(on: On) {
+fn power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind(on: Medium) {
     for at in on.some_of(steps_of_scenario(on).len()) {
-        for seed in 0..if on == On::Foreign { 1 } else { 4 } {
+        for seed in 0..if on == Medium::Foreign { 1 } else { 4 } {
             let world = World::on(on);
             let running = world.open();
             running.disk.set_fault(at, if seed % 2 == 0 { Fault::Cut } else { Fault::CutAfter });
@@ -111,7 +111,7 @@ fn power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind(o
     }
 }
 
-fn a_failure_at_any_step_is_reported_and_cleared_away(on: On) {
+fn a_failure_at_any_step_is_reported_and_cleared_away(on: Medium) {
     for at in on.some_of(steps_of_scenario(on).len()) {
         for fault in [Fault::Fail(ErrorKind::StorageFull), Fault::Fail(ErrorKind::Other), Fault::Lost] {
             let world = World::on(on);
@@ -127,7 +127,7 @@ fn a_failure_at_any_step_is_reported_and_cleared_away(on: On) {
     }
 }
 
-fn power_lost_while_recovering_is_recovered_from(on: On) {
+fn power_lost_while_recovering_is_recovered_from(on: Medium) {
     // The upload is interrupted with files in place: the database still says coming.
     let interrupted = |world: &World| {
         let running = world.open();
@@ -152,7 +152,7 @@ fn power_lost_while_recovering_is_recovered_from(on: On) {
     }
 }
 
-fn power_lost_while_discovering_is_recovered_from(on: On) {
+fn power_lost_while_discovering_is_recovered_from(on: Medium) {
     let begin = |world: &World| {
         let running = world.open();
         running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();

@@ -50,9 +50,9 @@ pub const DELETE: &[&str] = &["unlink", "delete"];
 
 /// The reported result of a step that was done.
 #[must_use]
-pub struct Told(Option<io::ErrorKind>);
+pub struct StepResult(Option<io::ErrorKind>);
 
-impl Told {
+impl StepResult {
     pub fn told(self) -> io::Result<()> {
         self.0.map_or(Ok(()), |kind| Err(kind.into()))
     }
@@ -83,7 +83,7 @@ impl Trouble {
     }
 
     /// Counts a step. On an error the caller must not do the step.
-    pub fn step(&self, what: &'static str) -> io::Result<Told> {
+    pub fn step(&self, what: &'static str) -> io::Result<StepResult> {
         let mut state = self.state.lock();
         if state.dead {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -104,16 +104,16 @@ impl Trouble {
         }
         state.dead = matches!(fault, Some(Fault::Cut | Fault::CutAfter));
         match fault {
-            None => Ok(Told(None)),
+            None => Ok(StepResult(None)),
             Some(Fault::Cut) => Err(io::ErrorKind::BrokenPipe.into()),
-            Some(Fault::CutAfter) => Ok(Told(Some(io::ErrorKind::BrokenPipe))),
+            Some(Fault::CutAfter) => Ok(StepResult(Some(io::ErrorKind::BrokenPipe))),
             Some(Fault::Fail(kind)) => Err(kind.into()),
-            Some(Fault::Lost) => Ok(Told(Some(io::ErrorKind::TimedOut))),
+            Some(Fault::Lost) => Ok(StepResult(Some(io::ErrorKind::TimedOut))),
         }
     }
 
     fn commit(&self, what: &'static str) -> Result<(), DiskError> {
-        match self.step(what).and_then(Told::told) {
+        match self.step(what).and_then(StepResult::told) {
             // SQLite rolls a failed commit back: there is no failure after one.
             Err(error) if what == "commit" || error.kind() == io::ErrorKind::BrokenPipe => {
                 Err(DiskError::new(what, "the disk of the tests", error))

@@ -8,24 +8,22 @@ const READ: Option<LockKind> = Some(LockKind::Read);
 const WRITE: Option<LockKind> = Some(LockKind::Write);
 
 fn machines(count: u64) -> Machines {
-    Machines::new(3, count).unwrap()
+    Machines::new(3, count)
 }
 
 impl Machines {
     fn locks(&mut self, at: usize, owner: u64, (first, last): (u64, u64), kind: Option<LockKind>) {
         let change = change(owner, (first, last), kind);
         let call = Call::Lock(call::Lock { file: self.file(0), change, wait: false });
-        let reply = self.answer(at, call).unwrap();
+        let reply = self.host.does(at, call);
         assert!(matches!(reply, Reply::Nothing), "{reply:?}");
     }
 
     /// The lock that conflicts with owner 99.
     fn in_the_way(&mut self, at: usize) -> Option<Conflict> {
         let (space, range, kind) = (LockSpace::Posix, LockRange::WHOLE, LockKind::Write);
-        match self
-            .answer(at, Call::GetLock(call::GetLock { file: self.file(0), owner: 99, space, range, kind }))
-            .unwrap()
-        {
+        let call = Call::GetLock(call::GetLock { file: self.file(0), owner: 99, space, range, kind });
+        match self.host.does(at, call) {
             Reply::Lock(conflict) => conflict,
             other => panic!("{other:?}"),
         }
@@ -35,15 +33,17 @@ impl Machines {
     fn waits(&mut self, at: usize, owner: u64, range: (u64, u64), kind: Option<LockKind>) -> bool {
         let call =
             Call::Lock(call::Lock { file: self.file(0), change: change(owner, range, kind), wait: true });
-        let Outcome::Waiting(ticket) = self.call(at, &Cred::default(), call).unwrap() else { return false };
-        self.deliver().unwrap();
-        !self.answers.iter().any(|(machine, answered, _)| (*machine, *answered) == (at, ticket))
+        let Outcome::Waiting(ticket) = self.host.call(at, &Cred::default(), call).unwrap() else {
+            return false;
+        };
+        self.host.deliver().unwrap();
+        !self.host.answers().iter().any(|(machine, answered, _)| (*machine, *answered) == (at, ticket))
     }
 }
 
 /// The number of messages of `does`, in both directions.
 fn cost(machines: &mut Machines, does: impl FnOnce(&mut Machines)) -> u64 {
-    machines.cost(does).unwrap().0
+    machines.cost(does).0
 }
 
 fn change(owner: u64, (first, last): (u64, u64), kind: Option<LockKind>) -> LockChange {
@@ -76,19 +76,19 @@ fn transaction(machines: &mut Machines, at: usize) {
 fn who_locks_alone_tells_nobody() {
     let mut machines = machines(2);
     transaction(&mut machines, 1);
-    let before = machines.messages;
+    let before = machines.host.messages;
     for _ in 0..1_000 {
         transaction(&mut machines, 1);
     }
-    assert_eq!(machines.messages, before);
+    assert_eq!(machines.host.messages, before);
     // Each machine renews its session in that time, and gets an answer.
     let cost = cost(&mut machines, |machines| {
-        machines.pass_time(1).and_then(|()| machines.pass_time(9_000)).unwrap()
+        machines.host.pass_time(1).and_then(|()| machines.host.pass_time(9_000)).unwrap()
     });
     assert!(cost <= 4, "{cost}");
     // Even a permanent lock is reported only once another machine asks.
     machines.locks(1, 1, (0, 9), WRITE);
-    assert!(machines.client_of(1).locks_here(&machines.file(0)));
+    assert!(machines.host.machines[1].client.locks_here(&machines.file(0)));
     let conflict = machines.in_the_way(0).unwrap();
     assert_eq!(
         (conflict.range, conflict.kind, conflict.pid),
@@ -121,7 +121,7 @@ fn a_lock_changes_hands_for_a_few_messages() {
         costs.push(cost(&mut machines, |machines| {
             assert!(machines.waits(wants, 1, (0, 0), WRITE));
             machines.locks(has, 1, (0, 0), None);
-            machines.deliver().unwrap();
+            machines.host.deliver().unwrap();
             assert!(!machines.waits(wants, 1, (0, 0), WRITE), "it has it");
         }));
     }
@@ -133,22 +133,21 @@ fn a_lock_changes_hands_for_a_few_messages() {
 #[test]
 fn those_who_wait_on_one_machine_stand_in_line() {
     let mut machines = machines(1);
-    let before = machines.messages;
+    let before = machines.host.messages;
     machines.locks(0, 1, (0, 9), WRITE);
     assert!(machines.waits(0, 2, (0, 9), WRITE));
     assert!(machines.waits(0, 3, (0, 4), READ));
     assert!(machines.waits(0, 4, (5, 9), READ));
     machines.locks(0, 1, (5, 9), None);
-    let answered =
-        |machines: &Machines| machines.answers.iter().map(|(_, ticket, _)| ticket.0).collect::<Vec<_>>();
+    let answered = |machines: &Machines| machines.host.answers().len();
     // The first waiting call needs the whole range, the last one only a part that is free.
-    assert_eq!(answered(&machines).len(), 1);
+    assert_eq!(answered(&machines), 1);
     machines.locks(0, 1, (0, 9), None);
-    assert_eq!(answered(&machines).len(), 2, "two readers, and the writer waits for both");
+    assert_eq!(answered(&machines), 2, "two readers, and the writer waits for both");
     machines.locks(0, 3, (0, 9), None);
     machines.locks(0, 4, (0, 9), None);
-    assert_eq!(answered(&machines).len(), 3);
-    assert_eq!(machines.messages, before, "the one machine holds everything");
+    assert_eq!(answered(&machines), 3);
+    assert_eq!(machines.host.messages, before, "the one machine holds everything");
 }
 
 #[test]
@@ -159,24 +158,23 @@ fn two_who_raise_a_lock_of_a_whole_file_do_not_wait_for_each_other() {
     let file = machines.file(0);
     for at in 0..2 {
         let call = Call::Lock(call::Lock { file: file.clone(), change: flock(1, READ), wait: true });
-        machines.answer(at, call).unwrap();
+        machines.host.does(at, call);
     }
     let mut waiting = 0;
     for at in 0..2 {
         let call = Call::Lock(call::Lock { file: file.clone(), change: flock(1, WRITE), wait: true });
         waiting +=
-            u32::from(matches!(machines.call(at, &Cred::default(), call).unwrap(), Outcome::Waiting(_)));
+            u32::from(matches!(machines.host.call(at, &Cred::default(), call).unwrap(), Outcome::Waiting(_)));
     }
     assert_eq!(waiting, 2);
-    machines.deliver().unwrap();
-    let [(winner, _, Ok(Reply::Nothing))] = machines.answers.make_contiguous() else {
-        panic!("{:?}", machines.answers)
+    machines.host.deliver().unwrap();
+    let [(winner, _, Ok(Reply::Nothing))] = machines.host.answers()[..] else {
+        panic!("{:?}", machines.host.news)
     };
-    let winner = *winner;
     let unlock = Call::Lock(call::Lock { file, change: flock(1, None), wait: false });
-    machines.answer(winner, unlock).unwrap();
-    machines.deliver().unwrap();
-    assert_eq!(machines.answers.len(), 2);
+    machines.host.does(winner, unlock);
+    machines.host.deliver().unwrap();
+    assert_eq!(machines.host.answers().len(), 2);
 }
 
 /// POSIX: "if the system detects" it. A single machine detects the deadlock.
@@ -190,7 +188,7 @@ fn who_would_wait_for_itself_is_told() {
     assert!(machines.waits(0, 2, (2, 2), WRITE));
     let call =
         Call::Lock(call::Lock { file: machines.file(0), change: change(3, (0, 0), WRITE), wait: true });
-    assert_eq!(machines.answer(0, call).unwrap_err(), namespace::Error::Deadlock.to_string());
+    assert_eq!(machines.host.tries(0, call).err(), Some(namespace::Error::Deadlock));
     machines.locks(0, 3, (2, 2), None);
-    assert_eq!(machines.answers.len(), 1);
+    assert_eq!(machines.host.answers().len(), 1);
 }

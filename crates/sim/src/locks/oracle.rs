@@ -1,6 +1,6 @@
 //! The oracle: the locks that each owner was granted.
 
-use crate::cluster::Violation;
+use crate::host::Violation;
 use client::Ticket;
 use namespace::{LockChange, LockKind, LockSpace, Locks};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The checks: at any time, and once everything is at rest.
 
 use super::{Doing, ManyMachines};
-use crate::cluster::Violation;
+use crate::host::Violation;
 use client::{Call, call};
 use directory::Store;
 use ident::FileId;
@@ -12,15 +12,15 @@ use std::collections::BTreeSet;
 impl ManyMachines {
     /// Checks that hold at any time.
     pub(super) fn check(&mut self) -> Result<(), Violation> {
-        for file in self.machines.iter().flat_map(|machine| machine.open.keys()) {
-            if self.store.get(&record_key(file)).is_some() {
+        for file in self.programs.iter().flat_map(|programs| programs.open.keys()) {
+            if self.host.server.store.get(&record_key(file)).is_some() {
                 self.stored.insert(file.clone());
             } else if self.stored.contains(file) {
                 return Err(format!("{file} is gone, and somebody has it open"));
             }
         }
         for file in &self.known {
-            let handles = self.machines.iter().filter_map(|machine| machine.open.get(file)).flatten();
+            let handles = self.programs.iter().filter_map(|programs| programs.open.get(file)).flatten();
             let handles: Vec<&Open> = handles.collect();
             for (at, open) in handles.iter().enumerate() {
                 let others = handles.iter().skip(at + 1);
@@ -29,11 +29,13 @@ impl ManyMachines {
                 }
             }
         }
-        for machine in self.machines.iter().filter(|machine| !machine.over) {
+        for machine in self.host.machines.iter().filter(|machine| !machine.over) {
             // A file that is gone has no handles to report: any request for it is answered with its
             // absence.
-            for file in self.known.iter().filter(|file| self.store.get(&record_key(file)).is_some()) {
-                let others = self.machines.iter().filter(|other| other.id != machine.id && !other.over);
+            for file in
+                self.known.iter().filter(|file| self.host.server.store.get(&record_key(file)).is_some())
+            {
+                let others = self.host.machines.iter().filter(|other| other.id != machine.id && !other.over);
                 let open = others.fold(Open::CLOSED, |open, other| open.or(other.client.own(file)));
                 for field in &Field::BLACK_BOXES {
                     let Some(belief) = machine.client.others(file, field) else { continue };
@@ -54,14 +56,10 @@ impl ManyMachines {
     pub(super) fn check_at_rest(&mut self) -> Result<(), Violation> {
         self.ghosts.clear();
         self.check()?;
-        let mut violations: Vec<directory::Violation> = Vec::new();
-        self.directory.check(&self.store, &mut violations);
-        if let Some(violation) = violations.first() {
-            return Err(format!("{} faults in the server's state, the first: {violation}", violations.len()));
-        }
-        let doomed = self.store.scan(&[2], &[3], usize::MAX).into_iter();
+        self.host.server.check()?;
+        let doomed = self.host.server.store.scan(&[2], &[3], usize::MAX).into_iter();
         let mut doomed = doomed.filter_map(|(key, _)| FileId::from_bytes(&key[1..]).ok());
-        let is_open = |file: &FileId| self.machines.iter().any(|machine| machine.open.contains_key(file));
+        let is_open = |file: &FileId| self.programs.iter().any(|programs| programs.open.contains_key(file));
         if let Some(file) = doomed.find(|file| !is_open(file)) {
             return Err(format!("{file} was to go with its last handle, and has none"));
         }
@@ -73,15 +71,18 @@ impl ManyMachines {
                 named.push(entry.file);
             }
         }
-        let open = self.machines.iter().flat_map(|machine| machine.open.keys().cloned());
+        let open = self.programs.iter().flat_map(|programs| programs.open.keys().cloned());
         let expected: BTreeSet<FileId> = named.into_iter().chain(open).collect();
-        if let Some(file) = expected.iter().find(|file| self.store.get(&record_key(file)).is_none()) {
+        if let Some(file) =
+            expected.iter().find(|file| self.host.server.store.get(&record_key(file)).is_none())
+        {
             return Err(format!("{file} is not there"));
         }
-        let found = self.directory.status(self.now).files;
+        let found = self.host.server.directory.status(self.host.now).files;
         if found != expected.len() as u64 + 1 {
             let known = self.known.iter().chain(&self.dirs[1..]);
-            let left = known.filter(|f| !expected.contains(f) && self.store.get(&record_key(f)).is_some());
+            let left = known
+                .filter(|f| !expected.contains(f) && self.host.server.store.get(&record_key(f)).is_some());
             let left: Vec<_> = left.map(|file| (file, self.names.get(file))).collect();
             return Err(format!(
                 "{found} files, and with the root {} have a name or a handle: {left:?} have not",

@@ -1,7 +1,7 @@
 //! Machines that do parts of an experiment. The seed does not choose their calls.
 
 use super::{Doing, ManyMachines, Work};
-use crate::cluster::Violation;
+use crate::host::Violation;
 use crate::paper::{Actor, Script, Testbed};
 use client::{Call, call};
 use directory::Policy;
@@ -12,24 +12,22 @@ const PART_STEPS_MAX: u32 = 1_000_000;
 
 impl ManyMachines {
     /// Makes so many machines that do only the parts they are given.
-    pub(crate) fn for_parts(seed: u64, machines: u64, policy: Policy) -> ManyMachines {
-        let mut office = ManyMachines::empty(seed, policy, usize::MAX);
-        office.heard = Some(Vec::new());
-        office.add_machines(machines, || Work::Nothing);
-        office
+    pub(crate) fn for_parts(seed: u64, machines: u64, policy: Policy) -> Result<ManyMachines, Violation> {
+        let mut office = ManyMachines::new(seed, machines, policy, usize::MAX, || Work::Nothing)?;
+        office.host.heard = Some(Vec::new());
+        Ok(office)
     }
 
     /// Makes the next call of a script, once its last one has been answered.
     pub(super) fn go_on(&mut self, at: usize) -> Result<(), Violation> {
-        let machine = &mut self.machines[at];
-        let Work::Script(script, answer) = &mut machine.work else { return Ok(()) };
-        if !machine.calls.is_empty() {
+        let programs = &mut self.programs[at];
+        let Work::Script(script, answer) = &mut programs.work else { return Ok(()) };
+        if !programs.calls.is_empty() {
             return Ok(());
         }
-        let Some(call) = script.next(answer.take()).map_err(|what| format!("{:?}: {what}", machine.id))?
-        else {
-            if let Work::Script(script, _) = std::mem::replace(&mut machine.work, Work::Nothing) {
-                machine.work = Work::Done(script.into_part());
+        let Some(call) = script.next(answer.take()).map_err(|what| format!("machine {at}: {what}"))? else {
+            if let Work::Script(script, _) = std::mem::replace(&mut programs.work, Work::Nothing) {
+                programs.work = Work::Done(script.into_part());
             }
             return Ok(());
         };
@@ -50,15 +48,15 @@ impl Testbed for ManyMachines {
     fn run(&mut self, parts: Vec<(usize, Actor)>) -> Result<Vec<Actor>, Violation> {
         let machines: Vec<usize> = parts.iter().map(|(at, _)| *at).collect();
         for (at, part) in parts {
-            self.machines[at].work = Work::Script(Box::new(Script::of(part)), None);
+            self.programs[at].work = Work::Script(Box::new(Script::of(part)), None);
         }
         let mut steps = 0..PART_STEPS_MAX;
-        while self.machines.iter().any(|machine| matches!(machine.work, Work::Script(..))) {
+        while self.programs.iter().any(|programs| matches!(programs.work, Work::Script(..))) {
             steps.next().ok_or("the parts do not come to their ends")?;
             self.step()?;
         }
         let done = machines.into_iter().map(|at| {
-            match std::mem::replace(&mut self.machines[at].work, Work::Nothing) {
+            match std::mem::replace(&mut self.programs[at].work, Work::Nothing) {
                 Work::Done(part) => Ok(part),
                 _ => Err(format!("machine {at} has not done its part")),
             }
@@ -68,11 +66,11 @@ impl Testbed for ManyMachines {
 
     fn restart(&mut self, machine: usize) -> Result<(), Violation> {
         self.deliver()?;
-        self.stop(machine);
+        self.stop(machine)?;
         self.deliver()
     }
 
     fn heard(&mut self) -> Result<Vec<ToClient>, Violation> {
-        Ok(self.heard.replace(Vec::new()).unwrap_or_default())
+        Ok(self.host.heard.replace(Vec::new()).unwrap_or_default())
     }
 }

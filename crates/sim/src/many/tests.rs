@@ -1,10 +1,18 @@
 //! Opening, deleting and emptying on several machines.
 
 use super::oracle::record_key;
-use super::workload::{CALLS_MAX, creates};
+use super::workload::CALLS_MAX;
 use super::*;
+use crate::calls::create;
 use directory::Store;
 use lease::{Label, Mode};
+
+/// So many machines, which have greeted the server.
+fn greeted(seed: u64, machines: u64) -> ManyMachines {
+    let mut office = ManyMachines::new(seed, machines, Policy::default(), 6, || Work::Any).unwrap();
+    office.drain();
+    office
+}
 
 impl ManyMachines {
     fn drain(&mut self) {
@@ -14,12 +22,12 @@ impl ManyMachines {
     fn calls(&mut self, at: usize, call: Call, doing: Doing) {
         self.call(at, call, doing).unwrap();
         self.drain();
-        assert!(self.machines[at].calls.is_empty(), "{:?} wait", self.machines[at].calls);
+        assert!(self.programs[at].calls.is_empty(), "{:?} wait", self.programs[at].calls);
     }
 
     /// Makes `a`, without a handle or with one opened so.
     fn creates(&mut self, at: usize, open: Option<Open>) -> FileId {
-        let call = creates(FileId::root(), Label::new(b"a").unwrap(), FileKind::Regular, open);
+        let call = create(FileId::root(), Label::new(b"a").unwrap(), FileKind::Regular, open);
         self.calls(at, call, Doing::Create(open));
         self.calls(at, Call::SyncAll, Doing::Name);
         self.known.last().unwrap().clone()
@@ -27,7 +35,7 @@ impl ManyMachines {
 
     /// Tries to open the file; returns whether that succeeded.
     fn tries(&mut self, at: usize, file: &FileId, open: Open) -> bool {
-        let handles = |office: &ManyMachines| office.machines[at].open.get(file).map_or(0, Vec::len);
+        let handles = |office: &ManyMachines| office.programs[at].open.get(file).map_or(0, Vec::len);
         let before = handles(self);
         self.calls(
             at,
@@ -67,7 +75,7 @@ impl ManyMachines {
     }
 
     fn is_there(&self, file: &FileId) -> bool {
-        self.store.get(&record_key(file)).is_some()
+        self.host.server.store.get(&record_key(file)).is_some()
     }
 }
 
@@ -77,8 +85,7 @@ const READING: Open = Open::posix(true, false);
 #[test]
 fn messages_are_in_proportion_to_clients_not_to_opens() {
     let messages = |machines: u64, rounds: u32| {
-        let mut office = ManyMachines::new(7, machines);
-        office.drain();
+        let mut office = greeted(7, machines);
         let file = office.creates(0, None);
         let before = office.tally.messages;
         for _ in 0..rounds {
@@ -125,8 +132,7 @@ fn all_openings() -> impl Iterator<Item = (u8, u8)> {
 #[test]
 fn handles_go_together_as_windows_has_it() {
     for first in all_openings() {
-        let mut office = ManyMachines::new(1, 2);
-        office.drain();
+        let mut office = greeted(1, 2);
         let file = office.creates(0, Some(opening(first)));
         for second in all_openings() {
             for at in [1, 0] {
@@ -150,28 +156,28 @@ fn handles_go_together_as_windows_has_it() {
 fn a_directory_is_emptied_and_removed_among_many_creators() {
     let (mut removed, mut refused) = (0, 0);
     for seed in 0..200 {
-        let mut office = ManyMachines::new(seed, 4);
-        office.drain();
+        let mut office = greeted(seed, 4);
         let name = Label::new(b"d").unwrap();
         let root = FileId::root();
-        office.calls(0, creates(root.clone(), name.clone(), FileKind::Directory, None), Doing::Create(None));
+        office.calls(0, create(root.clone(), name.clone(), FileKind::Directory, None), Doing::Create(None));
         office.calls(0, Call::SyncAll, Doing::Name);
         let dir = office.dirs.pop().unwrap();
         for round in 0..60 {
-            let at = office.below(4) as usize;
+            let at = office.host.below(4) as usize;
             let label = office.label();
-            let call = match office.below(7) {
-                0..2 => creates(dir.clone(), label, FileKind::Regular, None),
+            let call = match office.host.below(7) {
+                0..2 => create(dir.clone(), label, FileKind::Regular, None),
                 2..6 => Call::Unlink(call::Unlink { dir: dir.clone(), label, directory: false }),
                 _ => Call::Unlink(call::Unlink { dir: root.clone(), label: name.clone(), directory: true }),
             };
-            if office.machines[at].calls.len() < CALLS_MAX {
+            if office.programs[at].calls.len() < CALLS_MAX {
                 office.call(at, call, Doing::Name).unwrap();
             }
-            for _ in 0..office.below(6) {
-                let at = office.below(4) as usize;
-                office.server_receives(at).unwrap();
+            for _ in 0..office.host.below(6) {
+                let at = office.host.below(4) as usize;
+                office.host.server_receives(at).unwrap();
                 office.client_receives(at).unwrap();
+                office.hear().unwrap();
             }
             if round % 20 == 19 {
                 office.rest().unwrap();
@@ -188,12 +194,11 @@ fn a_directory_is_emptied_and_removed_among_many_creators() {
 /// knowledge, too, under a lease on that name alone as under any other.
 #[test]
 fn who_creates_again_asks_nobody() {
-    let mut office = ManyMachines::new(7, 2);
-    office.drain();
+    let mut office = greeted(7, 2);
     let mut makes = |at: usize, name: &[u8]| {
         let before = office.tally.messages;
         let (dir, label) = (FileId::root(), Label::new(name).unwrap());
-        let call = creates(dir.clone(), label.clone(), FileKind::Regular, None);
+        let call = create(dir.clone(), label.clone(), FileKind::Regular, None);
         office.calls(at, call, Doing::Create(None));
         office.calls(at, Call::Unlink(call::Unlink { dir, label, directory: false }), Doing::Name);
         office.tally.messages - before
@@ -221,8 +226,7 @@ struct Plan {
 }
 
 fn carry_out(plan: Plan) {
-    let mut office = ManyMachines::new(plan.deleter as u64, 3);
-    office.drain();
+    let mut office = greeted(plan.deleter as u64, 3);
     let deleting = Open::with([Mode::AccessRead, Mode::AccessDelete]);
     let file = office.creates(0, Some(deleting));
     assert!(office.tries(1, &file, deleting));
@@ -237,10 +241,10 @@ fn carry_out(plan: Plan) {
     let mut named = true;
     for step in 0..4 {
         if plan.restarts == Some(step) {
-            office.restart().unwrap();
+            office.host.restart().unwrap();
         }
         if let Some((at, _)) = plan.stops.filter(|(_, before)| *before == step) {
-            office.stop(at);
+            office.stop(at).unwrap();
             office.drain();
         }
         match step {
@@ -266,14 +270,12 @@ fn carry_out(plan: Plan) {
         for at in 0..3 {
             office.calls(at, Call::SyncAll, Doing::Name);
         }
-        let open = office.machines.iter().any(|machine| machine.open.contains_key(&file));
+        let open = office.programs.iter().any(|programs| programs.open.contains_key(&file));
         assert_eq!(office.is_there(&file), named || open, "{plan:?} after step {step}");
-        let mut violations: Vec<directory::Violation> = Vec::new();
-        office.directory.check(&office.store, &mut violations);
-        assert!(violations.is_empty(), "{plan:?} after step {step}: {violations:?}");
+        office.host.server.check().unwrap_or_else(|what| panic!("{plan:?} after step {step}: {what}"));
     }
     office.finish().unwrap();
-    assert_eq!(office.directory.status(office.now).files, 1 + u64::from(named), "{plan:?}");
+    assert_eq!(office.host.server.directory.status(office.host.now).files, 1 + u64::from(named), "{plan:?}");
 }
 
 /// A file is unlinked while open elsewhere, or set to be deleted at the last close. The runs have

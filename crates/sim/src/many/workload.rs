@@ -1,13 +1,14 @@
 //! The calls of programs, as the seed chooses them: few names and few files, so that machines meet.
 
 use super::oracle::record_key;
-use super::{Doing, ManyMachines, SimulatedMachine, Work};
-use crate::cluster::Violation;
+use super::{Doing, ManyMachines, Work};
+use crate::calls::create;
+use crate::host::Violation;
 use client::{Call, call};
 use directory::Store;
 use ident::FileId;
 use lease::{Label, Mode, Open};
-use namespace::{FileKind, FileSpec, RenameMode};
+use namespace::{FileKind, RenameMode};
 
 /// Directories, the root among them.
 const DIRS_MAX: usize = 4;
@@ -27,10 +28,10 @@ const OPENINGS: [&[Mode]; 8] = [
 impl ManyMachines {
     /// A program makes a call.
     pub(super) fn begin(&mut self, at: usize) -> Result<(), Violation> {
-        if self.machines[at].calls.len() >= CALLS_MAX || self.machines[at].frozen {
+        if self.programs[at].calls.len() >= CALLS_MAX || self.host.machines[at].frozen {
             return Ok(());
         }
-        let (call, doing) = match &mut self.machines[at].work {
+        let (call, doing) = match &self.programs[at].work {
             Work::Any => self.some_call(at),
             Work::Script(..) => return self.go_on(at),
             Work::Done(_) | Work::Nothing => return Ok(()),
@@ -44,17 +45,17 @@ impl ManyMachines {
             let file = file.clone();
             handles.clone().into_iter().map(move |open| (file.clone(), open))
         };
-        let open: Vec<(FileId, Open)> = self.machines[at].open.iter().flat_map(handles).collect();
-        let pick = self.below(open.len() as u64) as usize;
+        let open: Vec<(FileId, Open)> = self.programs[at].open.iter().flat_map(handles).collect();
+        let pick = self.host.below(open.len() as u64) as usize;
         let some_open = open.get(pick).cloned();
-        let pick = self.below(self.known.len() as u64) as usize;
+        let pick = self.host.below(self.known.len() as u64) as usize;
         let some_known = self.known.get(pick).filter(|file| self.has_heard_of(at, file)).cloned();
         // A kernel closes a handle once every request through it has been answered.
-        let calls = self.machines[at].calls.values();
+        let calls = self.programs[at].calls.values();
         let used: Vec<FileId> = calls
             .filter_map(|(_, doing)| if let Doing::Use(file) = doing { Some(file.clone()) } else { None })
             .collect();
-        match (self.below(20), some_open, some_known) {
+        match (self.host.below(20), some_open, some_known) {
             (0..4, Some((file, open)), _) if !used.contains(&file) => {
                 (Call::Close(call::Close { file, open }), Doing::Name)
             }
@@ -70,7 +71,7 @@ impl ManyMachines {
                 Doing::Use(file),
             ),
             (6..8, Some((file, open)), _) if open.has_mode(Mode::AccessDelete) => {
-                let set = self.below(3) > 0;
+                let set = self.host.below(3) > 0;
                 let link = self.names.get(&file).filter(|_| set).cloned();
                 (Call::SetDisposition(call::SetDisposition { file: file.clone(), link }), Doing::Doom(set))
             }
@@ -80,7 +81,7 @@ impl ManyMachines {
             }
             (12, ..) => (Call::Lookup(call::Lookup { dir, label }), Doing::Name),
             (13, ..) => {
-                let directory = self.one_in(3);
+                let directory = self.host.one_in(3);
                 (Call::Unlink(call::Unlink { dir, label, directory }), Doing::Name)
             }
             (14, ..) => {
@@ -99,39 +100,35 @@ impl ManyMachines {
             }
             (15, _, Some(file)) => (Call::Link(call::Link { file, dir, label }), Doing::Name),
             (16, ..) if self.dirs.len() < DIRS_MAX => {
-                (creates(dir, label, FileKind::Directory, None), Doing::Create(None))
+                (create(dir, label, FileKind::Directory, None), Doing::Create(None))
             }
             _ => {
-                let open = if self.one_in(2) { Some(self.some_opening()) } else { None };
-                (creates(dir, label, FileKind::Regular, open), Doing::Create(open))
+                let open = if self.host.one_in(2) { Some(self.some_opening()) } else { None };
+                (create(dir, label, FileKind::Regular, open), Doing::Create(open))
             }
         }
     }
 
     pub(super) fn some_opening(&mut self) -> Open {
-        let pick = self.below(OPENINGS.len() as u64) as usize;
+        let pick = self.host.below(OPENINGS.len() as u64) as usize;
         Open::with(OPENINGS[pick].iter().copied())
     }
 
     pub(super) fn some_dir(&mut self, at: usize) -> FileId {
-        let pick = self.below(self.dirs.len() as u64) as usize;
+        let pick = self.host.below(self.dirs.len() as u64) as usize;
         let dir = self.dirs[pick].clone();
         if self.has_heard_of(at, &dir) { dir } else { FileId::root() }
     }
 
     /// Whether a program of that machine can know the file.
     pub(super) fn has_heard_of(&self, at: usize, file: &FileId) -> bool {
-        let SimulatedMachine { id, incarnation, .. } = self.machines[at];
-        self.makers.get(file) == Some(&(id, incarnation)) || self.store.get(&record_key(file)).is_some()
+        let incarnation = self.host.machines[at].incarnation;
+        self.makers.get(file) == Some(&(at, incarnation))
+            || self.host.server.store.get(&record_key(file)).is_some()
     }
 
     pub(super) fn label(&mut self) -> Label {
-        let pick = self.below(self.labels.len() as u64) as usize;
+        let pick = self.host.below(self.labels.len() as u64) as usize;
         self.labels[pick].clone()
     }
-}
-
-pub(super) fn creates(dir: FileId, label: Label, kind: FileKind, open: Option<Open>) -> Call {
-    let spec = FileSpec::new(kind, 0o755, 0o022);
-    Call::Create(call::Create { dir, label, spec, open })
 }

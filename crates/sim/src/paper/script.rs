@@ -1,6 +1,6 @@
 //! The clients' parts in the experiments: calls, each with its expected answer.
 
-use crate::cluster::Violation;
+use crate::host::Violation;
 use bytes::Bytes;
 use client::{Call, Reply, call};
 use ident::FileId;

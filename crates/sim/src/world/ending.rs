@@ -6,6 +6,7 @@
 use super::events::Event;
 use super::history::Life;
 use super::{Violation, World};
+use crate::host::connection::Connection;
 use client::{Continuation, Heard, Input};
 use namespace::ShareId;
 use std::collections::BTreeMap;
@@ -51,16 +52,16 @@ impl World {
         }
         let (first, entries) = self.machines[at].client.log_left();
         let life = self.machines[at].life;
-        let session = self.machines[at].session;
+        let session = self.machines[at].connection.session;
         self.begins_anew(at, AWAY_MS);
         let machine = &mut self.machines[at];
         if clean {
             self.history.is_whole(life);
             machine.incarnation += 1;
-            machine.session = None;
+            machine.connection.session = None;
         } else {
             let continuation = Continuation::new(first, entries.clone());
-            machine.session = session;
+            machine.connection.session = session;
             machine.left = Some(Left { life, first, entries, shares, continuation });
         }
         machine.life = self.history.next_life(at);
@@ -69,10 +70,10 @@ impl World {
 
     /// The machine ends before its next start has sent all that was left. The rest is still there.
     pub(super) fn crashes_going_on(&mut self, at: usize) {
-        let session = self.machines[at].session;
+        let session = self.machines[at].connection.session;
         self.begins_anew(at, AWAY_MS);
         let machine = &mut self.machines[at];
-        machine.session = session;
+        machine.connection.session = session;
         if let Some(left) = &mut machine.left {
             left.continuation = Continuation::new(left.first, left.entries.clone());
         }
@@ -120,7 +121,7 @@ impl World {
         let machine = &mut self.machines[at];
         machine.left = None;
         machine.incarnation += 1;
-        machine.session = None;
+        machine.connection.session = None;
         self.leaves(at);
     }
 
@@ -135,7 +136,7 @@ impl World {
         machine.kernel = super::kernel::Kernel::new(lie);
         machine.gave_way.clear();
         machine.unstored.clear();
-        (machine.connection, machine.session, machine.steady) = (None, None, None);
+        (machine.connection, machine.steady) = (Connection::default(), None);
         let programs: Vec<usize> = calls.into_values().map(|(_, program)| program).collect();
         let pause = 10 + self.some_time(within_ms);
         self.later(pause, Event::Dials(at));

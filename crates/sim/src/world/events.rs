@@ -8,6 +8,16 @@ use directory::ShareWork;
 use ident::FileId;
 use std::collections::BTreeMap;
 
+/// A revocation that a kernel has not done yet.
+#[derive(Clone, Debug)]
+pub(super) struct Revoking {
+    pub number: u64,
+    pub what: Vec<Invalidation>,
+    pub offered: Vec<Invalidation>,
+    /// The times that a call kept a directory locked.
+    pub tries: u32,
+}
+
 /// An event at its time. A machine's number here is its place in the list of machines.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -29,7 +39,7 @@ pub(super) enum Event {
     Uploads(usize, u64, Box<Upload>),
     /// The kernel of a machine (of that incarnation) drops the entries and attributes that the
     /// client revokes.
-    Yields(usize, u64, u64, Vec<Invalidation>, u32),
+    Yields(usize, u64, Revoking),
     /// A frozen machine goes on.
     Thaws(usize),
     /// The earliest input in a lone server's log is applied. The number is that of the server's

@@ -3,8 +3,9 @@
 //! sends requests that its client would not.
 
 use super::machine::QUESTION;
-use super::workload::{NOBODY, create};
+use super::workload::NOBODY;
 use super::{Mutation, Violation, World};
+use crate::calls::create;
 use crate::names::label;
 use client::Call;
 use directory::Input;
@@ -51,7 +52,7 @@ impl World {
         }
         let dir = self.known.dirs.get(1).cloned().ok_or("no directory stays")?;
         for name in WITHIN {
-            self.call(0, NOBODY, create(dir.clone(), label(name.as_bytes()), FileKind::Regular))?;
+            self.call(0, NOBODY, create(dir.clone(), label(name.as_bytes()), FileKind::Regular, None))?;
             self.complete()?;
             self.call(0, NOBODY, Call::SyncAll)?;
             self.complete()?;

@@ -1,14 +1,15 @@
 //! A machine: the host of a client, with a clock of its own, programs, and a link to the server.
 
 use super::ending::Left;
-use super::events::Event;
+use super::events::{Event, Revoking};
 use super::history::{Life, tick_of, wall};
 use super::kernel::{Kernel, locks};
 use super::net::{Link, Packet, Way};
 use super::{Mutation, Violation, World};
+use crate::host::connection::Connection;
 use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
 use ident::FileId;
-use lease::{SessionId, Time};
+use lease::Time;
 use rand_core::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
@@ -26,6 +27,8 @@ pub(super) const QUESTION: u64 = u64::MAX;
 /// Number of tries to invalidate an entry whose directory is locked, and the time between them, ms.
 const LOCKED_TRIES: u32 = 200;
 const LOCKED_TRY_MS: u64 = 10;
+/// One of this many offered items stays in the kernel, on average, although nothing needs it.
+const KEEPS_ONE_OF: u64 = 8;
 
 /// A machine and its state.
 pub(super) struct Machine {
@@ -34,14 +37,9 @@ pub(super) struct Machine {
     /// The newest version that its program knows.
     pub speaks: Version,
     pub client: Client,
-    pub connection: Option<u64>,
+    pub connection: Connection,
     /// The server of the connection, or of the next one.
     pub server: usize,
-    /// The session of the latest connection. Its beginning may still be under way.
-    welcomed: Option<SessionId>,
-    /// The client's session: the one whose beginning the client has received. Only that one can go
-    /// on over the next connection.
-    pub session: Option<SessionId>,
     /// The machine's present life, as far as it knows: updates of one life are lost together.
     pub life: Life,
     /// The time until which the machine is frozen.
@@ -64,15 +62,6 @@ pub(super) struct Machine {
     pub gave_way: BTreeSet<usize>,
 }
 
-impl Machine {
-    /// The connection belongs to this session from now on.
-    pub fn opened(&mut self, connection: u64, session: SessionId) {
-        if self.connection == Some(connection) {
-            self.welcomed = Some(session);
-        }
-    }
-}
-
 impl World {
     pub(super) fn add_machine(&mut self, at: usize) {
         // Servers' clocks are wrong, too, where one server goes on after another.
@@ -93,10 +82,8 @@ impl World {
             incarnation: 1,
             speaks: Version::NEWEST,
             client,
-            connection: None,
+            connection: Connection::default(),
             server,
-            welcomed: None,
-            session: None,
             life,
             frozen: None,
             rate_ppm,
@@ -201,7 +188,7 @@ impl World {
                 | ToClient::Shipped { number: QUESTION, .. }
                 | ToClient::Reported { number: QUESTION, .. }
         );
-        if asked || self.machines[at].connection != Some(connection) {
+        if asked || self.machines[at].connection.number != Some(connection) {
             self.happened.questions += u64::from(asked);
             return Ok(());
         }
@@ -210,7 +197,7 @@ impl World {
         }
         let fenced = matches!(message, ToClient::Fenced);
         if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
-            self.machines[at].session = self.machines[at].welcomed;
+            self.machines[at].connection.begin();
             self.machines[at].steady = Some(self.now);
         }
         self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
@@ -220,7 +207,7 @@ impl World {
         {
             return self.lie_about_receipt(at, space);
         }
-        if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].session) {
+        if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].connection.session) {
             self.input(at, Input::Message(message))?;
             let life = self.machines[at].life;
             self.history.begins(session, life);
@@ -287,9 +274,10 @@ impl World {
                 Output::Salvage(salvage) => {
                     return Err(format!("what machine {at} did was refused: {:?}", salvage.items));
                 }
-                Output::Yield { number, what } => {
+                Output::Yield { number, what, offered } => {
                     let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
-                    self.later(wait, Event::Yields(at, incarnation, number, what, 0));
+                    let revoking = Revoking { number, what, offered, tries: 0 };
+                    self.later(wait, Event::Yields(at, incarnation, revoking));
                 }
                 Output::Invalidate(what) => {
                     let kernel = &mut self.machines[at].kernel;
@@ -306,7 +294,7 @@ impl World {
 
     /// Sends a message of the client to the server, if there is a connection.
     pub(super) fn says(&mut self, at: usize, message: ToServer) {
-        let Some(connection) = self.machines[at].connection else { return };
+        let Some(connection) = self.machines[at].connection.number else { return };
         if self.weather.lie == Some(Mutation::HeardEarly)
             && let ToServer::Log { first, entries, .. } = &message
             && let Some(LogEntry::Wrote { file }) = entries.last()
@@ -319,34 +307,42 @@ impl World {
     }
 
     /// The kernel drops all that the client revokes: entries only once no call keeps their
-    /// directory locked.
+    /// directory locked. Of what is offered it keeps what a call keeps locked, and some of the rest.
     pub(super) fn yields(
         &mut self,
-        (at, incarnation): (usize, u64),
-        number: u64,
-        mut what: Vec<Invalidation>,
-        tries: u32,
+        at: usize,
+        incarnation: u64,
+        mut revoking: Revoking,
     ) -> Result<(), Violation> {
         let gone = self.machines[at].incarnation != incarnation || self.machines[at].left.is_some();
-        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone(), tries)) {
+        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, revoking.clone())) {
             return Ok(());
         }
+        let Revoking { number, what, offered, tries } = &mut revoking;
         if self.weather.lie == Some(Mutation::KeptBelow) {
-            return self.input(at, Input::Yielded { number });
+            return self.input(at, Input::Yielded { number: *number, kept: BTreeSet::new() });
         }
         let now = self.clock(at);
-        self.machines[at].kernel.contend(now, &what);
-        let dirs = self.locked_below(at, &what);
-        if dirs.is_empty() || tries == LOCKED_TRIES {
+        self.machines[at].kernel.contend(now, what);
+        let dirs = self.locked_below(at, what);
+        if dirs.is_empty() || *tries == LOCKED_TRIES {
+            let mut kept = self.locked_below(at, offered);
+            for file in offered.iter().filter_map(Invalidation::file) {
+                if self.below(KEEPS_ONE_OF) == 0 {
+                    kept.insert(file.clone());
+                }
+            }
+            offered.retain(|what| what.file().is_some_and(|file| !kept.contains(file)));
+            what.append(offered);
             let tick = tick_of(self.read_clocks(at).wall);
             let kernel = &mut self.machines[at].kernel;
             if !dirs.is_empty() {
                 self.happened.stuck += 1;
                 kernel.drops_entries();
             }
-            kernel.takes_back(&what);
-            kernel.bar(tick, &what);
-            return self.input(at, Input::Yielded { number });
+            kernel.takes_back(what);
+            kernel.bar(tick, what);
+            return self.input(at, Input::Yielded { number: *number, kept });
         }
         // All entries of these directories are to go, so that a call that comes again blocks
         // nothing.
@@ -356,7 +352,8 @@ impl World {
                 what.push(entries);
             }
         }
-        self.later(LOCKED_TRY_MS, Event::Yields(at, incarnation, number, what, tries + 1));
+        *tries += 1;
+        self.later(LOCKED_TRY_MS, Event::Yields(at, incarnation, revoking));
         self.gives_way(at, &dirs)
     }
 

@@ -34,7 +34,8 @@ mod upgrade;
 mod weather;
 mod workload;
 
-use crate::cluster::Violation;
+use crate::counts::counts;
+use crate::host::Violation;
 use crate::model::feed;
 use checks::AgreedLog;
 use events::{Event, Events};
@@ -50,159 +51,89 @@ use net::Link;
 use paths::Paths;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use serde::Serialize;
 use shipped::Shipped;
 use std::collections::BTreeMap;
 use workload::Known;
 
 pub use weather::{Mutation, Weather};
 
-/// Counts of events, to show that a run had some.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stats {
-    /// Calls begun.
-    pub calls: u64,
-    /// Calls answered with a refusal or with a result.
-    pub answered: u64,
-    /// Calls answered by saying that this machine was cut off.
-    pub cut_off: u64,
-    /// Calls that a machine's kernel answered by itself.
-    pub kept: u64,
-    /// Calls that gave way to an invalidation.
-    pub gave_way: u64,
-    /// Times that no call gave way, and all entries went.
-    pub stuck: u64,
-    /// Changes in write-through.
-    pub heard: u64,
-    /// The longest wait of a program for a name that others replaced, ms.
-    pub waited_ms: u64,
-    /// Most replacements of a name during one lookup of it.
-    pub overtaken: u64,
-    /// Messages that arrived.
-    pub messages: u64,
-    /// Times that a session went on over another connection.
-    pub resumed: u64,
-    /// Sessions that ended, other than in order.
-    pub fenced: u64,
-    /// Updates of a machine that were lost, since its session ended before.
-    pub lost: u64,
-    /// Times that a machine's process ended and began again.
-    pub crashes: u64,
-    /// Times that a machine's process ended in order.
-    pub ends: u64,
-    /// Times that the next start went on with the rest of an orderly end.
-    pub went_on: u64,
-    /// Times that processes of servers ended and began again.
-    pub restarts: u64,
-    /// Elections in groups of servers.
-    pub elections: u64,
-    /// Times that a server got its state from another.
-    pub snapshots: u64,
-    /// Questions that a leader answered without a log entry.
-    pub questions: u64,
-    /// Entries that a leader never knew to be committed, and that its successor committed.
-    pub survived: u64,
-    /// Entries that were in some replica's log and went.
-    pub vanished: u64,
-    /// Times that a server's disk lost or changed durable data.
-    pub rotten: u64,
-    /// Times that a server's disk was put back to an older copy, or emptied.
-    pub put_back: u64,
-    /// Times that a server refused to go on with such a disk, and was added anew.
-    pub refused: u64,
-    /// Times that a server's disk was full.
-    pub full: u64,
-    /// Steps between memberships of a group of servers.
-    pub changes: u64,
-    /// Calls refused for lack of rights.
-    pub denied: u64,
-    /// Times that the cluster's version was raised.
-    pub raised: u64,
-    /// Files that were made with the policy of their directory.
-    pub inherited: u64,
-    /// Publications of content that is spread by a policy.
-    pub spread: u64,
-    /// Updates that were decided by the version before the cluster's.
-    pub by_last_version: u64,
-    /// Milliseconds that went by.
-    pub ms: u64,
-    /// Digest of all events and of the server's states: equal for equal runs.
-    pub trace: u64,
+counts! {
+    /// Counts of events, to show that a run had some.
+    Stats {
+        /// Calls begun.
+        calls,
+        /// Calls answered with a refusal or with a result.
+        answered,
+        /// Calls answered by saying that this machine was cut off.
+        cut_off,
+        /// Calls that a machine's kernel answered by itself.
+        kept,
+        /// Calls that gave way to an invalidation.
+        gave_way,
+        /// Times that no call gave way, and all entries went.
+        stuck,
+        /// Changes in write-through.
+        heard,
+        /// The longest wait of a program for a name that others replaced, ms.
+        waited_ms by u64::max,
+        /// Most replacements of a name during one lookup of it.
+        overtaken by u64::max,
+        /// Messages that arrived.
+        messages,
+        /// Times that a session went on over another connection.
+        resumed,
+        /// Sessions that ended, other than in order.
+        fenced,
+        /// Updates of a machine that were lost, since its session ended before.
+        lost,
+        /// Times that a machine's process ended and began again.
+        crashes,
+        /// Times that a machine's process ended in order.
+        ends,
+        /// Times that the next start went on with the rest of an orderly end.
+        went_on,
+        /// Times that processes of servers ended and began again.
+        restarts,
+        /// Elections in groups of servers.
+        elections,
+        /// Times that a server got its state from another.
+        snapshots,
+        /// Questions that a leader answered without a log entry.
+        questions,
+        /// Entries that a leader never knew to be committed, and that its successor committed.
+        survived,
+        /// Entries that were in some replica's log and went.
+        vanished,
+        /// Times that a server's disk lost or changed durable data.
+        rotten,
+        /// Times that a server's disk was put back to an older copy, or emptied.
+        put_back,
+        /// Times that a server refused to go on with such a disk, and was added anew.
+        refused,
+        /// Times that a server's disk was full.
+        full,
+        /// Steps between memberships of a group of servers.
+        changes,
+        /// Calls refused for lack of rights.
+        denied,
+        /// Times that the cluster's version was raised.
+        raised,
+        /// Files that were made with the policy of their directory.
+        inherited,
+        /// Publications of content that is spread by a policy.
+        spread,
+        /// Updates that were decided by the version before the cluster's.
+        by_last_version,
+        /// Milliseconds that went by.
+        ms,
+        /// Digest of all events and of the server's states: equal for equal runs.
+        trace by chain,
+    }
 }
 
-impl std::ops::AddAssign for Stats {
-    fn add_assign(&mut self, other: Stats) {
-        let Stats {
-            calls,
-            answered,
-            cut_off,
-            kept,
-            gave_way,
-            stuck,
-            heard,
-            waited_ms,
-            overtaken,
-            messages,
-            resumed,
-            fenced,
-            lost,
-            crashes,
-            ends,
-            went_on,
-            restarts,
-            elections,
-            snapshots,
-            questions,
-            survived,
-            vanished,
-            rotten,
-            put_back,
-            refused,
-            full,
-            changes,
-            denied,
-            raised,
-            inherited,
-            spread,
-            by_last_version,
-            ms,
-            trace,
-        } = other;
-        self.calls += calls;
-        self.answered += answered;
-        self.cut_off += cut_off;
-        self.kept += kept;
-        self.gave_way += gave_way;
-        self.stuck += stuck;
-        self.heard += heard;
-        self.waited_ms = self.waited_ms.max(waited_ms);
-        self.overtaken = self.overtaken.max(overtaken);
-        self.messages += messages;
-        self.resumed += resumed;
-        self.fenced += fenced;
-        self.lost += lost;
-        self.crashes += crashes;
-        self.ends += ends;
-        self.went_on += went_on;
-        self.restarts += restarts;
-        self.elections += elections;
-        self.snapshots += snapshots;
-        self.questions += questions;
-        self.survived += survived;
-        self.vanished += vanished;
-        self.rotten += rotten;
-        self.put_back += put_back;
-        self.refused += refused;
-        self.full += full;
-        self.changes += changes;
-        self.denied += denied;
-        self.raised += raised;
-        self.inherited += inherited;
-        self.spread += spread;
-        self.by_last_version += by_last_version;
-        self.ms += ms;
-        self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
-    }
+/// The digest of runs, one after the other.
+fn chain(trace: u64, next: u64) -> u64 {
+    trace.wrapping_mul(31).wrapping_add(next)
 }
 
 /// All machines and servers, and the faults that befall them.
@@ -353,9 +284,7 @@ impl World {
             Event::Calls(at, program) => self.begins(at, program),
             Event::Forgets(at, incarnation, file) => self.forgets(at, incarnation, file),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
-            Event::Yields(at, incarnation, number, what, tries) => {
-                self.yields((at, incarnation), number, what, tries)
-            }
+            Event::Yields(at, incarnation, revoking) => self.yields(at, incarnation, revoking),
             Event::Thaws(at) => self.thaws(at),
             Event::Applies(start) => self.applies(start),
             Event::ServerTicks => self.server_ticks(),

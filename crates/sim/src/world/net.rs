@@ -233,14 +233,14 @@ impl World {
                 self.server_hears(server, at, connection, message)
             }
             Packet::Away { leader } => {
-                if self.machines[at].connection == Some(connection) {
+                if self.machines[at].connection.number == Some(connection) {
                     self.machines[at].server = leader.unwrap_or(self.group.next_after(server));
                     self.breaks(at);
                 }
                 Ok(())
             }
             Packet::Opened(session) => {
-                self.machines[at].opened(connection, session);
+                self.machines[at].connection.open(connection, session);
                 Ok(())
             }
             Packet::Tells(message) => {
@@ -252,7 +252,7 @@ impl World {
 
     /// A machine without a connection tries to get one.
     pub(super) fn dials(&mut self, at: usize) -> Result<(), Violation> {
-        if self.machines[at].connection.is_some() || self.waits_frozen(at, || Event::Dials(at)) {
+        if self.machines[at].connection.number.is_some() || self.waits_frozen(at, || Event::Dials(at)) {
             return Ok(());
         }
         let server = self.machines[at].server;
@@ -265,9 +265,9 @@ impl World {
         let connection = self.connections;
         self.links[at].connects(connection, server);
         let machine = &mut self.machines[at];
-        machine.connection = Some(connection);
+        machine.connection.dial(connection);
         let may_go_on = machine.left.is_some() || machine.client.has_session();
-        let (incarnation, session) = (machine.incarnation, machine.session.filter(|_| may_go_on));
+        let (incarnation, session) = (machine.incarnation, machine.connection.session.filter(|_| may_go_on));
         self.input(at, ClientInput::Greeting)?;
         self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
         Ok(())
@@ -297,7 +297,7 @@ impl World {
 
     fn hangs_up(&mut self, at: usize) {
         self.machines[at].steady = None;
-        if self.machines[at].connection.take().is_some() {
+        if self.machines[at].connection.number.take().is_some() {
             let pause = self.below(2_000);
             self.later(pause, Event::Dials(at));
         }
@@ -307,7 +307,7 @@ impl World {
     pub(super) fn gives_up_silence(&mut self, at: usize) {
         let now = self.clock(at);
         let owed = self.machines[at].client.owed_since();
-        if self.machines[at].connection.is_some()
+        if self.machines[at].connection.number.is_some()
             && owed.is_some_and(|since| now.ms_since(since) > SILENCE_MS)
         {
             // The next server may be the leader.

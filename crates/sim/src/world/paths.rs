@@ -7,8 +7,8 @@
 
 use super::events::Event;
 use super::history::CallNumber;
-use super::workload::create;
 use super::{Violation, World};
+use crate::calls::create;
 use crate::names::label;
 use client::{Call, Input, Reply, call};
 use ident::FileId;
@@ -61,7 +61,7 @@ impl World {
     pub(super) fn make_paths(&mut self) -> Result<(), Violation> {
         if self.weather.replaces > 0 {
             for (name, _) in ALWAYS {
-                let made = create(self.always_in(), label(name.as_bytes()), FileKind::Regular);
+                let made = create(self.always_in(), label(name.as_bytes()), FileKind::Regular, None);
                 self.call(0, super::workload::NOBODY, made)?;
                 self.complete()?;
             }
@@ -78,7 +78,7 @@ impl World {
         }
         let (life, pick) = (self.machines[at].life, self.below(ALWAYS.len() as u64) as usize);
         if self.one_in(8) {
-            let made = create(dir.clone(), label(EXCLUSIVE.as_bytes()), FileKind::Regular);
+            let made = create(dir.clone(), label(EXCLUSIVE.as_bytes()), FileKind::Regular, None);
             let gone =
                 Call::Unlink(call::Unlink { dir, label: label(EXCLUSIVE.as_bytes()), directory: false });
             return if self.one_in(2) { made } else { gone };
@@ -137,7 +137,7 @@ impl World {
         let life = self.machines[at].life;
         let made = Walk { name, found: None, again: false, open: None, life };
         self.paths.walks.insert((at, program), made);
-        create(dir, new, FileKind::Regular)
+        create(dir, new, FileKind::Regular, None)
     }
 
     /// A program has begun a call.

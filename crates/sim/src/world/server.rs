@@ -5,7 +5,7 @@ use super::events::Event;
 use super::net::{Packet, Way};
 use super::replica::Replica;
 use super::{Mutation, Violation, World};
-use crate::cluster::root;
+use crate::host::server::{enrols, root};
 use directory::{Directory, Input, MemoryStore, Output, ShareWork};
 use lease::{SessionId, Time};
 use std::collections::BTreeMap;
@@ -45,24 +45,17 @@ impl Host {
 }
 
 /// Inputs that enrol so many machines in a cluster, the founder apart.
-pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)> {
-    (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER).map(|id| {
-        let mut token = [0; 32];
-        token[..8].copy_from_slice(&id.0.to_be_bytes());
-        let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
-        let enrol = Input::Enrol { token, name, key: [0; 32], at: 0, connection };
-        (Input::Invite { token, rights, at: 0, until: 1 }, enrol)
-    })
+pub(super) fn invitations(machines: u64) -> impl Iterator<Item = [Input; 2]> {
+    let joining = (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER);
+    joining.map(|id| enrols(id, Rights::FULL))
 }
 
 /// A new cluster with so many machines in it.
 pub(super) fn found(machines: u64) -> Result<(Directory, MemoryStore), Violation> {
     let mut store = MemoryStore::default();
     let mut directory = Directory::create(&mut store, root(), "machine-1", Versions::KNOWN);
-    for (invite, enrol) in invitations(machines) {
-        for input in [invite, enrol] {
-            directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
-        }
+    for input in invitations(machines).flatten() {
+        directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
     }
     directory.checkpoint(&mut store);
     Ok((directory, store))

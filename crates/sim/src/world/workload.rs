@@ -5,14 +5,13 @@ use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
 use super::kernel::Kept;
 use super::machine::Machine;
 use super::{Violation, World};
+use crate::calls::create;
 use crate::names::{self, label};
 use bytes::Bytes;
 use client::{Call, Now, Outcome, Reply, call};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{
-    AttributeChange, Cred, Entry, Error, FileKind, FileSpec, POLICY_LABEL, RenameMode, Stat, XattrMode,
-};
+use namespace::{AttributeChange, Cred, Entry, Error, FileKind, POLICY_LABEL, RenameMode, Stat, XattrMode};
 use rand_core::Rng;
 
 /// Labels in each directory.
@@ -66,7 +65,7 @@ impl World {
         self.known.seen.resize(machines, Vec::new());
         self.known.open.resize(machines, Vec::new());
         for (name, kind) in STAYING {
-            self.call(0, NOBODY, create(FileId::root(), label(name), kind))?;
+            self.call(0, NOBODY, create(FileId::root(), label(name), kind, None))?;
             self.complete()?;
         }
         self.call(0, NOBODY, Call::SyncAll)?;
@@ -474,8 +473,8 @@ impl World {
     fn some_name_call(&mut self, at: usize) -> Call {
         let (dir, name) = (self.some_dir(at), self.some_label());
         match self.below(16) {
-            0..4 => create(dir, name, FileKind::Regular),
-            4 => create(dir, name, FileKind::Directory),
+            0..4 => create(dir, name, FileKind::Regular, None),
+            4 => create(dir, name, FileKind::Directory, None),
             5..8 => Call::Unlink(call::Unlink { dir, label: name, directory: false }),
             8 => Call::Unlink(call::Unlink { dir, label: name, directory: true }),
             9 | 10 => self.some_save(at, dir, name),
@@ -530,7 +529,7 @@ impl World {
         if !self.one_in(self.weather.moves) {
             Call::Lookup(call::Lookup { dir: from_dir, label: from })
         } else if self.one_in(4) {
-            create(from_dir, from, FileKind::Directory)
+            create(from_dir, from, FileKind::Directory, None)
         } else {
             Call::Rename(call::Rename {
                 from_dir,
@@ -657,9 +656,4 @@ impl World {
 
 fn policy_of(file: FileId) -> Call {
     Call::GetXattr(call::GetXattr { file, name: POLICY_LABEL.clone() })
-}
-
-pub(super) fn create(dir: FileId, label: Label, kind: FileKind) -> Call {
-    let spec = FileSpec::new(kind, 0o755, 0o022);
-    Call::Create(call::Create { dir, label, spec, open: None })
 }

@@ -161,7 +161,7 @@ every! { to_client -> ToClient {
     Granted { number: 7, grants: vec![grant(), whole_grant()], gone: vec![file()] },
     Shipped { number: 8, result: Ok((Answer::Nothing, values(effects()))) },
     Reported { number: 9, values: vec![grant()], gone: vec![FileId::root()] },
-    Recall { leases: released() },
+    Recall { leases: released(), ahead: released() },
     Flush { number: 10, file: file(), field: Field::Times },
     Applied { through: 300, rejected: rejected() },
     Reserved { dir: dir(), first: 65, end: 129 },

@@ -88,7 +88,7 @@ proptest! {
                     ToClient::Shipped { result: Ok((namespace::Answer::Entry(entry), _)), .. } => {
                         prop_assert!(within(&world, &entry.file), "{entry:?}");
                     }
-                    ToClient::Recall { leases } => {
+                    ToClient::Recall { leases, .. } => {
                         let entries = letting_go(leases);
                         let count = entries.len() as u64;
                         world.send(session, ToServer::Log { answer: true, first, entries });
@@ -103,7 +103,7 @@ proptest! {
                 }
             }
             for message in world.told(other) {
-                if let ToClient::Recall { leases } = message {
+                if let ToClient::Recall { leases, .. } = message {
                     world.release(other, leases);
                 }
             }

@@ -2,7 +2,7 @@
 //! clients that open, close and look.
 
 use lease::SessionId;
-use lease::blackbox::{Answer, BlackBox, GrantPolicy, Or, Recall, SelfWrites, SubLease, Unshielded};
+use lease::blackbox::{BlackBox, BlackBoxAnswer, GrantPolicy, Or, Recall, SelfWrites, SubLease, Unshielded};
 
 const CLIENTS: usize = 12;
 const REQUESTS: u64 = 100_000;
@@ -21,11 +21,11 @@ impl Run {
     }
 
     /// Asks until the request is granted. Recalled clients return at once.
-    fn until_granted<T>(&mut self, mut ask: impl FnMut(&mut BlackBox<Or>, u32) -> Answer<T>) {
+    fn until_granted<T>(&mut self, mut ask: impl FnMut(&mut BlackBox<Or>, u32) -> BlackBoxAnswer<T>) {
         for round in 0.. {
             match ask(&mut self.field, round) {
-                Answer::Recall(recalls) => self.returned(&recalls),
-                Answer::Held(_) | Answer::Granted(_) => return,
+                BlackBoxAnswer::Recall(recalls) => self.returned(&recalls),
+                BlackBoxAnswer::Held(_) | BlackBoxAnswer::Granted(_) => return,
             }
         }
     }

@@ -3,8 +3,8 @@
 use crate::blackbox::definition::{Definition, Enumerable, Parity};
 use lease::SessionId;
 use lease::blackbox::{
-    Answer, BlackBox, BoundedMax, Departure, GrantPolicy, NotABlackBox, Or, Own, Recall, SaturatingCount,
-    SelfWrites, StateC, SubLease, TableRow, Unshielded,
+    BlackBox, BlackBoxAnswer, BoundedMax, Departure, GrantPolicy, NotABlackBox, Or, Own, Recall,
+    SaturatingCount, SelfWrites, StateC, SubLease, TableRow, Unshielded,
 };
 use proptest::prelude::*;
 
@@ -89,12 +89,12 @@ impl<A: Enumerable> Both<A> {
         let held = self.definition.reads(x);
         assert_eq!(self.shipped.state_c(Some(x)) == StateC::C3, grantable.is_none());
         match self.shipped.ask_other_read(x, self.policy, 1) {
-            Answer::Held(value) => assert_eq!((held, Some(value)), (true, grantable)),
-            Answer::Granted(value) => {
+            BlackBoxAnswer::Held(value) => assert_eq!((held, Some(value)), (true, grantable)),
+            BlackBoxAnswer::Granted(value) => {
                 assert_eq!((held, Some(value)), (false, grantable));
                 self.definition.set(x, self.definition.own(x), true);
             }
-            Answer::Recall(recalls) => {
+            BlackBoxAnswer::Recall(recalls) => {
                 assert_eq!((held, grantable), (false, None));
                 let mut writers = self.definition.writers_but(x);
                 if self.policy.self_writes == SelfWrites::Growing {
@@ -109,12 +109,12 @@ impl<A: Enumerable> Both<A> {
         let exposed = self.definition.exposed_to(x);
         let held = self.definition.own(x) == Own::Writing;
         match self.shipped.ask_self_write(x, self.policy, 1) {
-            Answer::Held(()) => assert!(held && exposed.is_empty()),
-            Answer::Granted(()) => {
+            BlackBoxAnswer::Held(()) => assert!(held && exposed.is_empty()),
+            BlackBoxAnswer::Granted(()) => {
                 assert!(!held && exposed.is_empty());
                 self.definition.set(x, Own::Writing, self.definition.reads(x));
             }
-            Answer::Recall(recalls) => {
+            BlackBoxAnswer::Recall(recalls) => {
                 assert!(!held && !exposed.is_empty());
                 let mut thirds = self.definition.writers_but(x);
                 thirds.retain(|z| exposed.iter().any(|y| y != z));
@@ -207,7 +207,7 @@ proptest! {
         let (mut one, mut two) = (field_after(&one), field_after(&two));
         let x = SessionId(9);
         let ask = |field: &mut BlackBox<SaturatingCount<3>>| field.ask_other_read(x, GrantPolicy::FARSITE, 0);
-        if let (Answer::Granted(a), Answer::Granted(b)) = (ask(&mut one), ask(&mut two)) {
+        if let (BlackBoxAnswer::Granted(a), BlackBoxAnswer::Granted(b)) = (ask(&mut one), ask(&mut two)) {
             prop_assert_eq!(a == b, one.everyone() == two.everyone());
             prop_assert_eq!(ask(&mut one) == ask(&mut two), a == b);
         }

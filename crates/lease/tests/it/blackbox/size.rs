@@ -1,18 +1,18 @@
 //! The size of a field in memory and in a row.
 
 use lease::SessionId;
-use lease::blackbox::{Answer, BlackBox, GrantPolicy, Or};
+use lease::blackbox::{BlackBox, BlackBoxAnswer, GrantPolicy, Or};
 
 /// Makes a field of `clients` clients that have all had a value of their own. Every other value is
 /// true, and all see the others.
 fn field(clients: u64) -> BlackBox<Or> {
     let mut field = BlackBox::new();
     for x in (0..clients).map(session) {
-        assert_eq!(field.ask_self_write(x, GrantPolicy::FARSITE, 0), Answer::Granted(()));
+        assert_eq!(field.ask_self_write(x, GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(()));
         field.return_self_write(x, x.0 % 2 == 0).expect("held");
     }
     for x in (0..clients).map(session) {
-        assert!(matches!(field.ask_other_read(x, GrantPolicy::FARSITE, 0), Answer::Granted(_)));
+        assert!(matches!(field.ask_other_read(x, GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(_)));
     }
     field
 }

@@ -5,8 +5,8 @@
 
 use lease::SessionId;
 use lease::blackbox::{
-    Answer, BadReturn, BlackBox, BoundedMax, Departure, GrantPolicy, Or, Own, Recall, SaturatingCount,
-    SelfWrites, StateC, StateD, SubLease, TableRow, Unshielded,
+    BadReturn, BlackBox, BlackBoxAnswer, BoundedMax, Departure, GrantPolicy, Or, Own, Recall,
+    SaturatingCount, SelfWrites, StateC, StateD, SubLease, TableRow, Unshielded,
 };
 
 const GROWING: GrantPolicy = GrantPolicy { self_writes: SelfWrites::Growing, ..GrantPolicy::FARSITE };
@@ -39,11 +39,11 @@ fn state_d(clients: &str) -> StateD {
     field(clients).state_d(client("x"))
 }
 
-fn ask_other_read(clients: &str) -> Answer<bool> {
+fn ask_other_read(clients: &str) -> BlackBoxAnswer<bool> {
     field(clients).ask_other_read(client("x"), GrantPolicy::FARSITE, 0)
 }
 
-fn ask_self_write(clients: &str) -> Answer<()> {
+fn ask_self_write(clients: &str) -> BlackBoxAnswer<()> {
     field(clients).ask_self_write(client("x"), GrantPolicy::FARSITE, 0)
 }
 
@@ -51,12 +51,12 @@ fn recalls(names: &str, lease: SubLease) -> Vec<Recall> {
     names.split_whitespace().map(|name| Recall { session: client(name), lease }).collect()
 }
 
-fn self_writes<V>(names: &str) -> Answer<V> {
-    Answer::Recall(recalls(names, SubLease::SelfWrite))
+fn self_writes<V>(names: &str) -> BlackBoxAnswer<V> {
+    BlackBoxAnswer::Recall(recalls(names, SubLease::SelfWrite))
 }
 
-fn other_reads<V>(names: &str) -> Answer<V> {
-    Answer::Recall(recalls(names, SubLease::OtherRead))
+fn other_reads<V>(names: &str) -> BlackBoxAnswer<V> {
+    BlackBoxAnswer::Recall(recalls(names, SubLease::OtherRead))
 }
 
 /// Returns the field after client `name` has returned `SelfWrite` with the value.
@@ -70,7 +70,7 @@ fn after_return(clients: &str, name: &str, value: bool) -> BlackBox<Or> {
 fn c_1_another_is_stuck_true() {
     for clients in ["y=T", "x=F y=T", "x=T y=T", "x=w y=T", "w=w x=F y=T z=w", "x=w y=T z=wr"] {
         assert_eq!(state_c(clients), StateC::C1, "{clients}");
-        assert_eq!(ask_other_read(clients), Answer::Granted(true), "{clients}");
+        assert_eq!(ask_other_read(clients), BlackBoxAnswer::Granted(true), "{clients}");
     }
 }
 
@@ -79,7 +79,7 @@ fn c_2_all_others_are_stuck_false() {
     // The result does not depend on SelfWrite and the value of X.
     for clients in ["", "x=F", "x=T", "x=w", "x=w y=F z=F", "x=T y=Fr"] {
         assert_eq!(state_c(clients), StateC::C2, "{clients}");
-        assert_eq!(ask_other_read(clients), Answer::Granted(false), "{clients}");
+        assert_eq!(ask_other_read(clients), BlackBoxAnswer::Granted(false), "{clients}");
     }
 }
 
@@ -180,7 +180,11 @@ fn d_3_remains_when_false_is_returned_and_another_writes() {
 fn e_1_x_has_it_already() {
     for (clients, value) in [("x=Fr y=T", true), ("x=wr", false), ("x=Fr y=T z=w", true)] {
         let mut it = field(clients);
-        assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0), Answer::Held(value), "{clients}");
+        assert_eq!(
+            it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0),
+            BlackBoxAnswer::Held(value),
+            "{clients}"
+        );
         assert_eq!(it, field(clients), "nothing has changed");
     }
 }
@@ -188,27 +192,27 @@ fn e_1_x_has_it_already() {
 #[test]
 fn e_2_c_1_is_asked_for_first() {
     // A writer does not matter where another client is stuck TRUE.
-    assert_eq!(ask_other_read("y=T z=w"), Answer::Granted(true));
+    assert_eq!(ask_other_read("y=T z=w"), BlackBoxAnswer::Granted(true));
     assert_eq!(ask_other_read("y=F z=w"), self_writes("z"));
 }
 
 #[test]
 fn e_3_true_is_granted() {
     let mut it = field("y=T");
-    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(true));
+    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(true));
     assert_eq!(it, field("x=Fr y=T"));
 }
 
 #[test]
 fn e_4_c_2_is_asked_for_next() {
-    assert_eq!(ask_other_read("x=w y=F"), Answer::Granted(false));
+    assert_eq!(ask_other_read("x=w y=F"), BlackBoxAnswer::Granted(false));
     assert_eq!(ask_other_read("x=w y=w"), self_writes("y"));
 }
 
 #[test]
 fn e_5_false_is_granted() {
     let mut it = field("x=w");
-    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(false));
+    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(false));
     assert_eq!(it, field("x=wr"));
 }
 
@@ -223,7 +227,7 @@ fn e_6_all_self_writes_are_recalled_but_that_of_x() {
         "the same steps again"
     );
     it.return_self_write(client("y"), true).expect("held");
-    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 1), Answer::Granted(true));
+    assert_eq!(it.ask_other_read(client("x"), GrantPolicy::FARSITE, 1), BlackBoxAnswer::Granted(true));
 }
 
 #[test]
@@ -235,10 +239,10 @@ fn e_6_a_growing_subset_of_self_writes_is_recalled() {
             it.return_self_write(client(name), false).expect("held");
         }
     }
-    assert_eq!(it.ask_other_read(client("x"), GROWING, 4), Answer::Granted(false));
+    assert_eq!(it.ask_other_read(client("x"), GROWING, 4), BlackBoxAnswer::Granted(false));
     let mut it = field("a=w b=w");
     it.return_self_write(client("a"), true).expect("held");
-    assert_eq!(it.ask_other_read(client("x"), GROWING, 1), Answer::Granted(true), "b keeps its own");
+    assert_eq!(it.ask_other_read(client("x"), GROWING, 1), BlackBoxAnswer::Granted(true), "b keeps its own");
     assert_eq!(field("a=w b=w").ask_other_read(client("x"), GROWING, u32::MAX), self_writes("a b"));
 }
 
@@ -246,7 +250,11 @@ fn e_6_a_growing_subset_of_self_writes_is_recalled() {
 fn f_1_x_has_it_already() {
     for clients in ["x=w", "x=wr", "x=w y=T z=Fr"] {
         let mut it = field(clients);
-        assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Held(()), "{clients}");
+        assert_eq!(
+            it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0),
+            BlackBoxAnswer::Held(()),
+            "{clients}"
+        );
         assert_eq!(it, field(clients), "nothing has changed");
     }
 }
@@ -258,8 +266,8 @@ fn f_2_shields_are_counted() {
         (0, "y=Fr z=Fr", other_reads("y z")),
         (0, "x=T y=Fr z=Fr", other_reads("y z")),
         (1, "y=Fr z=Tr", other_reads("z")),
-        (2, "y=Tr z=Tr", Answer::Granted(())),
-        (3, "w=Tr y=Tr z=Tr", Answer::Granted(())),
+        (2, "y=Tr z=Tr", BlackBoxAnswer::Granted(())),
+        (3, "w=Tr y=Tr z=Tr", BlackBoxAnswer::Granted(())),
     ] {
         assert_eq!(ask_self_write(clients), answer, "{shields} shields: {clients}");
     }
@@ -267,14 +275,14 @@ fn f_2_shields_are_counted() {
 
 #[test]
 fn f_3_without_shields_somebody_may_see_x() {
-    assert_eq!(ask_self_write("y=F z=w"), Answer::Granted(()), "all ignore X");
-    assert_eq!(ask_self_write("x=Fr"), Answer::Granted(()), "X does not see itself");
+    assert_eq!(ask_self_write("y=F z=w"), BlackBoxAnswer::Granted(()), "all ignore X");
+    assert_eq!(ask_self_write("x=Fr"), BlackBoxAnswer::Granted(()), "X does not see itself");
     assert_eq!(ask_self_write("y=Fr"), other_reads("y"));
 }
 
 #[test]
 fn f_4_the_one_shield_may_see_x() {
-    assert_eq!(ask_self_write("y=T z=Fr"), Answer::Granted(()), "it ignores X");
+    assert_eq!(ask_self_write("y=T z=Fr"), BlackBoxAnswer::Granted(()), "it ignores X");
     assert_eq!(ask_self_write("y=Tr z=Fr"), other_reads("y"));
 }
 
@@ -284,7 +292,11 @@ fn f_5_self_write_is_granted_behind_shields() {
         [("x=F y=Tr z=Tr", "x=w y=Tr z=Tr"), ("x=T y=T z=Fr", "x=w y=T z=Fr"), ("x=Tr y=T", "x=wr y=T")]
     {
         let mut it = field(clients);
-        assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(()), "{clients}");
+        assert_eq!(
+            it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0),
+            BlackBoxAnswer::Granted(()),
+            "{clients}"
+        );
         assert_eq!(it, field(afterwards));
     }
 }
@@ -295,10 +307,10 @@ fn f_6_without_shields_other_read_is_recalled_from_all_who_see_x() {
     assert_eq!(ask_self_write("u=wr x=T y=Fr z=w"), other_reads("u y"), "in D-3 as in D-2");
     let mut it = field("u=Fr y=Fr");
     for name in ["u", "y"] {
-        assert!(matches!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Recall(_)));
+        assert!(matches!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), BlackBoxAnswer::Recall(_)));
         it.return_other_read(client(name)).expect("held");
     }
-    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 1), Answer::Granted(()));
+    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 1), BlackBoxAnswer::Granted(()));
 }
 
 #[test]
@@ -309,7 +321,7 @@ fn f_6_instead_of_it_a_shield_can_be_coerced() {
     assert_eq!(ask("x=T y=wr z=w"), self_writes("z"), "y is no shield for itself");
     assert_eq!(ask("x=T y=wr z=wr"), self_writes("y z"), "each may be the other's");
     let mut it = after_return("x=T y=Fr z=w", "z", true);
-    assert_eq!(it.ask_self_write(client("x"), COERCE, 1), Answer::Granted(()));
+    assert_eq!(it.ask_self_write(client("x"), COERCE, 1), BlackBoxAnswer::Granted(()));
     assert_eq!(it.other_value(client("y")), Some(true), "y keeps what it has");
     let mut it = after_return("x=T y=Fr z=w", "z", false);
     assert_eq!(it.ask_self_write(client("x"), COERCE, 1), other_reads("y"));
@@ -324,7 +336,7 @@ fn f_7_other_read_is_recalled_from_the_one_shield() {
     let mut it = field("w=Fr y=Tr");
     assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), other_reads("y"));
     it.return_other_read(client("y")).expect("held");
-    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 1), Answer::Granted(()));
+    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 1), BlackBoxAnswer::Granted(()));
     assert_eq!(it.other_value(client("w")), Some(true), "w keeps what it has");
 }
 
@@ -332,7 +344,11 @@ fn f_7_other_read_is_recalled_from_the_one_shield() {
 fn f_8_without_shields_self_write_is_granted_if_all_ignore_x() {
     for (clients, afterwards) in [("", "x=w"), ("y=w", "x=w y=w"), ("x=Tr y=F", "x=wr")] {
         let mut it = field(clients);
-        assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(()), "{clients}");
+        assert_eq!(
+            it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0),
+            BlackBoxAnswer::Granted(()),
+            "{clients}"
+        );
         assert_eq!(it, field(afterwards));
     }
 }
@@ -371,16 +387,16 @@ fn what_others_send_is_not_trusted() {
     assert_eq!(it.return_other_read(client("x")), Err(BadReturn::NotHeld));
     assert_eq!(it, field("x=w y=T z=Fr"));
     let mut bounded = BlackBox::<BoundedMax<2>>::new();
-    assert_eq!(bounded.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Granted(()));
+    assert_eq!(bounded.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(()));
     assert_eq!(bounded.return_self_write(client("x"), 3), Err(BadReturn::NoSuchValue));
     assert!(bounded.writes(client("x")));
 }
 
 #[test]
 fn the_server_can_ask_for_itself() {
-    assert_eq!(field("x=w y=T").ask_everyone(GrantPolicy::FARSITE, 0), Answer::Granted(true));
+    assert_eq!(field("x=w y=T").ask_everyone(GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(true));
     assert_eq!(field("x=w").ask_everyone(GrantPolicy::FARSITE, 0), self_writes("x"));
-    assert_eq!(field("").ask_everyone(GrantPolicy::FARSITE, 0), Answer::Granted(false));
+    assert_eq!(field("").ask_everyone(GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(false));
     for (clients, everyone) in [("x=w y=T", Some(true)), ("x=w", None), ("x=Fr", Some(false))] {
         assert_eq!(field(clients).everyone(), everyone);
     }
@@ -390,16 +406,16 @@ fn the_server_can_ask_for_itself() {
 fn shields_of_a_count_are_several_clients_together() {
     let mut it = BlackBox::<SaturatingCount<3>>::new();
     for (name, value) in [("x", 1), ("y", 1), ("z", 2), ("w", 0)] {
-        assert_eq!(it.ask_self_write(client(name), GrantPolicy::FARSITE, 0), Answer::Granted(()));
+        assert_eq!(it.ask_self_write(client(name), GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(()));
         it.return_self_write(client(name), value).expect("held");
     }
     for (name, others) in [("x", 3), ("y", 3), ("z", 2), ("w", 3)] {
-        assert_eq!(it.ask_other_read(client(name), GrantPolicy::FARSITE, 0), Answer::Granted(others));
+        assert_eq!(it.ask_other_read(client(name), GrantPolicy::FARSITE, 0), BlackBoxAnswer::Granted(others));
     }
     // Without x, y and z add up to 3, so w is shielded. Each of the two is needed for that, so
     // neither of them is shielded.
     let yz = recalls("y z", SubLease::OtherRead);
     it.return_other_read(client("x")).expect("held");
-    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), Answer::Recall(yz));
+    assert_eq!(it.ask_self_write(client("x"), GrantPolicy::FARSITE, 0), BlackBoxAnswer::Recall(yz));
     assert_eq!(it.other_value(client("w")), Some(3));
 }

@@ -86,7 +86,7 @@ impl Site {
 fn a_tree_is_restored_with_all_that_belongs_to_it() {
     let site = Site::new();
     let machine = &site.machine;
-    let root = machine.door().root();
+    let root = machine.file_service().root();
     let dir = make(machine, &root, b"proj", FileKind::Directory, 0o755, b"");
     make(machine, &dir, b"tiny", FileKind::Regular, 0o4755, b"a few bytes");
     let large = make(machine, &dir, b"large", FileKind::Regular, 0o600, &content("large"));

@@ -24,7 +24,7 @@ impl TestCluster {
         }
     }
 
-    fn known(&self, machine: MachineId) -> directory::Known {
+    fn known(&self, machine: MachineId) -> directory::MachineCredential {
         self.server.server().unwrap().group().query(|it, store| it.known(machine, store)).unwrap()
     }
 }

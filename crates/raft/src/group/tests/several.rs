@@ -133,7 +133,7 @@ impl TestGroup {
             Event::Damaged(why) => drop(damaged.lock().insert(id, why)),
             _ => {}
         });
-        let place = Place {
+        let place = MemberPlace {
             member: id,
             host: Host { machine: id, name: format!("machine-{id}"), ..Host::default() },
             founds: id == FOUNDER,
@@ -536,7 +536,7 @@ fn of_two_clones_one_takes_part() {
     building.open();
     let (first, net) = (building.net.up.read()[&cloned].clone(), building.net.clone());
     let clone = {
-        let place = Place {
+        let place = MemberPlace {
             member: cloned,
             host: Host { machine: cloned, name: format!("machine-{cloned}"), ..Host::default() },
             founds: false,

@@ -59,7 +59,7 @@ impl World {
             .iter()
             .enumerate()
             .filter(|(at, machine)| machine.client.valid_for_ms(self.clock(*at)) == 0);
-        let invalid: Vec<_> = invalid.map(|(_, m)| (m.id.0, m.session, m.connection)).collect();
+        let invalid: Vec<_> = invalid.map(|(_, m)| (m.id.0, &m.connection)).collect();
         let servers = self.check_members_settled().and_then(|()| self.check_version()).err();
         let servers = servers.unwrap_or_else(|| {
             let (lone, replicas) = (&self.lone, &self.group.replicas);

@@ -226,7 +226,7 @@ impl World {
         self.shipped.numbered = FOUNDER;
         self.member_starts(0);
         self.comes_to(|building| building.leads(0))?;
-        for (invite, enrol) in super::server::invitations(machines) {
+        for [invite, enrol] in super::server::invitations(machines) {
             self.propose(0, invite);
             self.propose(0, enrol);
         }

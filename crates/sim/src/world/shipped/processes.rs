@@ -4,11 +4,11 @@
 use super::Told;
 use super::disk::Disk;
 use super::wires::{Member, Wires};
-use crate::cluster::root;
+use crate::host::server::root;
 use crate::world::World;
 use crate::world::events::Event;
 use crate::world::faults::Repaired;
-use raft::{FOUNDER, Group, GroupSettings, Life, Place};
+use raft::{FOUNDER, Group, GroupSettings, Life, MemberPlace};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl World {
             server.address = format!("{at}:{start}");
         }
         let (host, address) = (server.host(at), server.address.clone());
-        let place = Place {
+        let place = MemberPlace {
             member: server.member,
             host,
             // Its directory says that it has founded the group before.

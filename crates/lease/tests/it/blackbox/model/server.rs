@@ -5,7 +5,7 @@ use super::{Fault, System, Value};
 use crate::blackbox::definition::{Definition, Enumerable};
 use lease::SessionId;
 use lease::blackbox::{
-    Answer, BlackBox, Departure, GrantPolicy, Own, Recall, SelfWrites, SubLease, TableRow,
+    BlackBox, BlackBoxAnswer, Departure, GrantPolicy, Own, Recall, SelfWrites, SubLease, TableRow,
 };
 use smallvec::SmallVec;
 
@@ -141,14 +141,14 @@ impl<'a, A: Enumerable> Server<'a, A> {
         let x_is = session(x);
         let (grant, recalls) = match lease {
             SubLease::OtherRead => match self.faulty_ask_other_read(x_is, policy, round) {
-                Answer::Granted(value) => (Some(Down::GrantOtherRead(value)), Vec::new()),
-                Answer::Recall(recalls) => (None, recalls),
-                Answer::Held(_) => return self.unexpected(),
+                BlackBoxAnswer::Granted(value) => (Some(Down::GrantOtherRead(value)), Vec::new()),
+                BlackBoxAnswer::Recall(recalls) => (None, recalls),
+                BlackBoxAnswer::Held(_) => return self.unexpected(),
             },
             SubLease::SelfWrite => match self.faulty_ask_self_write(x_is, policy, round) {
-                Answer::Granted(()) => (Some(Down::GrantSelfWrite), Vec::new()),
-                Answer::Recall(recalls) => (None, recalls),
-                Answer::Held(()) => return self.unexpected(),
+                BlackBoxAnswer::Granted(()) => (Some(Down::GrantSelfWrite), Vec::new()),
+                BlackBoxAnswer::Recall(recalls) => (None, recalls),
+                BlackBoxAnswer::Held(()) => return self.unexpected(),
             },
         };
         if let Some(grant) = grant {
@@ -202,24 +202,29 @@ impl<'a, A: Enumerable> Server<'a, A> {
         }
     }
 
-    fn faulty_ask_other_read(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> Answer<Value<A>> {
+    fn faulty_ask_other_read(
+        &mut self,
+        x: SessionId,
+        policy: GrantPolicy,
+        round: u32,
+    ) -> BlackBoxAnswer<Value<A>> {
         let before = self.field.clone();
         let answer = self.field.ask_other_read(x, policy, round);
         match (self.system.fault, answer) {
-            (Fault::TakesWritersForStuck, Answer::Recall(recalls)) => {
+            (Fault::TakesWritersForStuck, BlackBoxAnswer::Recall(recalls)) => {
                 self.take_back(recalls, A::IDENTITY);
                 self.field.ask_other_read(x, policy, round)
             }
-            (Fault::TakesAWriterForAShield, Answer::Recall(recalls)) => {
+            (Fault::TakesAWriterForAShield, BlackBoxAnswer::Recall(recalls)) => {
                 self.take_back(recalls, A::ABSORBING.expect("an aggregate with shields"));
                 self.field.ask_other_read(x, policy, round)
             }
-            (Fault::RecallsWritersInC1, Answer::Granted(_))
+            (Fault::RecallsWritersInC1, BlackBoxAnswer::Granted(_))
                 if !Definition::of(&before).writers_but(x).is_empty() =>
             {
                 let writers = Definition::of(&before).writers_but(x).into_iter();
                 self.field = before;
-                Answer::Recall(
+                BlackBoxAnswer::Recall(
                     writers.map(|session| Recall { session, lease: SubLease::SelfWrite }).collect(),
                 )
             }
@@ -227,7 +232,7 @@ impl<'a, A: Enumerable> Server<'a, A> {
         }
     }
 
-    fn faulty_ask_self_write(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> Answer<()> {
+    fn faulty_ask_self_write(&mut self, x: SessionId, policy: GrantPolicy, round: u32) -> BlackBoxAnswer<()> {
         let before = self.field.clone();
         let answer = self.field.ask_self_write(x, policy, round);
         let readers = || {
@@ -239,18 +244,18 @@ impl<'a, A: Enumerable> Server<'a, A> {
             recalls.len() == 1 && recalls.iter().all(is_shield)
         };
         match (self.system.fault, answer) {
-            (Fault::ForgetsReaders, Answer::Recall(recalls)) if !shields(&recalls) => {
+            (Fault::ForgetsReaders, BlackBoxAnswer::Recall(recalls)) if !shields(&recalls) => {
                 self.take_back(recalls, A::IDENTITY);
                 self.field.ask_self_write(x, policy, round)
             }
-            (Fault::TakesAShieldToShieldItself, Answer::Recall(recalls)) if shields(&recalls) => {
+            (Fault::TakesAShieldToShieldItself, BlackBoxAnswer::Recall(recalls)) if shields(&recalls) => {
                 self.take_back(recalls, A::IDENTITY);
                 self.field.ask_self_write(x, policy, round)
             }
-            (Fault::RecallsReadersInD1, Answer::Granted(())) if !readers().is_empty() => {
+            (Fault::RecallsReadersInD1, BlackBoxAnswer::Granted(())) if !readers().is_empty() => {
                 let recalls = readers();
                 self.field = before;
-                Answer::Recall(recalls)
+                BlackBoxAnswer::Recall(recalls)
             }
             (_, answer) => answer,
         }

@@ -2,7 +2,7 @@
 
 /// The knowledge at the time when the list comes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct RoleKnowledge {
     /// This machine's server is up.
     pub serves: bool,
     /// This machine was a server, has lost its state, and is being added again.
@@ -28,10 +28,10 @@ pub(super) enum Change {
     Announce,
 }
 
-impl Known {
+impl RoleKnowledge {
     /// The change that follows, if any.
     pub(super) fn demands(self) -> Option<Change> {
-        let Known { serves, again, chosen, servers, listed, moved } = self;
+        let RoleKnowledge { serves, again, chosen, servers, listed, moved } = self;
         match (serves, again) {
             (false, _) => chosen.then_some(Change::BeginToServe),
             (true, true) => None,
@@ -47,20 +47,20 @@ mod tests {
 
     #[test]
     fn a_machine_serves_once_it_is_chosen_and_until_it_is_removed() {
-        let (machine, listed) = (Known { servers: true, ..Known::default() }, true);
+        let (machine, listed) = (RoleKnowledge { servers: true, ..RoleKnowledge::default() }, true);
         assert_eq!(machine.demands(), None);
-        assert_eq!(Known { chosen: true, ..machine }.demands(), Some(Change::BeginToServe));
-        let server = Known { serves: true, ..machine };
-        assert_eq!(Known { chosen: true, ..server }.demands(), Some(Change::Announce));
-        assert_eq!(Known { listed, ..server }.demands(), None);
-        assert_eq!(Known { listed, moved: true, ..server }.demands(), Some(Change::Announce));
+        assert_eq!(RoleKnowledge { chosen: true, ..machine }.demands(), Some(Change::BeginToServe));
+        let server = RoleKnowledge { serves: true, ..machine };
+        assert_eq!(RoleKnowledge { chosen: true, ..server }.demands(), Some(Change::Announce));
+        assert_eq!(RoleKnowledge { listed, ..server }.demands(), None);
+        assert_eq!(RoleKnowledge { listed, moved: true, ..server }.demands(), Some(Change::Announce));
         assert_eq!(server.demands(), Some(Change::Retire));
     }
 
     #[test]
     fn an_empty_list_and_a_loss_remove_no_server() {
-        let server = Known { serves: true, ..Known::default() };
+        let server = RoleKnowledge { serves: true, ..RoleKnowledge::default() };
         assert_eq!(server.demands(), None);
-        assert_eq!(Known { again: true, servers: true, ..server }.demands(), None);
+        assert_eq!(RoleKnowledge { again: true, servers: true, ..server }.demands(), None);
     }
 }

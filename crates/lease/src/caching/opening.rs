@@ -1,0 +1,179 @@
+//! Opens: what they break, and what they are granted (MS-SMB2 §3.3.1.4, MS-FSA §2.1.5.18).
+
+use super::access::{Access, Sharing, conflict};
+use super::act::Toll;
+use super::holder::{Holder, LeaseId, OpenId, Own};
+use super::object::{Handle, Judgement, Object};
+use super::record::{Break, Record, Version, legal};
+use super::state::State;
+use crate::Time;
+use std::collections::BTreeSet;
+
+/// A request to open the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Opening {
+    /// The rights.
+    pub access: Access,
+    /// The sharing.
+    pub sharing: Sharing,
+    /// Whether it replaces what the file has: OVERWRITE, OVERWRITE_IF or SUPERSEDE.
+    pub overwrites: bool,
+    /// Whether a byte-range lock starts below the end of the file. After an overwriting open no
+    /// lock does.
+    pub locked: bool,
+    /// Whether the object has a deletion disposition.
+    pub deleting: bool,
+    /// The state that is asked for. The caller has taken off what the share does not allow.
+    pub asks: Asks,
+}
+
+/// The state that an open asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Asks {
+    /// No lease and no oplock.
+    Nothing,
+    /// A legacy oplock: R is level II, RW exclusive, RWH batch.
+    Oplock(State),
+    /// A lease.
+    Lease {
+        /// The lease.
+        lease: LeaseId,
+        /// The state.
+        state: State,
+        /// The version of the request.
+        version: Version,
+    },
+}
+
+/// The state of a holder, for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// The state. During a break, the one before.
+    pub state: State,
+    /// Whether a break is under way (flag 0x2).
+    pub is_breaking: bool,
+    /// The version, which is that of the open that made the lease.
+    pub version: Version,
+}
+
+/// STATUS_SHARING_VIOLATION.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another open excludes this one by its access or its sharing; try again after it is closed")]
+pub struct SharingViolation;
+
+impl Grant {
+    const NOTHING: Grant = Grant { state: State::NONE, is_breaking: false, version: Version::V1 };
+
+    pub(super) fn of(record: &Record) -> Grant {
+        Grant { state: record.state, is_breaking: record.is_breaking(), version: record.version }
+    }
+}
+
+impl Opening {
+    fn toll(&self) -> Toll {
+        if self.overwrites {
+            Toll::DATA
+        } else if self.access.is_stat() {
+            Toll::NOTHING
+        } else {
+            Toll::WRITE
+        }
+    }
+}
+
+impl Object {
+    /// Judges an open, breaks what it takes away, and if it may go on notes it as `open`.
+    ///
+    /// Handle caching that is in the way goes first, and the open is judged again. If handles are
+    /// in the way still, the open is refused, and write caching stays. An open that goes on breaks
+    /// nothing by what it is granted.
+    ///
+    /// Leases whose handles are not in the way are not asked. This departs from MS-FSA §2.1.4.12:
+    /// because their handles would not help, and the open would wait for them.
+    ///
+    /// # Panics
+    /// If `open` is the number of an open that has gone on.
+    pub fn open(
+        &mut self,
+        now: Time,
+        open: OpenId,
+        opening: Opening,
+        out: &mut Vec<Break>,
+    ) -> Result<Judgement<Grant>, SharingViolation> {
+        let own = match opening.asks {
+            Asks::Lease { lease, .. } => Own::Key(lease.key),
+            Asks::Oplock(_) | Asks::Nothing => Own::Nothing,
+        };
+        let modes = opening.access.modes(opening.sharing);
+        let mut in_the_way = self.opens.values().filter(|handle| conflict(handle.modes, modes)).peekable();
+        if in_the_way.peek().is_some() {
+            let holders: BTreeSet<Holder> = in_the_way.filter_map(|handle| handle.holder).collect();
+            let others = |holder| own.is_not(Some(holder)) && holders.contains(&holder);
+            return match self.charge_each(now, Toll::HANDLE, out, others) {
+                Judgement::Go(()) => Err(SharingViolation),
+                Judgement::Waits(holders) => Ok(Judgement::Waits(holders)),
+            };
+        }
+        if let Judgement::Waits(holders) = self.charge(now, own, opening.toll(), out) {
+            return Ok(Judgement::Waits(holders));
+        }
+        let (holder, grant) = self.grant(open, own, &opening);
+        let handle = Handle { holder, modes, is_stat: opening.access.is_stat() };
+        assert!(self.opens.insert(open, handle).is_none(), "an open has a number of its own");
+        Ok(Judgement::Go(grant))
+    }
+
+    /// Grants what fits. A first open gets the part of its request that fits. A further open of a
+    /// lease gets all that it asks for, if that is a strict superset and fits, or changes nothing.
+    ///
+    /// A request that is no superset departs from MS-SMB2 §3.3.1.4, which takes it for the union
+    /// with what is held: because Windows (MS-SMB2 §3.3.5.9.8) and the conformance tests
+    /// (`upgrade2`) leave the state as it is.
+    fn grant(&mut self, open: OpenId, own: Own, opening: &Opening) -> (Option<Holder>, Grant) {
+        let (holder, asked, version) = match opening.asks {
+            Asks::Nothing => return (None, Grant::NOTHING),
+            Asks::Oplock(state) => (Holder::Oplock(open), state, Version::V1),
+            Asks::Lease { lease, state, version } => (Holder::Lease(lease), state, version),
+        };
+        let asks = legal(holder, if self.is_directory { asked.but(State::WRITE) } else { asked });
+        let fits = legal(holder, asks.and(self.room(holder, own, opening)));
+        if let (Holder::Oplock(_), State::NONE) = (holder, fits) {
+            return (None, Grant::NOTHING);
+        }
+        let record = self.records.entry(holder).or_insert_with(|| Record::new(fits, version));
+        if fits == asks {
+            record.promote(asks);
+        }
+        record.opens += 1;
+        (Some(holder), Grant::of(record))
+    }
+
+    /// Returns the flags that nobody else's state, open or lock stands in the way of.
+    fn room(&self, holder: Holder, own: Own, opening: &Opening) -> State {
+        let is_oplock = matches!(holder, Holder::Oplock(_));
+        // While any holder breaks, nothing is granted: otherwise a break might never end, and two
+        // clients could be made to take a state from each other for ever.
+        let is_breaking = self.records.values().any(Record::is_breaking);
+        if is_breaking || (opening.locked && !opening.overwrites) || (is_oplock && self.is_directory) {
+            return State::NONE;
+        }
+        let mut room = self.cover;
+        let is_opened = |handle: &Handle| !handle.is_stat && own.is_not(handle.holder);
+        if self.opens.values().any(is_opened) {
+            room = room.but(State::WRITE);
+        }
+        if opening.deleting {
+            room = room.but(State::HANDLE);
+        }
+        for (other, record) in self.records.iter().filter(|(other, _)| own.is_not(Some(**other))) {
+            let (has, oplock) = (record.state, matches!(other, Holder::Oplock(_)));
+            if has.has(State::WRITE) || (is_oplock && has.has(State::HANDLE)) {
+                return State::NONE;
+            }
+            if has != State::NONE {
+                room = room.but(if oplock { State::WRITE.or(State::HANDLE) } else { State::WRITE });
+            }
+        }
+        room
+    }
+}
