@@ -2,11 +2,11 @@
 
 use crate::cost::resident_bytes;
 use crate::table::Row;
-use client::{Call, Reply};
-use file_service::{FileService, Response};
+use client::call;
+use file_service::{FileCall, FileService};
 use ident::FileId;
 use lease::Label;
-use namespace::{Cred, Error, FileKind};
+use namespace::{Cred, FileKind, FileSpec};
 use node::{Machine, MachineSettings};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -33,7 +33,7 @@ pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<V
             create(&*door, &parent, &format!("file-{m}"), FileKind::Regular)?;
         }
     }
-    ask(&*door, Call::SyncAll)?;
+    ask(&*door, call::SyncAll)?;
     let took = began.elapsed();
     let resident = resident_bytes(std::process::id())?;
     drop(door);
@@ -61,16 +61,14 @@ pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<V
 
 fn create(door: &dyn FileService, dir: &FileId, label: &str, kind: FileKind) -> io::Result<FileId> {
     let label = Label::new(label.as_bytes()).map_err(io::Error::other)?;
-    let (mode, umask, rdev, target) = (0o755, 0o022, 0, Vec::new());
-    let call = Call::Create { dir: dir.clone(), label, kind, mode, umask, rdev, target, open: None };
-    match ask(door, call)? {
-        Response::Reply(Reply::Node(entry, _)) => Ok(entry.file),
-        other => Err(io::Error::other(format!("a create was answered with {other:?}"))),
-    }
+    let spec = FileSpec::new(kind, 0o755, 0o022);
+    let call = call::Create { dir: dir.clone(), label, spec, open: None };
+    let (made, _) = ask(door, call)?.value;
+    Ok(made.file)
 }
 
-fn ask(door: &dyn FileService, call: Call) -> io::Result<Response> {
-    let (tell, told) = sync_channel::<Result<Response, Error>>(1);
-    door.call(&Cred::default(), call, Box::new(move |result| _ = tell.send(result)));
+fn ask<C: FileCall>(door: &dyn FileService, call: C) -> io::Result<C::Reply> {
+    let (tell, told) = sync_channel(1);
+    door.ask(&Cred::default(), call, move |result| _ = tell.send(result));
     told.recv().map_err(io::Error::other)?.map_err(io::Error::other)
 }

@@ -13,7 +13,7 @@ use crate::calls::WaitingFor;
 use crate::client::Client;
 use crate::server::{OperationLog, ServerId};
 use crate::{Call, Lost};
-use namespace::{ContentChange, Error, Operation, ShareId};
+use namespace::{ContentChange, Error, Operation, ShareId, operation};
 use std::collections::BTreeSet;
 use wire::{LogEntry, ToClient, ToServer};
 
@@ -130,7 +130,9 @@ impl Continuation {
     /// servers, and perhaps not needed any more.
     pub fn shares(&self) -> BTreeSet<ShareId> {
         let put = self.log.updates().filter_map(|operation| match operation {
-            Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => Some(put),
+            Operation::Publish(operation::Publish { change: ContentChange::Extents { put, .. }, .. }) => {
+                Some(put)
+            }
             _ => None,
         });
         put.flatten().filter_map(|extent| extent.piece.place.share()).collect()
@@ -151,7 +153,7 @@ impl Continuation {
 mod tests {
     use super::*;
     use crate::tests::{at, opened};
-    use crate::{Input, Output};
+    use crate::{Input, Output, call};
     use bytes::Bytes;
     use ident::FileId;
     use namespace::Cred;
@@ -161,7 +163,7 @@ mod tests {
     fn writer(bytes: usize) -> (Client, FileId) {
         let (mut client, file) = crate::tests::writer(1 << 30);
         let data = Bytes::from(vec![1; bytes]);
-        let write = Call::Write { file: file.clone(), offset: 0, data, append: false };
+        let write = Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false });
         client.call(at(2), &Cred::default(), write, &mut Vec::new());
         (client, file)
     }
@@ -199,9 +201,10 @@ mod tests {
             assert!(lost.iter().any(|lost| lost.file == file), "{lost:?}");
             let (first, entries, shares) = ends(&mut client);
             let published = entries.iter().any(|entry| match entry {
-                LogEntry::Update { operation: Operation::Publish { file: of, size, .. }, .. } => {
-                    *of == file && *size == bytes as u64
-                }
+                LogEntry::Update {
+                    operation: Operation::Publish(operation::Publish { file: of, size, .. }),
+                    ..
+                } => *of == file && *size == bytes as u64,
                 _ => false,
             });
             assert!(published, "{bytes} bytes: {entries:?}");
@@ -245,7 +248,7 @@ mod tests {
     fn the_last_writes_are_taken_without_a_term() {
         let (mut client, file) = writer(10);
         let mut out = Vec::new();
-        let write = Call::Write { file, offset: 10, data: "late".into(), append: false };
+        let write = Call::Write(call::Write { file, offset: 10, data: "late".into(), append: false });
         let late = at(100_000);
         let called = client.call(late, &Cred::default(), write.clone(), &mut out);
         assert!(matches!(called, crate::Outcome::Waiting(_)), "{called:?}");

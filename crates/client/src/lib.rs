@@ -6,7 +6,7 @@
 
 #![allow(missing_docs, reason = "fields of calls are documented once, on the calls")]
 
-mod call;
+pub mod call;
 mod calls;
 mod client;
 mod ending;
@@ -15,17 +15,19 @@ mod knowledge;
 mod leases;
 mod messages;
 mod publish;
+mod reply;
 mod salvage;
 mod server;
 mod session;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Allocate, Call, Listed, Reply, Upto};
+pub use call::{AllocateMode, Call};
 pub use calls::{WaitReason, WaitReport};
 pub use client::{Client, Settings};
 pub use content::Upload;
 pub use ending::{Continuation, Heard};
 pub use io::{Input, Invalidation, Now, Outcome, Output, Ticket};
 pub use leases::{Entries, Given, When};
+pub use reply::{Listed, Reply, Upto};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};

@@ -9,7 +9,7 @@ use crate::{Now, Output, Upload};
 use content::{FOLD_BYTES, Flush, LAZY_BYTES_MAX, Publish, URGENT_BYTES_MAX, UploadPlan};
 use ident::FileId;
 use lease::{Field, Kind, Time};
-use namespace::{ContentChange, Error, Knowledge, Operation, ShareId};
+use namespace::{ContentChange, Error, Knowledge, Operation, ShareId, operation};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -184,7 +184,14 @@ impl Client {
             }
             self.no_longer_unpublished(file, |share| shares.contains(share));
         }
-        let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
+        let operation = Operation::Publish(operation::Publish {
+            file: file.clone(),
+            version,
+            size,
+            mtime,
+            ctime,
+            change,
+        });
         let server = self.servers.of_mut(file);
         let sequence = server.push_update(since, operation);
         server.publications.push(sequence, Publication { file: file.clone(), shares, bytes });
@@ -395,14 +402,14 @@ impl Client {
 mod tests {
     use super::*;
     use crate::tests::{at, logged, writer};
-    use crate::{Call, Input, Outcome};
+    use crate::{Call, Input, Outcome, call};
     use lease::Label;
     use namespace::{Cred, RenameMode};
     use wire::{AskMode, LogEntry, ToClient, ToServer};
 
     fn write(client: &mut Client, ms: u64, file: &FileId, bytes: usize, out: &mut Vec<Output>) {
         let data = vec![3; bytes].into();
-        let call = Call::Write { file: file.clone(), offset: 0, data, append: false };
+        let call = Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false });
         let called = client.call(at(ms), &Cred::default(), call, out);
         assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
     }
@@ -456,14 +463,14 @@ mod tests {
             write(&mut client, 2, &file, bytes, &mut out);
             let dir = FileId::root();
             let [from, to] = [b"a", b"b"].map(|name| Label::new(name).unwrap());
-            let call = Call::Rename {
+            let call = Call::Rename(call::Rename {
                 from_dir: dir.clone(),
                 from,
                 to_dir: dir,
                 to,
                 mode: RenameMode::Replace,
                 whiteout: false,
-            };
+            });
             client.call(at(3), &Cred::default(), call, &mut out);
             let asked = |out: &[Output]| {
                 out.iter().rev().find_map(|output| match output {

@@ -7,7 +7,7 @@ use crate::knowledge::KnownContent;
 use crate::server::ServerId;
 use ident::FileId;
 use lease::{Field, Label, Released};
-use namespace::{ContentChange, Error, Operation};
+use namespace::{ContentChange, Error, Operation, operation};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -86,7 +86,9 @@ impl Client {
             match operation {
                 // Their loss needs no attention, and locks end with their session.
                 Operation::Accessed { .. } | Operation::Lock { .. } => {}
-                Operation::Publish { file, size, change, .. } if self.has_content(file) => {
+                Operation::Publish(operation::Publish { file, size, change, .. })
+                    if self.has_content(file) =>
+                {
                     written.entry(file.clone()).or_default().extend(ranges(change, *size));
                 }
                 _ => items.push(paths.lost(operation, Error::CutOff)),
@@ -120,7 +122,7 @@ impl Client {
         // published, and updates that the server has yet to refuse.
         let unacknowledged = self.servers.get(server).log.updates();
         for operation in refused.iter().map(|(operation, _)| operation).chain(unacknowledged) {
-            if let Operation::Publish { file, size, change, .. } = operation
+            if let Operation::Publish(operation::Publish { file, size, change, .. }) = operation
                 && let Some(written) = written.get_mut(file)
             {
                 written.extend(ranges(change, *size));
@@ -259,31 +261,33 @@ impl Paths<'_> {
 
     fn lost(&self, operation: &Operation, error: Error) -> Lost {
         let (file, path) = match operation {
-            Operation::Create { dir, label, new, .. } => (&new.file, self.below(dir, label)),
-            Operation::Link { file, dir, label, .. } => (file, self.below(dir, label)),
-            Operation::Unlink { dir, label, .. } => (dir, self.below(dir, label)),
-            Operation::Rename { to_dir, to, .. } => (to_dir, self.below(to_dir, to)),
-            Operation::Lookup { dir: file, .. }
-            | Operation::List { dir: file }
-            | Operation::Stat { file }
-            | Operation::Access { file, .. }
-            | Operation::Open { file, .. }
-            | Operation::ReadLink { file }
-            | Operation::GetXattr { file, .. }
-            | Operation::ListXattrs { file }
-            | Operation::SetAttributes { file, .. }
-            | Operation::SetXattr { file, .. }
-            | Operation::RemoveXattr { file, .. }
-            | Operation::Publish { file, .. }
-            | Operation::Accessed { file, .. }
-            | Operation::SetDisposition { file, .. }
-            | Operation::Lock { file, .. }
-            | Operation::GetLock { file, .. }
-            | Operation::Dispose { file, .. } => (file, self.of(file)),
+            Operation::Create(operation::Create { dir, label, new, .. }) => {
+                (&new.file, self.below(dir, label))
+            }
+            Operation::Link(operation::Link { file, dir, label, .. }) => (file, self.below(dir, label)),
+            Operation::Unlink(operation::Unlink { dir, label, .. }) => (dir, self.below(dir, label)),
+            Operation::Rename(operation::Rename { to_dir, to, .. }) => (to_dir, self.below(to_dir, to)),
+            Operation::Lookup(operation::Lookup { dir: file, .. })
+            | Operation::List(operation::List { dir: file })
+            | Operation::Stat(operation::Stat { file })
+            | Operation::Access(operation::Access { file, .. })
+            | Operation::Open(operation::Open { file, .. })
+            | Operation::ReadLink(operation::ReadLink { file })
+            | Operation::GetXattr(operation::GetXattr { file, .. })
+            | Operation::ListXattrs(operation::ListXattrs { file })
+            | Operation::SetAttributes(operation::SetAttributes { file, .. })
+            | Operation::SetXattr(operation::SetXattr { file, .. })
+            | Operation::RemoveXattr(operation::RemoveXattr { file, .. })
+            | Operation::Publish(operation::Publish { file, .. })
+            | Operation::Accessed(operation::Accessed { file, .. })
+            | Operation::SetDisposition(operation::SetDisposition { file, .. })
+            | Operation::Lock(operation::Lock { file, .. })
+            | Operation::GetLock(operation::GetLock { file, .. })
+            | Operation::Dispose(operation::Dispose { file, .. }) => (file, self.of(file)),
         };
         let from = match operation {
-            Operation::Rename { from_dir, from, .. } => Some(self.below(from_dir, from)),
-            Operation::Link { file, dir, label, .. } => self.other_name(file, dir, label),
+            Operation::Rename(operation::Rename { from_dir, from, .. }) => Some(self.below(from_dir, from)),
+            Operation::Link(operation::Link { file, dir, label, .. }) => self.other_name(file, dir, label),
             _ => None,
         };
         let what = LostWhat::Operation { operation: Box::new(operation.clone()), error };
@@ -310,10 +314,12 @@ pub(crate) fn is_loss((operation, error): &&(Operation, Error)) -> bool {
 /// The files that an update concerns.
 fn concerned(operation: &Operation) -> Vec<FileId> {
     match operation {
-        Operation::Create { dir, new, .. } => vec![dir.clone(), new.file.clone()],
-        Operation::Link { file, dir, .. } => vec![dir.clone(), file.clone()],
-        Operation::Unlink { dir, .. } => vec![dir.clone()],
-        Operation::Rename { from_dir, to_dir, .. } => vec![from_dir.clone(), to_dir.clone()],
+        Operation::Create(operation::Create { dir, new, .. }) => vec![dir.clone(), new.file.clone()],
+        Operation::Link(operation::Link { file, dir, .. }) => vec![dir.clone(), file.clone()],
+        Operation::Unlink(operation::Unlink { dir, .. }) => vec![dir.clone()],
+        Operation::Rename(operation::Rename { from_dir, to_dir, .. }) => {
+            vec![from_dir.clone(), to_dir.clone()]
+        }
         Operation::Lookup { .. }
         | Operation::List { .. }
         | Operation::Stat { .. }
@@ -324,13 +330,13 @@ fn concerned(operation: &Operation) -> Vec<FileId> {
         | Operation::ListXattrs { .. }
         | Operation::Lock { .. }
         | Operation::GetLock { .. } => Vec::new(),
-        Operation::SetAttributes { file, .. }
-        | Operation::SetXattr { file, .. }
-        | Operation::RemoveXattr { file, .. }
-        | Operation::Publish { file, .. }
-        | Operation::Accessed { file, .. }
-        | Operation::SetDisposition { file, .. }
-        | Operation::Dispose { file, .. } => vec![file.clone()],
+        Operation::SetAttributes(operation::SetAttributes { file, .. })
+        | Operation::SetXattr(operation::SetXattr { file, .. })
+        | Operation::RemoveXattr(operation::RemoveXattr { file, .. })
+        | Operation::Publish(operation::Publish { file, .. })
+        | Operation::Accessed(operation::Accessed { file, .. })
+        | Operation::SetDisposition(operation::SetDisposition { file, .. })
+        | Operation::Dispose(operation::Dispose { file, .. }) => vec![file.clone()],
     }
 }
 

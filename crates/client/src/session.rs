@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::knowledge::{EvictionClock, Files};
 use crate::leases::Revocations;
 use crate::server::{Opening, ServerId};
-use crate::{Call, Invalidation, Now, Output, Reply, Salvage};
+use crate::{Call, Invalidation, Now, Output, Reply, Salvage, call};
 use lease::Time;
 use namespace::Error;
 use wire::ToServer;
@@ -143,7 +143,7 @@ impl Client {
         for (ticket, waiting) in self.calls.take() {
             match waiting.call {
                 _ if waiting.caller != Caller::FrontDoor => {}
-                Call::Close { file, open } => {
+                Call::Close(call::Close { file, open }) => {
                     self.close_lost(&file, open);
                     out.push(Output::Answer { ticket, result: Ok(Reply::Nothing) });
                 }

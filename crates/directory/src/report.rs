@@ -6,7 +6,7 @@ use crate::state::DirectoryState;
 use crate::transaction::SERVER;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId, Time};
-use namespace::Operation;
+use namespace::{Operation, operation};
 use std::collections::BTreeMap;
 use wire::{MachineId, Rights};
 
@@ -202,11 +202,13 @@ pub(crate) fn waits(
 /// The path of an operation's file, for people.
 fn path(files: &Files<'_>, operation: &Operation) -> String {
     let (file, label) = match operation {
-        Operation::Lookup { dir, label, .. }
-        | Operation::Create { dir, label, .. }
-        | Operation::Link { dir, label, .. }
-        | Operation::Unlink { dir, label, .. }
-        | Operation::Rename { from_dir: dir, from: label, .. } => (dir.clone(), Some(label)),
+        Operation::Lookup(operation::Lookup { dir, label, .. })
+        | Operation::Create(operation::Create { dir, label, .. })
+        | Operation::Link(operation::Link { dir, label, .. })
+        | Operation::Unlink(operation::Unlink { dir, label, .. })
+        | Operation::Rename(operation::Rename { from_dir: dir, from: label, .. }) => {
+            (dir.clone(), Some(label))
+        }
         other => (other.files().first().map_or(FileId::root(), |file| (*file).clone()), None),
     };
     path_of(files, file, label)

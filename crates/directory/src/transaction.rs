@@ -14,7 +14,7 @@ use crate::state::DirectoryState;
 use crate::{Corrupt, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
-use namespace::{Effect, Error, Operation};
+use namespace::{Effect, Error, Operation, operation};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use wire::{ShareWork, ToClient, ToServer};
@@ -195,18 +195,18 @@ impl Transaction<'_> {
                 || self.files.record(file).is_none() && !self.files.is_dying(file)
         };
         let fits = match operation {
-            Operation::Create { dir, position, new, .. } => {
+            Operation::Create(operation::Create { dir, position, new, .. }) => {
                 given(dir, *position) && is_new(dir, *position, &new.file)
             }
-            Operation::Link { dir, position, .. } => given(dir, *position),
-            Operation::Rename { from_dir, to_dir, position, whiteout, .. } => {
+            Operation::Link(operation::Link { dir, position, .. }) => given(dir, *position),
+            Operation::Rename(operation::Rename { from_dir, to_dir, position, whiteout, .. }) => {
                 given(to_dir, *position)
                     && whiteout.is_none_or(|left| {
                         given(from_dir, left.integer)
                             && is_new(from_dir, left.integer, &left.new_file(from_dir).file)
                     })
             }
-            Operation::Publish { file, change, .. } => {
+            Operation::Publish(operation::Publish { file, change, .. }) => {
                 shares_in(change).all(|share| self.files.may_refer(file, &share))
             }
             _ => true,
@@ -238,8 +238,8 @@ impl Transaction<'_> {
         }
         let says_open = matches!(
             operation,
-            Operation::Unlink { open: true, .. }
-                | Operation::Rename { open: true, .. }
+            Operation::Unlink(operation::Unlink { open: true, .. })
+                | Operation::Rename(operation::Rename { open: true, .. })
                 | Operation::SetDisposition { .. }
         );
         for file in &aftermath.doomed {
@@ -271,7 +271,8 @@ impl Transaction<'_> {
     /// its own.
     fn dispose(&mut self, file: &FileId, record: &Record) {
         let since = record.disposition.as_ref().map(|disposition| disposition.since);
-        let operation = Operation::Dispose { file: file.clone(), time: since.unwrap_or_default() };
+        let operation =
+            Operation::Dispose(operation::Dispose { file: file.clone(), time: since.unwrap_or_default() });
         if record.attributes.links > 0 {
             return self.ask_itself(file, operation);
         }

@@ -4,8 +4,10 @@
 
 mod activity;
 mod busiest;
+mod typed;
 
 pub use activity::{Activity, ActivityReport, Kind, OperationReport, Underway};
+pub use typed::{FileCall, FreeSpace, Listing, LookupReply, Observed, OpenedHandle};
 
 use bytes::Bytes;
 use client::{Call, Invalidation, Reply, Ticket};

@@ -11,7 +11,7 @@
 //! mount there. It asks for the current state without a lease instead, for which no machine has to
 //! release anything. A listing ends a page early, and its program asks for the next one.
 
-use client::Call;
+use client::{Call, call};
 use ident::FileId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -40,10 +40,16 @@ impl Locks {
     /// The locks of `call`. A lookup may hold the lock, or not.
     pub(crate) fn of(call: &Call) -> Locks {
         let (dirs, another) = match call {
-            Call::Lookup { dir, .. } | Call::List { dir, .. } => return Locks::reading(dir),
-            Call::Create { dir, .. } | Call::Link { dir, .. } => (smallvec![dir.clone()], false),
-            Call::Unlink { dir, directory, .. } => (smallvec![dir.clone()], *directory),
-            Call::Rename { from_dir, to_dir, .. } => (smallvec![from_dir.clone(), to_dir.clone()], true),
+            Call::Lookup(call::Lookup { dir, .. }) | Call::List(call::List { dir, .. }) => {
+                return Locks::reading(dir);
+            }
+            Call::Create(call::Create { dir, .. }) | Call::Link(call::Link { dir, .. }) => {
+                (smallvec![dir.clone()], false)
+            }
+            Call::Unlink(call::Unlink { dir, directory, .. }) => (smallvec![dir.clone()], *directory),
+            Call::Rename(call::Rename { from_dir, to_dir, .. }) => {
+                (smallvec![from_dir.clone(), to_dir.clone()], true)
+            }
             _ => return Locks::default(),
         };
         Locks { dirs, another, changes: true }
@@ -120,15 +126,19 @@ mod tests {
     fn what_changes_names_locks_their_directories_and_what_it_finds() {
         let [one, two, three] = [2, 3, 4].map(|n| FileId::root().child(n));
         let label = Label::new(b"x").unwrap();
-        let rmdir = |directory| Call::Unlink { dir: one.clone(), label: label.clone(), directory };
+        let rmdir =
+            |directory| Call::Unlink(call::Unlink { dir: one.clone(), label: label.clone(), directory });
         let of = |call: &Call| [&one, &two, &three].map(|dir| Locks::of(call).may_be_of(dir));
         assert_eq!(of(&rmdir(false)), [true, false, false]);
         assert_eq!(of(&rmdir(true)), [true; 3], "one that it removes");
         let (from_dir, to_dir) = (one.clone(), two.clone());
         let (from, to, mode) = (label.clone(), label.clone(), RenameMode::Replace);
-        assert_eq!(of(&Call::Rename { from_dir, from, to_dir, to, mode, whiteout: false }), [true; 3]);
-        let lookup = Call::Lookup { dir: two.clone(), label };
+        assert_eq!(
+            of(&Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout: false })),
+            [true; 3]
+        );
+        let lookup = Call::Lookup(call::Lookup { dir: two.clone(), label });
         assert!(of(&lookup) == [false, true, false] && !Locks::of(&lookup).changes);
-        assert_eq!(of(&Call::Stat { file: one.clone() }), [false; 3]);
+        assert_eq!(of(&Call::Stat(call::Stat { file: one.clone() })), [false; 3]);
     }
 }

@@ -1,6 +1,6 @@
 //! Files, fields, operations, and the one pure function that decides them.
 
-#![allow(missing_docs, reason = "fields of operations are documented once, on the enums")]
+#![allow(missing_docs, reason = "fields of operations are documented once, on the operations")]
 
 mod acl;
 mod attributes;
@@ -9,7 +9,7 @@ mod decide;
 mod fold;
 mod knowledge;
 mod locks;
-mod operation;
+pub mod operation;
 mod share;
 mod traced;
 mod verdict;
@@ -30,8 +30,8 @@ pub use locks::{
     NotATable,
 };
 pub use operation::{
-    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, Whiteout,
-    XattrMode,
+    AttributeChange, ContentChange, Extent, FileSpec, NewFile, Operation, Piece, Place, RenameMode, SetTime,
+    Whiteout, XattrMode,
 };
 pub use share::{NoPolicy, ShareId, Spread};
 pub use traced::Traced;

@@ -4,20 +4,19 @@
 //! and the numbers from the client's reservations. So a second decision elsewhere can only give the
 //! same result.
 
-use crate::{Cred, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, ShareId, Timestamp};
+pub use crate::decide::{
+    Access, Accessed, Create, Dispose, GetLock, GetXattr, Link, List, ListXattrs, Lock, Lookup, Open,
+    Publish, ReadLink, RemoveXattr, Rename, SetAttributes, SetDisposition, SetXattr, Stat, Unlink,
+};
+use crate::{Cred, FileKind, ShareId, Timestamp};
 use bytes::Bytes;
 use ident::FileId;
-use lease::{Label, Open};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
-/// The file that a create makes.
+/// The file that a create asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewFile {
-    /// Its identifier: `FileId::for_child(parent, position, ino)`.
-    pub file: FileId,
-    /// Its inode number, from the session's block.
-    pub ino: u64,
+pub struct FileSpec {
     /// The kind of the file.
     pub kind: FileKind,
     /// The requested permission bits.
@@ -30,6 +29,24 @@ pub struct NewFile {
     /// Target, for symbolic links.
     #[serde(with = "serde_bytes")]
     pub target: Vec<u8>,
+}
+
+impl FileSpec {
+    /// A file of `kind` that is neither a device nor a symbolic link.
+    pub fn new(kind: FileKind, mode: u16, umask: u16) -> FileSpec {
+        FileSpec { kind, mode, umask, rdev: 0, target: Vec::new() }
+    }
+}
+
+/// The file that a create makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFile {
+    /// Its identifier: `FileId::for_child(parent, position, ino)`.
+    pub file: FileId,
+    /// Its inode number, from the session's block.
+    pub ino: u64,
+    /// What the user asked for.
+    pub spec: FileSpec,
 }
 
 /// The character device 0 that a rename leaves in the old place. An overlay reads it as "nothing is
@@ -45,8 +62,8 @@ pub struct Whiteout {
 impl Whiteout {
     /// The new file, in `dir`.
     pub fn new_file(self, dir: &FileId) -> NewFile {
-        let (file, kind) = (FileId::for_child(dir, self.integer, self.ino), FileKind::CharDevice);
-        NewFile { file, ino: self.ino, kind, mode: 0, umask: 0, rdev: 0, target: Vec::new() }
+        let file = FileId::for_child(dir, self.integer, self.ino);
+        NewFile { file, ino: self.ino, spec: FileSpec::new(FileKind::CharDevice, 0, 0) }
     }
 }
 
@@ -191,92 +208,34 @@ pub enum ContentChange {
     None,
 }
 
-/// An operation. Labels of children are exact, and `namespace::fold` gives the leased label.
+/// An operation. Each is a struct that stands with its rule in `decide`. Labels of children are
+/// exact, and `namespace::fold` gives the leased label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     // Questions: they have no effects and are never logged.
-    /// Looks up `label` in `dir` (needs search permission).
-    Lookup { dir: FileId, label: Label, cred: Cred },
-    /// `stat`.
-    Stat { file: FileId },
-    /// Checks whether `cred` may read, write, execute (bits 4, 2, 1).
-    Access { file: FileId, mask: u8, cred: Cred },
-    /// Checks whether `cred`, with these permissions, may have one more handle. `open` is that
-    /// handle, and `own` are this client's handles so far. The check has no effect. The handle
-    /// itself changes own values of black boxes, which no server keeps.
-    Open { file: FileId, mask: u8, open: Open, own: Open, cred: Cred },
-    /// Target of a symbolic link.
-    ReadLink { file: FileId },
-    /// Asks for all names and entries of `dir`.
-    List { dir: FileId },
-    /// Value of an extended attribute.
-    GetXattr { file: FileId, name: Label, cred: Cred },
-    /// Names of all extended attributes.
-    ListXattrs { file: FileId },
+    Lookup(Lookup),
+    Stat(Stat),
+    Access(Access),
+    Open(Open),
+    ReadLink(ReadLink),
+    List(List),
+    GetXattr(GetXattr),
+    ListXattrs(ListXattrs),
 
     // Updates.
-    /// create, mkdir, mknod, symlink.
-    Create { dir: FileId, label: Label, position: u64, new: NewFile, cred: Cred, time: Timestamp },
-    /// A further label for a file that is not a directory.
-    Link { file: FileId, dir: FileId, label: Label, position: u64, cred: Cred, time: Timestamp },
-    /// unlink, or rmdir when `directory`. `open` says that this client has handles on the file, so
-    /// the file stays until they are closed.
-    Unlink { dir: FileId, label: Label, directory: bool, open: bool, cred: Cred, time: Timestamp },
-    /// Rename. `position` is the moved entry's new place in `to_dir`, unless an entry is replaced
-    /// there or exchanged. A label that is bound throughout keeps its position, so that no listing
-    /// misses it. `open` is as in `Unlink`, for a replaced file.
-    Rename {
-        from_dir: FileId,
-        from: Label,
-        to_dir: FileId,
-        to: Label,
-        mode: RenameMode,
-        position: u64,
-        whiteout: Option<Whiteout>,
-        open: bool,
-        cred: Cred,
-        time: Timestamp,
-    },
-    /// chmod, chown, utimens.
-    SetAttributes { file: FileId, change: AttributeChange, cred: Cred, time: Timestamp },
-    /// setxattr. ACLs are the attributes `system.posix_acl_access` and `system.posix_acl_default`.
-    SetXattr {
-        file: FileId,
-        name: Label,
-        #[serde(with = "serde_bytes")]
-        value: Vec<u8>,
-        mode: XattrMode,
-        cred: Cred,
-        time: Timestamp,
-    },
-    /// removexattr.
-    RemoveXattr { file: FileId, name: Label, cred: Cred, time: Timestamp },
-    /// New content, under the content's write lease. The user's right to write was decided when the
-    /// file was opened (POSIX checks then, and only then), so only the lease counts here.
-    Publish {
-        file: FileId,
-        version: u64,
-        size: u64,
-        mtime: Timestamp,
-        ctime: Timestamp,
-        change: ContentChange,
-    },
-    /// The file was read at `time`. A program that has read the file may set the time, so only the
-    /// lease counts, and a lease to read attributes is enough. Many clients move an access time,
-    /// and no lease is recalled for it.
-    Accessed { file: FileId, time: Timestamp },
-    /// Sets the deletion disposition (Windows, BlackBox §3.3). From now on `link` goes with the
-    /// last handle on `file` of any client, or with none if it is `None`. `own` are this client's
-    /// handles, with the right to delete among them.
-    SetDisposition { file: FileId, link: Option<Link>, own: Open, cred: Cred, time: Timestamp },
-    /// Ends a file at the close of its last handle, if it has no links or its disposition is set.
-    /// The setter of the disposition had the permission.
-    Dispose { file: FileId, time: Timestamp },
-    /// Locks or unlocks a range of bytes. Needs a handle and no other permission.
-    Lock { file: FileId, change: LockChange },
-    /// Asks for the lock that keeps `owner` from locking `range` so (fcntl's F_GETLK), without
-    /// effect.
-    GetLock { file: FileId, owner: u64, space: LockSpace, range: LockRange, kind: LockKind },
+    Create(Create),
+    Link(Link),
+    Unlink(Unlink),
+    Rename(Rename),
+    SetAttributes(SetAttributes),
+    SetXattr(SetXattr),
+    RemoveXattr(RemoveXattr),
+    Publish(Publish),
+    Accessed(Accessed),
+    SetDisposition(SetDisposition),
+    Dispose(Dispose),
+    Lock(Lock),
+    GetLock(GetLock),
 }
 
 impl Operation {
@@ -326,18 +285,18 @@ impl Operation {
     /// The asking user, or `None` where only leases count.
     pub fn cred(&self) -> Option<&Cred> {
         match self {
-            Operation::Lookup { cred, .. }
-            | Operation::Access { cred, .. }
-            | Operation::Open { cred, .. }
-            | Operation::GetXattr { cred, .. }
-            | Operation::Create { cred, .. }
-            | Operation::Link { cred, .. }
-            | Operation::Unlink { cred, .. }
-            | Operation::Rename { cred, .. }
-            | Operation::SetAttributes { cred, .. }
-            | Operation::SetXattr { cred, .. }
-            | Operation::RemoveXattr { cred, .. }
-            | Operation::SetDisposition { cred, .. } => Some(cred),
+            Operation::Lookup(Lookup { cred, .. })
+            | Operation::Access(Access { cred, .. })
+            | Operation::Open(Open { cred, .. })
+            | Operation::GetXattr(GetXattr { cred, .. })
+            | Operation::Create(Create { cred, .. })
+            | Operation::Link(Link { cred, .. })
+            | Operation::Unlink(Unlink { cred, .. })
+            | Operation::Rename(Rename { cred, .. })
+            | Operation::SetAttributes(SetAttributes { cred, .. })
+            | Operation::SetXattr(SetXattr { cred, .. })
+            | Operation::RemoveXattr(RemoveXattr { cred, .. })
+            | Operation::SetDisposition(SetDisposition { cred, .. }) => Some(cred),
             Operation::Stat { .. }
             | Operation::ReadLink { .. }
             | Operation::List { .. }
@@ -353,28 +312,30 @@ impl Operation {
     /// The files that it names, except one that it makes.
     pub fn files(&self) -> SmallVec<[&FileId; 2]> {
         match self {
-            Operation::Lookup { dir, .. }
-            | Operation::List { dir }
-            | Operation::Create { dir, .. }
-            | Operation::Unlink { dir, .. } => smallvec![dir],
-            Operation::Link { file, dir, .. } => smallvec![file, dir],
-            Operation::Rename { from_dir, to_dir, .. } => smallvec![from_dir, to_dir],
-            Operation::SetDisposition { file, link: Some(link), .. } => smallvec![file, &link.dir],
-            Operation::Stat { file }
-            | Operation::Access { file, .. }
-            | Operation::Open { file, .. }
-            | Operation::ReadLink { file }
-            | Operation::GetXattr { file, .. }
-            | Operation::ListXattrs { file }
-            | Operation::SetAttributes { file, .. }
-            | Operation::SetXattr { file, .. }
-            | Operation::RemoveXattr { file, .. }
-            | Operation::Publish { file, .. }
-            | Operation::Accessed { file, .. }
-            | Operation::Lock { file, .. }
-            | Operation::GetLock { file, .. }
-            | Operation::SetDisposition { file, link: None, .. }
-            | Operation::Dispose { file, .. } => smallvec![file],
+            Operation::Lookup(Lookup { dir, .. })
+            | Operation::List(List { dir })
+            | Operation::Create(Create { dir, .. })
+            | Operation::Unlink(Unlink { dir, .. }) => smallvec![dir],
+            Operation::Link(Link { file, dir, .. }) => smallvec![file, dir],
+            Operation::Rename(Rename { from_dir, to_dir, .. }) => smallvec![from_dir, to_dir],
+            Operation::SetDisposition(SetDisposition { file, link: Some(link), .. }) => {
+                smallvec![file, &link.dir]
+            }
+            Operation::Stat(Stat { file })
+            | Operation::Access(Access { file, .. })
+            | Operation::Open(Open { file, .. })
+            | Operation::ReadLink(ReadLink { file })
+            | Operation::GetXattr(GetXattr { file, .. })
+            | Operation::ListXattrs(ListXattrs { file })
+            | Operation::SetAttributes(SetAttributes { file, .. })
+            | Operation::SetXattr(SetXattr { file, .. })
+            | Operation::RemoveXattr(RemoveXattr { file, .. })
+            | Operation::Publish(Publish { file, .. })
+            | Operation::Accessed(Accessed { file, .. })
+            | Operation::Lock(Lock { file, .. })
+            | Operation::GetLock(GetLock { file, .. })
+            | Operation::SetDisposition(SetDisposition { file, link: None, .. })
+            | Operation::Dispose(Dispose { file, .. }) => smallvec![file],
         }
     }
 }

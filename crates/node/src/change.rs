@@ -4,7 +4,7 @@ use crate::salvaged::path;
 use client::KnownPath;
 use figures::{date, size};
 use lease::Label;
-use namespace::{AttributeChange, FileKind, NewFile, Operation, RenameMode, SetTime, Timestamp};
+use namespace::{AttributeChange, FileKind, FileSpec, Operation, RenameMode, SetTime, Timestamp, operation};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -145,17 +145,17 @@ pub(crate) fn digest(operation: &Operation) -> String {
 
 fn time(operation: &Operation) -> Option<Timestamp> {
     match operation {
-        Operation::Create { time, .. }
-        | Operation::Link { time, .. }
-        | Operation::Unlink { time, .. }
-        | Operation::Rename { time, .. }
-        | Operation::SetAttributes { time, .. }
-        | Operation::SetXattr { time, .. }
-        | Operation::RemoveXattr { time, .. }
-        | Operation::Publish { mtime: time, .. }
-        | Operation::Accessed { time, .. }
-        | Operation::SetDisposition { time, .. }
-        | Operation::Dispose { time, .. } => Some(*time),
+        Operation::Create(operation::Create { time, .. })
+        | Operation::Link(operation::Link { time, .. })
+        | Operation::Unlink(operation::Unlink { time, .. })
+        | Operation::Rename(operation::Rename { time, .. })
+        | Operation::SetAttributes(operation::SetAttributes { time, .. })
+        | Operation::SetXattr(operation::SetXattr { time, .. })
+        | Operation::RemoveXattr(operation::RemoveXattr { time, .. })
+        | Operation::Publish(operation::Publish { mtime: time, .. })
+        | Operation::Accessed(operation::Accessed { time, .. })
+        | Operation::SetDisposition(operation::SetDisposition { time, .. })
+        | Operation::Dispose(operation::Dispose { time, .. }) => Some(*time),
         _ => None,
     }
 }
@@ -163,10 +163,12 @@ fn time(operation: &Operation) -> Option<Timestamp> {
 impl Change {
     fn of(operation: &Operation, from: Option<String>) -> Change {
         match operation {
-            Operation::Create { new, .. } => Change::create(new),
+            Operation::Create(operation::Create { new, .. }) => Change::create(&new.spec),
             Operation::Link { .. } => Change::Link { from },
-            Operation::Unlink { directory, .. } => Change::Unlink { directory: *directory },
-            Operation::Rename { mode, .. } => {
+            Operation::Unlink(operation::Unlink { directory, .. }) => {
+                Change::Unlink { directory: *directory }
+            }
+            Operation::Rename(operation::Rename { mode, .. }) => {
                 let existing = match mode {
                     RenameMode::Replace => Existing::Replaced,
                     RenameMode::NoReplace => Existing::Kept,
@@ -174,13 +176,19 @@ impl Change {
                 };
                 Change::Rename { from, existing }
             }
-            Operation::SetAttributes { change, time, .. } => Change::set_attributes(change, *time),
-            Operation::SetXattr { name, value, .. } => {
+            Operation::SetAttributes(operation::SetAttributes { change, time, .. }) => {
+                Change::set_attributes(change, *time)
+            }
+            Operation::SetXattr(operation::SetXattr { name, value, .. }) => {
                 Change::SetXattr { attribute: attribute(name), bytes: value.len() as u64 }
             }
-            Operation::RemoveXattr { name, .. } => Change::RemoveXattr { attribute: attribute(name) },
-            Operation::Publish { size, .. } => Change::Write { size: *size },
-            Operation::SetDisposition { link, .. } => Change::DeleteOnClose { delete: link.is_some() },
+            Operation::RemoveXattr(operation::RemoveXattr { name, .. }) => {
+                Change::RemoveXattr { attribute: attribute(name) }
+            }
+            Operation::Publish(operation::Publish { size, .. }) => Change::Write { size: *size },
+            Operation::SetDisposition(operation::SetDisposition { link, .. }) => {
+                Change::DeleteOnClose { delete: link.is_some() }
+            }
             Operation::Dispose { .. } => Change::LastClose,
             Operation::Accessed { .. } => Change::Read,
             Operation::Lock { .. } => Change::Lock,
@@ -196,11 +204,11 @@ impl Change {
         }
     }
 
-    fn create(new: &NewFile) -> Change {
-        let (major, minor) = (new.rdev >> 8 & 0xfff, new.rdev & 0xff | new.rdev >> 12 & 0xf_ff00);
-        let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
-        let target = String::from_utf8_lossy(&new.target).into_owned();
-        let kind = match new.kind {
+    fn create(spec: &FileSpec) -> Change {
+        let (major, minor) = (spec.rdev >> 8 & 0xfff, spec.rdev & 0xff | spec.rdev >> 12 & 0xf_ff00);
+        let is_device = matches!(spec.kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let target = String::from_utf8_lossy(&spec.target).into_owned();
+        let kind = match spec.kind {
             FileKind::Directory => "directory",
             FileKind::Regular => "file",
             FileKind::Symlink => "symbolic link",
@@ -211,8 +219,8 @@ impl Change {
         };
         Change::Create {
             kind: kind.to_owned(),
-            mode: octal(new.mode & !new.umask),
-            target: (new.kind == FileKind::Symlink).then_some(target),
+            mode: octal(spec.mode & !spec.umask),
+            target: (spec.kind == FileKind::Symlink).then_some(target),
             device: is_device.then(|| format!("{major}:{minor}")),
         }
     }
@@ -306,7 +314,7 @@ impl fmt::Display for Change {
 mod tests {
     use super::*;
     use ident::FileId;
-    use namespace::{ContentChange, Cred, Error, XattrMode};
+    use namespace::{ContentChange, Cred, Error, NewFile, XattrMode};
 
     const NOON: Timestamp = Timestamp { secs: 1_795_608_000, nanos: 0 };
 
@@ -321,17 +329,29 @@ mod tests {
     fn create(kind: FileKind, rdev: u32, target: &str) -> Operation {
         let (dir, file, ino) = (FileId::root(), FileId::root().child(9), 9);
         let target = target.as_bytes().to_vec();
-        let new = NewFile { file, ino, kind, mode: 0o666, umask: 0o022, rdev, target };
-        Operation::Create { dir, label: label("a"), position: 1, new, cred: cred(), time: NOON }
+        let new = NewFile { file, ino, spec: FileSpec { kind, mode: 0o666, umask: 0o022, rdev, target } };
+        Operation::Create(operation::Create {
+            dir,
+            label: label("a"),
+            position: 1,
+            new,
+            cred: cred(),
+            time: NOON,
+        })
     }
 
     fn set(change: AttributeChange) -> Operation {
-        Operation::SetAttributes { file: FileId::root().child(9), change, cred: cred(), time: NOON }
+        Operation::SetAttributes(operation::SetAttributes {
+            file: FileId::root().child(9),
+            change,
+            cred: cred(),
+            time: NOON,
+        })
     }
 
     fn rename(mode: RenameMode) -> Operation {
         let dir = FileId::root();
-        Operation::Rename {
+        Operation::Rename(operation::Rename {
             from_dir: dir.clone(),
             from: label("b"),
             to_dir: dir,
@@ -342,7 +362,7 @@ mod tests {
             open: false,
             cred: cred(),
             time: NOON,
-        }
+        })
     }
 
     /// Each kind of change, with its text for people.
@@ -364,25 +384,25 @@ mod tests {
             (create(FileKind::Symlink, 0, "../b"), "make a symbolic link to ../b"),
             (create(FileKind::CharDevice, 0x103, ""), "make a character device 1:3, mode 0644"),
             (
-                Operation::Link {
+                Operation::Link(operation::Link {
                     file: file(),
                     dir: dir.clone(),
                     label: label("a"),
                     position: 1,
                     cred: cred(),
                     time: NOON,
-                },
+                }),
                 "make it another name of /b",
             ),
             (
-                Operation::Unlink {
+                Operation::Unlink(operation::Unlink {
                     dir,
                     label: label("a"),
                     directory: true,
                     open: false,
                     cred: cred(),
                     time: NOON,
-                },
+                }),
                 "remove the directory",
             ),
             (rename(RenameMode::Replace), "rename /b to it"),
@@ -397,46 +417,51 @@ mod tests {
                 "set the owner that it has",
             ),
             (
-                Operation::SetXattr {
+                Operation::SetXattr(operation::SetXattr {
                     file: file(),
                     name: attribute(),
                     value: vec![0; 2048],
                     mode: XattrMode::Set,
                     cred: cred(),
                     time: NOON,
-                },
+                }),
                 "set the attribute user.x, 2.0 KiB",
             ),
             (
-                Operation::RemoveXattr { file: file(), name: attribute(), cred: cred(), time: NOON },
+                Operation::RemoveXattr(operation::RemoveXattr {
+                    file: file(),
+                    name: attribute(),
+                    cred: cred(),
+                    time: NOON,
+                }),
                 "remove the attribute user.x",
             ),
             (
-                Operation::Publish {
+                Operation::Publish(operation::Publish {
                     file: file(),
                     version: 1,
                     size: 3 << 20,
                     mtime: NOON,
                     ctime: NOON,
                     change: publish,
-                },
+                }),
                 "write a file of 3.0 MiB",
             ),
             (
-                Operation::SetDisposition {
+                Operation::SetDisposition(operation::SetDisposition {
                     file: file(),
                     link: None,
                     own: lease::Open::default(),
                     cred: cred(),
                     time: NOON,
-                },
+                }),
                 "leave it at its last close",
             ),
             (
-                Operation::Dispose { file: file(), time: NOON },
+                Operation::Dispose(operation::Dispose { file: file(), time: NOON }),
                 "remove it, since it was closed for the last time",
             ),
-            (Operation::Accessed { file: file(), time: NOON }, "note when it was read"),
+            (Operation::Accessed(operation::Accessed { file: file(), time: NOON }), "note when it was read"),
         ]
     }
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use client::{Lost, LostWhat, Salvage};
 use content::ReadPart;
 use data_dir::{DataError, read_file, replace_file};
-use namespace::{Error, Operation, ShareId};
+use namespace::{Error, Operation, ShareId, operation};
 use os::private;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -244,7 +244,7 @@ impl SalvageStore {
         let why: BTreeMap<String, String> =
             refused.iter().map(|(operation, why)| (digest(operation), why.to_string())).collect();
         let published = refused.iter().filter_map(|(operation, _)| match operation {
-            Operation::Publish { file, .. } => Some(file.to_string()),
+            Operation::Publish(operation::Publish { file, .. }) => Some(file.to_string()),
             _ => None,
         });
         let published: BTreeSet<String> = published.collect();
@@ -430,14 +430,21 @@ mod tests {
         keeping.share(ShareId([1; 16]), b"sealed");
         let file = FileId::root().child(9);
         let time = namespace::Timestamp::default();
-        let accessed = Operation::RemoveXattr {
+        let accessed = Operation::RemoveXattr(operation::RemoveXattr {
             file: FileId::root().child(8),
             name: Label::new(b"user.x").unwrap(),
             cred: namespace::Cred::default(),
             time,
-        };
+        });
         let change = namespace::ContentChange::None;
-        let publish = Operation::Publish { file, version: 1, size: 3, mtime: time, ctime: time, change };
+        let publish = Operation::Publish(operation::Publish {
+            file,
+            version: 1,
+            size: 3,
+            mtime: time,
+            ctime: time,
+            change,
+        });
         let what = LostWhat::Operation { operation: Box::new(accessed.clone()), error: Error::CutOff };
         let of_a = Lost { what, ..lost(&["a"], 0, &[]) };
         let entry = |operation: &Operation| LogEntry::Update {

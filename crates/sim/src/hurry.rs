@@ -3,7 +3,7 @@
 
 use crate::calls::create;
 use crate::cluster::Cluster;
-use client::{Call, Reply};
+use client::{Call, Reply, call};
 use content::{SYNCED_BYTES_MAX, URGENT_BYTES_MAX};
 use ident::FileId;
 use lease::{Label, Open};
@@ -22,8 +22,8 @@ impl Cluster {
         let create = create(dir, label, FileKind::Regular, Some(BOTH));
         let Reply::Node(entry, _) = self.does(create) else { panic!("no node") };
         let (file, data) = (entry.file, vec![7; bytes as usize].into());
-        self.does(Call::Write { file: file.clone(), offset: 0, data, append: false });
-        self.does(Call::Sync { file: file.clone() });
+        self.does(Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false }));
+        self.does(Call::Sync(call::Sync { file: file.clone() }));
         file
     }
 }
@@ -36,13 +36,18 @@ fn what_is_synced_needs_no_share_and_gets_one_when_nobody_has_it_open() {
         let file = cluster.synced("name", bytes);
         cluster.settle().unwrap();
         assert_eq!(cluster.shares(), synced, "{bytes} bytes that were synced");
-        cluster.does(Call::Close { file: file.clone(), open: BOTH });
+        cluster.does(Call::Close(call::Close { file: file.clone(), open: BOTH }));
         cluster.settle().unwrap();
         assert_eq!(cluster.shares(), shut, "{bytes} bytes that nobody has open");
         cluster.does(Call::SyncAll);
         cluster.settle().unwrap();
-        let read =
-            Call::Read { file, offset: 0, length: SYNCED_BYTES_MAX as u32 + 2, kept: true, quietly: false };
+        let read = Call::Read(call::Read {
+            file,
+            offset: 0,
+            length: SYNCED_BYTES_MAX as u32 + 2,
+            kept: true,
+            quietly: false,
+        });
         let Reply::Data(parts) = cluster.does(read) else { panic!("no data") };
         assert_eq!(cluster.gather(&parts).unwrap(), vec![7; bytes as usize]);
         cluster.check().unwrap();
@@ -55,15 +60,20 @@ fn who_ends_while_what_was_synced_goes_to_a_share_loses_nothing() {
     for seed in 0..20 {
         let mut cluster = Cluster::new(seed, 1 << 30).unwrap();
         let file = cluster.synced("name", SYNCED_BYTES_MAX);
-        cluster.does(Call::Close { file: file.clone(), open: BOTH });
+        cluster.does(Call::Close(call::Close { file: file.clone(), open: BOTH }));
         for _ in 0..seed {
             cluster.step().unwrap();
         }
         cluster.crash_client().unwrap();
         cluster.settle().unwrap();
         cluster.sweep_shares();
-        let read =
-            Call::Read { file, offset: 0, length: SYNCED_BYTES_MAX as u32, kept: true, quietly: false };
+        let read = Call::Read(call::Read {
+            file,
+            offset: 0,
+            length: SYNCED_BYTES_MAX as u32,
+            kept: true,
+            quietly: false,
+        });
         let Reply::Data(parts) = cluster.does(read) else { panic!("no data") };
         assert_eq!(cluster.gather(&parts).unwrap(), vec![7; SYNCED_BYTES_MAX as usize], "seed {seed}");
         cluster.check().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::host::Host;
 use crate::host::calls::label;
-use client::{Call, Listed, Reply, Upto};
+use client::{Call, Listed, Reply, Upto, call};
 use ident::FileId;
 use lease::Label;
 use namespace::{FileKind, RenameMode, Stat};
@@ -27,7 +27,7 @@ fn page(
     (after, upto): (u64, Option<Upto>),
     limit: usize,
 ) -> (Vec<Listed>, Upto, bool) {
-    match host.does(at, Call::List { dir: dir.clone(), after, upto, limit, stat: false }) {
+    match host.does(at, Call::List(call::List { dir: dir.clone(), after, upto, limit, stat: false })) {
         Reply::Listing { entries, upto, end } => (entries, upto, end),
         other => panic!("{other:?}"),
     }
@@ -36,7 +36,7 @@ fn page(
 fn rename(host: &mut Host, at: usize, dir: &FileId, from: &Label, to: &str) {
     let (from_dir, to_dir) = (dir.clone(), dir.clone());
     let (from, to, mode, whiteout) = (from.clone(), label(to), RenameMode::Replace, false);
-    host.does(at, Call::Rename { from_dir, from, to_dir, to, mode, whiteout });
+    host.does(at, Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout }));
 }
 
 /// Lists the directory, and calls `does` with each label as it is listed.
@@ -113,7 +113,7 @@ fn a_position_that_was_told_holds_while_names_go() {
     assert!(end && entries.len() == 20);
     for listed in &entries[5..10] {
         let (dir, label, directory) = (dir.clone(), listed.label.clone(), false);
-        host.does(machines[0], Call::Unlink { dir, label, directory });
+        host.does(machines[0], Call::Unlink(call::Unlink { dir, label, directory }));
     }
     let (rest, ..) = page(&mut host, machines[1], &dir, (entries[4].entry.position, Some(upto)), 100);
     let labels = |entries: &[Listed]| entries.iter().map(|it| it.label.clone()).collect::<Vec<_>>();
@@ -126,7 +126,7 @@ fn a_position_that_was_told_holds_while_names_go() {
 fn an_access_time_moves_whoever_has_written() {
     let (mut host, [writer, reader], dir) = with(1);
     let find = |host: &mut Host, at| match host
-        .does(at, Call::Lookup { dir: dir.clone(), label: label("File 0") })
+        .does(at, Call::Lookup(call::Lookup { dir: dir.clone(), label: label("File 0") }))
         .told()
     {
         Reply::Node(entry, stat) => (entry.file, stat),
@@ -135,7 +135,7 @@ fn an_access_time_moves_whoever_has_written() {
     let (file, Stat { attributes: before, .. }) = find(&mut host, writer);
     let read = |host: &mut Host, quietly| {
         host.began += 10;
-        let call = Call::Read { file: file.clone(), offset: 0, length: 10, kept: true, quietly };
+        let call = Call::Read(call::Read { file: file.clone(), offset: 0, length: 10, kept: true, quietly });
         assert!(matches!(host.does(reader, call), Reply::Data(_)));
         find(host, reader).1.attributes.atime
     };
@@ -148,6 +148,6 @@ fn an_access_time_moves_whoever_has_written() {
     host.does(reader, Call::SyncAll);
     host.began += 10;
     let data = "x".into();
-    host.does(writer, Call::Write { file: file.clone(), offset: 0, data, append: false });
+    host.does(writer, Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false }));
     assert_eq!(read(&mut host, false), host.clocks().wall);
 }

@@ -9,7 +9,7 @@ pub(crate) mod machines;
 mod oracle;
 
 use crate::host::{News, Violation};
-use client::{Call, Outcome, Reply};
+use client::{Call, Outcome, Reply, call};
 use machines::{FILES, Machines};
 use namespace::{Cred, Error, LockChange, LockKind, LockRange, LockSpace};
 use oracle::{BYTES, Oracle, Pending, SPACES};
@@ -131,7 +131,7 @@ impl Locking {
     }
 
     fn lock(&mut self, at: usize, file: usize, change: LockChange, wait: bool) -> Result<(), Violation> {
-        let call = Call::Lock { file: self.machines.file(file), change, wait };
+        let call = Call::Lock(call::Lock { file: self.machines.file(file), change, wait });
         self.oracle.begins(at, Pending { file, change, wait, ticket: None });
         match self.machines.host.call(at, &Cred::default(), call)? {
             Outcome::Done(result) => self.answered(at, change.owner, result),

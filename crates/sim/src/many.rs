@@ -14,7 +14,7 @@ use crate::counts::counts;
 use crate::host::{Host, News, Violation};
 use crate::names;
 use crate::paper::{Actor, Script};
-use client::{Call, Outcome, Reply, Settings, Ticket};
+use client::{Call, Outcome, Reply, Settings, Ticket, call};
 use directory::Policy;
 use ident::FileId;
 use lease::{Field, Label, Open};
@@ -242,7 +242,7 @@ impl ManyMachines {
 
     fn call(&mut self, at: usize, call: Call, doing: Doing) -> Result<(), Violation> {
         self.tally.calls += 1;
-        if let Call::Close { file, open } = &call
+        if let Call::Close(call::Close { file, open }) = &call
             && let Some(handles) = self.programs[at].open.get_mut(file)
             && let Some(handle) = handles.iter().position(|handle| handle == open)
         {
@@ -268,7 +268,7 @@ impl ManyMachines {
         }
         let opened = match (&result, doing) {
             (Ok(Reply::Node(entry, _)), Doing::Create(open)) => {
-                if let Call::Create { dir, label, .. } = call {
+                if let Call::Create(call::Create { dir, label, .. }) = call {
                     let link = Link { dir: dir.clone(), label: label.clone() };
                     self.names.insert(entry.file.clone(), link);
                     self.makers.insert(entry.file.clone(), (at, self.host.machines[at].incarnation));
@@ -367,7 +367,7 @@ impl ManyMachines {
         for at in 0..self.programs.len() {
             for (file, handles) in self.programs[at].open.clone() {
                 for open in handles {
-                    self.call(at, Call::Close { file: file.clone(), open }, Doing::Name)?;
+                    self.call(at, Call::Close(call::Close { file: file.clone(), open }), Doing::Name)?;
                 }
             }
         }

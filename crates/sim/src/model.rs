@@ -4,10 +4,10 @@
 //! The model knows no leases, logs or servers. Every user of it is root: permissions have tests of
 //! their own in `namespace`.
 
-use client::{Allocate, Call};
+use client::{AllocateMode, Call, call};
 use ident::FileId;
 use lease::Label;
-use namespace::{Error, FileKind, POLICY_LABEL, RenameMode, XATTRS_BYTES_MAX, XattrMode};
+use namespace::{Error, FileKind, FileSpec, POLICY_LABEL, RenameMode, XATTRS_BYTES_MAX, XattrMode};
 use std::collections::BTreeMap;
 
 /// A file as users see it.
@@ -85,12 +85,14 @@ impl Model {
     /// Whether `call` is refused, and with which error.
     pub fn refuses(&self, call: &Call) -> Result<(), Error> {
         match call {
-            Call::Lookup { dir, label } => self.child(dir, label)?.map(|_| ()).ok_or(Error::NotFound),
-            Call::Create { dir, label, .. } => match self.child(dir, label)? {
+            Call::Lookup(call::Lookup { dir, label }) => {
+                self.child(dir, label)?.map(|_| ()).ok_or(Error::NotFound)
+            }
+            Call::Create(call::Create { dir, label, .. }) => match self.child(dir, label)? {
                 Some(_) => Err(Error::Exists),
                 None => Ok(()),
             },
-            Call::Link { file, dir, label } => {
+            Call::Link(call::Link { file, dir, label }) => {
                 let is_dir = self.get(file)?.kind == FileKind::Directory;
                 match self.child(dir, label)? {
                     Some(_) => Err(Error::Exists),
@@ -98,7 +100,7 @@ impl Model {
                     None => Ok(()),
                 }
             }
-            Call::Unlink { dir, label, directory } => {
+            Call::Unlink(call::Unlink { dir, label, directory }) => {
                 let file = self.child(dir, label)?.ok_or(Error::NotFound)?;
                 let file = self.get(&file)?;
                 match (file.kind == FileKind::Directory, directory) {
@@ -108,10 +110,10 @@ impl Model {
                     _ => Ok(()),
                 }
             }
-            Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
+            Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, .. }) => {
                 self.refuses_rename((from_dir, from), (to_dir, to), *mode)
             }
-            Call::SetXattr { file, name, value, mode } => {
+            Call::SetXattr(call::SetXattr { file, name, value, mode }) => {
                 let xattrs = &self.get(file)?.xattrs;
                 let there = xattrs.get(name).map(Vec::len);
                 let size = |(name, length): (&Label, usize)| name.as_bytes().len() + 1 + length;
@@ -127,7 +129,8 @@ impl Model {
                     _ => Ok(()),
                 }
             }
-            Call::GetXattr { file, name } | Call::RemoveXattr { file, name } => {
+            Call::GetXattr(call::GetXattr { file, name })
+            | Call::RemoveXattr(call::RemoveXattr { file, name }) => {
                 self.get(file)?.xattrs.get(name).map(|_| ()).ok_or(Error::NoAttribute)
             }
             _ => Ok(()),
@@ -183,8 +186,9 @@ impl Model {
     /// Applies the effects of `call`. `made` is the identifier that a create was given.
     pub fn apply(&mut self, call: &Call, made: Option<FileId>) {
         match call {
-            Call::Create { dir, label, kind, mode, umask, target, open, .. } => {
+            Call::Create(call::Create { dir, label, spec, open }) => {
                 let Some(id) = made else { return };
+                let FileSpec { kind, mode, umask, target, .. } = spec;
                 let mode = if *kind == FileKind::Symlink { 0o777 } else { mode & !umask };
                 let mut file = File::new(*kind, mode);
                 file.content.clone_from(target);
@@ -201,26 +205,26 @@ impl Model {
                 self.files.insert(id.clone(), file);
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), id));
             }
-            Call::Link { file, dir, label } => {
+            Call::Link(call::Link { file, dir, label }) => {
                 self.edit(file, |file| file.links += 1);
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), file.clone()));
             }
-            Call::Unlink { dir, label, .. } => self.unlink(dir, label),
-            Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
+            Call::Unlink(call::Unlink { dir, label, .. }) => self.unlink(dir, label),
+            Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, .. }) => {
                 self.rename((from_dir, from), (to_dir, to), *mode)
             }
-            Call::SetAttributes { file, change, size, .. } => self.edit(file, |file| {
+            Call::SetAttributes(call::SetAttributes { file, change, size, .. }) => self.edit(file, |file| {
                 file.mode = change.mode.unwrap_or(file.mode);
                 if let Some(size) = size {
                     file.content.resize(usize::try_from(*size).unwrap_or(usize::MAX), 0);
                 }
             }),
-            Call::Open { file, .. } => self.edit(file, |file| file.open += 1),
-            Call::Close { file, .. } => {
+            Call::Open(call::Open { file, .. }) => self.edit(file, |file| file.open += 1),
+            Call::Close(call::Close { file, .. }) => {
                 self.edit(file, |file| file.open -= 1);
                 self.bury(file);
             }
-            Call::Write { file, offset, data, append } => self.edit(file, |file| {
+            Call::Write(call::Write { file, offset, data, append }) => self.edit(file, |file| {
                 let at = if *append { file.content.len() } else { usize::try_from(*offset).unwrap_or(0) };
                 if file.content.len() < at + data.len() && !data.is_empty() {
                     file.content.resize(at + data.len(), 0);
@@ -229,11 +233,15 @@ impl Model {
                     file.content[at..at + data.len()].copy_from_slice(data);
                 }
             }),
-            Call::Allocate { file, offset, length, what } => self.allocate(file, *offset, *length, *what),
-            Call::SetXattr { file, name, value, .. } => {
+            Call::Allocate(call::Allocate { file, offset, length, what }) => {
+                self.allocate(file, *offset, *length, *what)
+            }
+            Call::SetXattr(call::SetXattr { file, name, value, .. }) => {
                 self.edit(file, |file| _ = file.xattrs.insert(name.clone(), value.clone()));
             }
-            Call::RemoveXattr { file, name } => self.edit(file, |file| _ = file.xattrs.remove(name)),
+            Call::RemoveXattr(call::RemoveXattr { file, name }) => {
+                self.edit(file, |file| _ = file.xattrs.remove(name))
+            }
             _ => {}
         }
     }
@@ -296,18 +304,20 @@ impl Model {
         });
     }
 
-    fn allocate(&mut self, file: &FileId, offset: u64, length: u64, what: Allocate) {
+    fn allocate(&mut self, file: &FileId, offset: u64, length: u64, what: AllocateMode) {
         let (from, to) = (
             usize::try_from(offset).unwrap_or(0),
             usize::try_from(offset.saturating_add(length)).unwrap_or(0),
         );
         self.edit(file, |file| {
-            let grow =
-                matches!(what, Allocate::Reserve { keep_size: false } | Allocate::Zero { keep_size: false });
+            let grow = matches!(
+                what,
+                AllocateMode::Reserve { keep_size: false } | AllocateMode::Zero { keep_size: false }
+            );
             if grow && file.content.len() < to {
                 file.content.resize(to, 0);
             }
-            if !matches!(what, Allocate::Reserve { .. }) {
+            if !matches!(what, AllocateMode::Reserve { .. }) {
                 let size = file.content.len();
                 file.content[from.min(size)..to.min(size)].fill(0);
             }

@@ -1,7 +1,7 @@
 //! Ping-pong between machines: its cost, and that no answer is stale.
 
 use crate::locks::machines::Machines;
-use client::{Call, Reply};
+use client::{Call, Reply, call};
 use ident::FileId;
 use lease::Open;
 use namespace::{FileKind, Stat, Timestamp};
@@ -13,7 +13,7 @@ impl Machines {
     /// Opens the file; returns whether content read through the handle is better not kept.
     fn opens(&mut self, at: usize, open: Open) -> bool {
         let file = self.file(0);
-        match self.host.does(at, Call::Open { file, open, mask: 0 }) {
+        match self.host.does(at, Call::Open(call::Open { file, open, mask: 0 })) {
             Reply::Opened { passing, .. } => passing,
             other => panic!("{other:?}"),
         }
@@ -21,7 +21,7 @@ impl Machines {
 
     fn closes(&mut self, at: usize, open: Open) {
         let file = self.file(0);
-        self.host.does(at, Call::Close { file, open });
+        self.host.does(at, Call::Close(call::Close { file, open }));
     }
 
     fn writes(&mut self, at: usize, text: &str) {
@@ -33,7 +33,7 @@ impl Machines {
     /// Writes through an open handle.
     fn writes_on(&mut self, at: usize, text: &str) {
         let (file, data) = (self.file(0), text.as_bytes().to_vec().into());
-        self.host.does(at, Call::Write { file, offset: 0, data, append: false });
+        self.host.does(at, Call::Write(call::Write { file, offset: 0, data, append: false }));
     }
 
     fn reads(&mut self, at: usize) -> String {
@@ -45,7 +45,13 @@ impl Machines {
 
     /// Reads through an open handle, past the kernel's pages.
     fn reads_on(&mut self, at: usize) -> String {
-        let read = Call::Read { file: self.file(0), offset: 0, length: 4096, kept: false, quietly: false };
+        let read = Call::Read(call::Read {
+            file: self.file(0),
+            offset: 0,
+            length: 4096,
+            kept: false,
+            quietly: false,
+        });
         let Reply::Data(parts) = self.host.does(at, read) else { panic!("no data") };
         let bytes = |part: &content::ReadPart| match part {
             content::ReadPart::Bytes(bytes) => bytes.to_vec(),
@@ -218,7 +224,7 @@ fn a_directorys_times_are_told_to_who_looks_and_who_makes_names_in_it_keeps_the_
     assert!(!kept);
     // The way to a name needs no times of the directory, and no request is sent for them.
     let cost = machines.cost(|machines| {
-        let glance = machines.host.does(0, Call::Glance { file: root.clone() });
+        let glance = machines.host.does(0, Call::Glance(call::Glance { file: root.clone() }));
         assert!(matches!(glance, Reply::Passing(_)), "{glance:?}");
     });
     assert_eq!(cost, (0, 0));

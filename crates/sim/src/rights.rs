@@ -3,7 +3,7 @@
 use crate::host::calls::label;
 use crate::host::{Host, News};
 use bytes::Bytes;
-use client::{Call, Outcome, Reply};
+use client::{Call, Outcome, Reply, call};
 use ident::FileId;
 use lease::Open;
 use namespace::{AttributeChange, Attributes, Cred, Error, FileKind};
@@ -15,12 +15,13 @@ const READING: Open = Open::posix(true, false);
 impl Host {
     fn write(&mut self, at: usize, file: &FileId, data: &'static [u8]) -> Result<Reply, Error> {
         let data = Bytes::from_static(data);
-        self.tries(at, Call::Write { file: file.clone(), offset: 0, data, append: false })?;
-        self.tries(at, Call::Sync { file: file.clone() })
+        self.tries(at, Call::Write(call::Write { file: file.clone(), offset: 0, data, append: false }))?;
+        self.tries(at, Call::Sync(call::Sync { file: file.clone() }))
     }
 
     fn read(&mut self, at: usize, file: &FileId) -> Result<bool, Error> {
-        let read = Call::Read { file: file.clone(), offset: 0, length: 100, kept: true, quietly: false };
+        let read =
+            Call::Read(call::Read { file: file.clone(), offset: 0, length: 100, kept: true, quietly: false });
         self.tries(at, read).map(|reply| matches!(reply, Reply::Data(_)))
     }
 
@@ -30,7 +31,15 @@ impl Host {
 
     fn chmod(&mut self, at: usize, file: &FileId, mode: u16) {
         let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-        self.does(at, Call::SetAttributes { file: file.clone(), change, size: None, through_handle: false });
+        self.does(
+            at,
+            Call::SetAttributes(call::SetAttributes {
+                file: file.clone(),
+                change,
+                size: None,
+                through_handle: false,
+            }),
+        );
     }
 
     /// Number of updates that were refused.
@@ -42,7 +51,7 @@ impl Host {
 }
 
 fn lookup(dir: &FileId, name: &str) -> Call {
-    Call::Lookup { dir: dir.clone(), label: label(name) }
+    Call::Lookup(call::Lookup { dir: dir.clone(), label: label(name) })
 }
 
 /// A host with `/in/f` and `/out`, made by the founder.
@@ -61,30 +70,30 @@ fn a_machine_that_may_only_read_reads_and_is_refused_the_rest_without_a_message(
     let reader = host.joins(Rights { root: inside.clone(), read_only: true, squash: None });
     assert_eq!(host.machines[reader].client.root(), &inside);
     host.tries(reader, lookup(&inside, "f")).unwrap();
-    let open = Call::Open { file: f.clone(), open: READING, mask: 4 };
+    let open = Call::Open(call::Open { file: f.clone(), open: READING, mask: 4 });
     host.tries(reader, open).unwrap();
     assert_eq!(host.read(reader, &f), Ok(true));
     assert!(matches!(
-        host.tries(reader, Call::Parent { dir: inside.clone() }),
+        host.tries(reader, Call::Parent(call::Parent { dir: inside.clone() })),
         Ok(Reply::Node(entry, _)) if entry.file == inside
     ));
     let before = host.messages;
     assert_eq!(host.make(reader, &inside, "new", FileKind::Regular), Err(Error::ReadOnly));
     assert_eq!(host.write(reader, &f, b"x").err(), Some(Error::ReadOnly));
-    let remove = Call::Unlink { dir: inside.clone(), label: label("f"), directory: false };
+    let remove = Call::Unlink(call::Unlink { dir: inside.clone(), label: label("f"), directory: false });
     assert_eq!(host.tries(reader, remove.clone()).err(), Some(Error::ReadOnly));
-    let open = Call::Open { file: f.clone(), open: Open::posix(true, true), mask: 6 };
+    let open = Call::Open(call::Open { file: f.clone(), open: Open::posix(true, true), mask: 6 });
     assert_eq!(host.tries(reader, open).err(), Some(Error::ReadOnly));
     assert_eq!(host.messages, before);
     // The machine sees the changes of others.
     host.write(0, &f, b"world").unwrap();
-    let read = Call::Read { file: f.clone(), offset: 0, length: 100, kept: true, quietly: false };
+    let read = Call::Read(call::Read { file: f.clone(), offset: 0, length: 100, kept: true, quietly: false });
     let Ok(Reply::Data(parts)) = host.tries(reader, read) else { panic!() };
     assert!(format!("{parts:?}").contains("world"), "{parts:?}");
     // The machine keeps its open file, and the server finishes the deletion after the close.
     host.tries(0, remove).unwrap();
     assert_eq!(host.read(reader, &f), Ok(true));
-    host.tries(reader, Call::Close { file: f.clone(), open: READING }).unwrap();
+    host.tries(reader, Call::Close(call::Close { file: f.clone(), open: READING })).unwrap();
     host.tries(reader, Call::SyncAll).unwrap();
     assert_eq!(host.server.directory.status(host.now).files, 3);
     // Elsewhere there is nothing for this machine.
@@ -107,7 +116,7 @@ fn all_users_of_a_machine_count_as_one() {
     host.write(0, &secret, b"mine").unwrap();
     host.chmod(0, &secret, 0o600);
     assert_eq!(host.attributes(guest, &secret).map(|it| it.mode), Ok(0o600));
-    let open = Call::Open { file: secret.clone(), open: READING, mask: 4 };
+    let open = Call::Open(call::Open { file: secret.clone(), open: READING, mask: 4 });
     assert_eq!(host.tries(guest, open).err(), Some(Error::AccessDenied));
     // The same holds for calls without a permission check before.
     assert_eq!(host.read(guest, &secret), Err(Error::AccessDenied));
@@ -115,7 +124,7 @@ fn all_users_of_a_machine_count_as_one() {
     assert_eq!(host.read(guest, &f), Ok(true));
     assert_eq!(host.write(guest, &f, b"x").err(), Some(Error::AccessDenied));
     let someone = Cred { uid: 7, gid: 7, ..Cred::default() };
-    let remove = Call::Unlink { dir: inside.clone(), label: label("new"), directory: false };
+    let remove = Call::Unlink(call::Unlink { dir: inside.clone(), label: label("new"), directory: false });
     assert!(host.complete(guest, &someone, remove).unwrap().is_ok());
     host.tries(guest, Call::SyncAll).unwrap();
     assert_eq!(host.refused(), 0);
@@ -126,13 +135,15 @@ fn below_its_root_a_machine_works_as_any() {
     let (mut host, inside, f, outside) = founded();
     let other = host.joins(Rights { root: inside.clone(), ..Rights::FULL });
     let dir = host.make(other, &inside, "dir", FileKind::Directory).unwrap();
-    let rename = |from_dir: &FileId, from: &str, to_dir: &FileId, to: &str| Call::Rename {
-        from_dir: from_dir.clone(),
-        from: label(from),
-        to_dir: to_dir.clone(),
-        to: label(to),
-        mode: namespace::RenameMode::Replace,
-        whiteout: false,
+    let rename = |from_dir: &FileId, from: &str, to_dir: &FileId, to: &str| {
+        Call::Rename(call::Rename {
+            from_dir: from_dir.clone(),
+            from: label(from),
+            to_dir: to_dir.clone(),
+            to: label(to),
+            mode: namespace::RenameMode::Replace,
+            whiteout: false,
+        })
     };
     host.tries(other, rename(&inside, "f", &dir, "g")).unwrap();
     let sub = host.make(other, &inside, "sub", FileKind::Directory).unwrap();
@@ -165,11 +176,11 @@ fn times_that_are_granted_do_not_forget_what_was_done_meanwhile() {
     host.make(other, &dir, "theirs too", FileKind::Regular).unwrap();
     // The other machine asks for the times, and makes another change before the answer.
     let cred = Cred::default();
-    let asked = host.call(other, &cred, Call::Stat { file: dir.clone() }).unwrap();
+    let asked = host.call(other, &cred, Call::Stat(call::Stat { file: dir.clone() })).unwrap();
     assert!(matches!(asked, Outcome::Waiting(_)), "it knew: {asked:?}");
     host.began += 9;
     let later = host.clocks().wall;
-    let call = Call::Unlink { dir: dir.clone(), label: label("theirs too"), directory: false };
+    let call = Call::Unlink(call::Unlink { dir: dir.clone(), label: label("theirs too"), directory: false });
     let done = host.call(other, &cred, call).unwrap();
     assert!(matches!(done, Outcome::Done(Ok(_))), "{done:?}");
     host.deliver().unwrap();

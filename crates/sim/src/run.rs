@@ -4,7 +4,7 @@
 use crate::cluster::Cluster;
 use crate::host::Violation;
 use crate::model::{File, Model, feed};
-use client::{Call, Outcome, Reply};
+use client::{Call, Outcome, Reply, call};
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{Error, FileKind, RenameMode};
@@ -155,7 +155,8 @@ impl Run {
 
     /// The regular file that a rename puts in another's place.
     fn replaces(&self, call: &Call) -> Option<FileId> {
-        let Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, .. } = call else {
+        let Call::Rename(call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, .. }) = call
+        else {
             return None;
         };
         let moved = self.model.files.get(from_dir)?.children.get(from)?;
@@ -165,7 +166,7 @@ impl Run {
 
     fn compare(&self, call: &Call, reply: &Reply) -> Result<(), Violation> {
         match (call, reply) {
-            (Call::Read { file, offset, length, .. }, Reply::Data(parts)) => {
+            (Call::Read(call::Read { file, offset, length, .. }), Reply::Data(parts)) => {
                 let found = self.cluster.gather(parts)?;
                 let content = &self.model.files[file].content;
                 let from = (*offset as usize).min(content.len());
@@ -174,13 +175,13 @@ impl Run {
                     return Err(format!("{call:?} gave other bytes than were written"));
                 }
             }
-            (Call::GetXattr { file, name }, Reply::Bytes(found)) => {
+            (Call::GetXattr(call::GetXattr { file, name }), Reply::Bytes(found)) => {
                 let expected = self.model.files[file].xattrs.get(name);
                 if expected != Some(found) {
                     return Err(format!("{call:?} gave {found:?}, expected {expected:?}"));
                 }
             }
-            (Call::Lookup { dir, label }, Reply::Node(entry, stat)) => {
+            (Call::Lookup(call::Lookup { dir, label }), Reply::Node(entry, stat)) => {
                 let expected = &self.model.files[dir].children[label];
                 let file = &self.model.files[expected];
                 let size = if file.kind == FileKind::Directory { 0 } else { file.content.len() as u64 };
@@ -257,7 +258,7 @@ impl Run {
     }
 
     fn survey_file(&mut self, id: &FileId) -> Result<File, Violation> {
-        let Reply::Stat(stat) = self.ask(Call::Stat { file: id.clone() })? else {
+        let Reply::Stat(stat) = self.ask(Call::Stat(call::Stat { file: id.clone() }))? else {
             return Err("no stat".into());
         };
         let mut file = File::new(stat.attributes.kind, stat.attributes.mode);
@@ -265,8 +266,13 @@ impl Run {
         match file.kind {
             FileKind::Regular => {
                 let length = u32::try_from(stat.size).unwrap_or(u32::MAX);
-                let Reply::Data(parts) =
-                    self.ask(Call::Read { file: id.clone(), offset: 0, length, kept: true, quietly: false })?
+                let Reply::Data(parts) = self.ask(Call::Read(call::Read {
+                    file: id.clone(),
+                    offset: 0,
+                    length,
+                    kept: true,
+                    quietly: false,
+                }))?
                 else {
                     return Err("no data".into());
                 };
@@ -276,18 +282,20 @@ impl Run {
                 }
             }
             FileKind::Symlink => {
-                let Reply::Bytes(target) = self.ask(Call::ReadLink { file: id.clone() })? else {
+                let Reply::Bytes(target) = self.ask(Call::ReadLink(call::ReadLink { file: id.clone() }))?
+                else {
                     return Err("no target".into());
                 };
                 file.content = target;
             }
             _ => {}
         }
-        let Reply::Names(names) = self.ask(Call::ListXattrs { file: id.clone() })? else {
+        let Reply::Names(names) = self.ask(Call::ListXattrs(call::ListXattrs { file: id.clone() }))? else {
             return Err("no names".into());
         };
         for name in names {
-            let Reply::Bytes(value) = self.ask(Call::GetXattr { file: id.clone(), name: name.clone() })?
+            let Reply::Bytes(value) =
+                self.ask(Call::GetXattr(call::GetXattr { file: id.clone(), name: name.clone() }))?
             else {
                 return Err("no value".into());
             };
@@ -300,7 +308,7 @@ impl Run {
         let mut children = Vec::new();
         let (mut after, mut upto) = (0, None);
         loop {
-            let call = Call::List { dir: dir.clone(), after, upto, limit: 3, stat: true };
+            let call = Call::List(call::List { dir: dir.clone(), after, upto, limit: 3, stat: true });
             let Reply::Listing { entries, upto: told, end } = self.ask(call)? else {
                 return Err("no listing".into());
             };
@@ -328,7 +336,7 @@ impl Run {
         let (mut seen, mut after, mut upto) = (BTreeSet::new(), 0, None);
         for page in 1usize.. {
             let limit = 1 + page % 3;
-            let call = Call::List { dir: dir.clone(), after, upto, limit, stat: false };
+            let call = Call::List(call::List { dir: dir.clone(), after, upto, limit, stat: false });
             let Reply::Listing { entries, upto: told, end } = ask(cluster, call)? else {
                 return Err("no listing".into());
             };
@@ -343,7 +351,10 @@ impl Run {
                 let to =
                     Label::new(format!("renamed {}", seen.len()).as_bytes()).map_err(|e| format!("{e:?}"))?;
                 let (mode, whiteout) = (RenameMode::Replace, false);
-                ask(cluster, Call::Rename { from_dir, from: listed.label, to_dir, to, mode, whiteout })?;
+                ask(
+                    cluster,
+                    Call::Rename(call::Rename { from_dir, from: listed.label, to_dir, to, mode, whiteout }),
+                )?;
             }
             if end {
                 break;
@@ -358,7 +369,7 @@ impl Run {
         self.cluster.space = 1 << 30;
         for (file, state) in self.model.clone().files {
             for _ in 0..state.open {
-                let call = Call::Close { file: file.clone(), open: Open::posix(true, true) };
+                let call = Call::Close(call::Close { file: file.clone(), open: Open::posix(true, true) });
                 self.ask(call.clone())?;
                 self.model.apply(&call, None);
             }
@@ -417,7 +428,7 @@ impl History {
         }
         self.replaced.extend(replacing.map(|file| (at, file)));
         match call {
-            Call::Sync { file } => {
+            Call::Sync(call::Sync { file }) => {
                 self.floor = at;
                 self.synced.insert(file.clone(), at);
             }
@@ -461,9 +472,9 @@ impl History {
 fn touched(call: &Call, made: Option<FileId>) -> Option<FileId> {
     match call {
         Call::Create { .. } => made,
-        Call::Write { file, .. }
-        | Call::Allocate { file, .. }
-        | Call::SetAttributes { file, size: Some(_), .. } => Some(file.clone()),
+        Call::Write(call::Write { file, .. })
+        | Call::Allocate(call::Allocate { file, .. })
+        | Call::SetAttributes(call::SetAttributes { file, size: Some(_), .. }) => Some(file.clone()),
         _ => None,
     }
 }

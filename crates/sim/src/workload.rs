@@ -3,10 +3,10 @@
 use crate::cluster::Cluster;
 use crate::model::Model;
 use bytes::Bytes;
-use client::{Allocate, Call};
+use client::{AllocateMode, Call, call};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XATTR_BYTES_MAX, XattrMode};
+use namespace::{AttributeChange, FileKind, FileSpec, POLICY_LABEL, RenameMode, XATTR_BYTES_MAX, XattrMode};
 
 /// Number of directories beyond which no more are made.
 const DIRS_MAX: usize = 12;
@@ -53,26 +53,26 @@ impl Cluster {
             5 => {
                 let (dir, label) = self.name(model);
                 let file = self.pick(model, |id| model.files[id].links > 0).unwrap_or_else(FileId::root);
-                Call::Link { file, dir, label }
+                Call::Link(call::Link { file, dir, label })
             }
             6..8 => {
                 let (dir, label) = self.name(model);
                 let directory = self.below(3) == 0;
-                Call::Unlink { dir, label, directory }
+                Call::Unlink(call::Unlink { dir, label, directory })
             }
             8..11 => {
                 let ((from_dir, from), (to_dir, to)) = (self.name(model), self.name(model));
                 let mode =
                     [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]
                         [self.below(4) as usize];
-                Call::Rename { from_dir, from, to_dir, to, mode, whiteout: false }
+                Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout: false })
             }
             11 => match self.pick(model, |id| regular(id) && model.files[id].links > 0) {
-                Some(file) => Call::Open { file, open: Open::posix(true, true), mask: 6 },
+                Some(file) => Call::Open(call::Open { file, open: Open::posix(true, true), mask: 6 }),
                 None => self.create(model),
             },
             12 => match self.pick(model, open) {
-                Some(file) => Call::Close { file, open: Open::posix(true, true) },
+                Some(file) => Call::Close(call::Close { file, open: Open::posix(true, true) }),
                 None => self.create(model),
             },
             13..18 => match self.pick(model, open) {
@@ -80,14 +80,14 @@ impl Cluster {
                 None => self.create(model),
             },
             18 => match self.pick(model, regular) {
-                Some(file) => Call::Sync { file },
+                Some(file) => Call::Sync(call::Sync { file }),
                 None => Call::SyncAll,
             },
             19 => {
                 let file = self.dir(model);
                 let mode = Some((self.below(8) * 0o111) as u16);
                 let change = AttributeChange { mode, ..AttributeChange::default() };
-                Call::SetAttributes { file, change, size: None, through_handle: false }
+                Call::SetAttributes(call::SetAttributes { file, change, size: None, through_handle: false })
             }
             20 => {
                 let (file, name) = (self.dir(model), self.xattr());
@@ -100,18 +100,18 @@ impl Cluster {
                     }
                 };
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][self.below(3) as usize];
-                Call::SetXattr { file, name, value, mode }
+                Call::SetXattr(call::SetXattr { file, name, value, mode })
             }
             21 => {
                 let file = self.dir(model);
-                Call::RemoveXattr { file, name: self.xattr() }
+                Call::RemoveXattr(call::RemoveXattr { file, name: self.xattr() })
             }
             22 => {
                 let (dir, label) = self.name(model);
-                Call::Lookup { dir, label }
+                Call::Lookup(call::Lookup { dir, label })
             }
             23 if self.one_in(3) => match self.pick(model, |_| true) {
-                Some(file) => Call::GetXattr { file, name: self.xattr() },
+                Some(file) => Call::GetXattr(call::GetXattr { file, name: self.xattr() }),
                 None => Call::SyncAll,
             },
             _ => match self.pick(model, regular) {
@@ -144,7 +144,8 @@ impl Cluster {
         };
         let target = if kind == FileKind::Symlink { b"some/where".to_vec() } else { Vec::new() };
         let open = (kind == FileKind::Regular && self.one_in(2)).then(|| Open::posix(true, true));
-        Call::Create { dir, label, kind, mode: 0o777, umask: 0o022, rdev: 0, target, open }
+        let spec = FileSpec { target, ..FileSpec::new(kind, 0o777, 0o022) };
+        Call::Create(call::Create { dir, label, spec, open })
     }
 
     fn range(&mut self, model: &Model, file: &FileId) -> (u64, u64) {
@@ -161,23 +162,33 @@ impl Cluster {
 
     fn read(&mut self, model: &Model, file: FileId) -> Call {
         let (offset, length) = self.range(model, &file);
-        Call::Read { file, offset, length: length as u32, kept: true, quietly: false }
+        Call::Read(call::Read { file, offset, length: length as u32, kept: true, quietly: false })
     }
 
     fn change_content(&mut self, model: &Model, file: FileId) -> Call {
         let (offset, length) = self.range(model, &file);
         match self.below(10) {
-            0 => Call::Allocate { file, offset, length, what: Allocate::Punch },
-            1 => Call::Allocate { file, offset, length, what: Allocate::Zero { keep_size: self.one_in(2) } },
+            0 => Call::Allocate(call::Allocate { file, offset, length, what: AllocateMode::Punch }),
+            1 => Call::Allocate(call::Allocate {
+                file,
+                offset,
+                length,
+                what: AllocateMode::Zero { keep_size: self.one_in(2) },
+            }),
             2 => {
                 let size = Some(self.below(offset + 5_000));
-                Call::SetAttributes { file, change: AttributeChange::default(), size, through_handle: true }
+                Call::SetAttributes(call::SetAttributes {
+                    file,
+                    change: AttributeChange::default(),
+                    size,
+                    through_handle: true,
+                })
             }
             n => {
                 let byte = self.below(255) as u8 + 1;
                 let data =
                     Bytes::from((0..length).map(|i| byte.wrapping_add((i / 7) as u8)).collect::<Vec<_>>());
-                Call::Write { file, offset, data, append: n == 3 }
+                Call::Write(call::Write { file, offset, data, append: n == 3 })
             }
         }
     }

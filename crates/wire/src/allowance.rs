@@ -1,7 +1,7 @@
 //! How much of a session's allowance each update costs. Client and server count alike, so this is
 //! the one place that says so.
 
-use namespace::{ContentChange, INLINE_BYTES_MAX, Operation};
+use namespace::{ContentChange, INLINE_BYTES_MAX, Operation, operation};
 
 /// Bytes that a file's metadata takes at most, with names of usual length: the amount that a create
 /// sets aside.
@@ -20,11 +20,11 @@ pub const GRACE_BYTES: u64 = 16 << 20;
 /// always works.
 pub fn cost(operation: &Operation) -> (u64, u64) {
     match operation {
-        Operation::Create { new, .. } => (FILE_BYTES + new.target.len() as u64, 1),
+        Operation::Create(operation::Create { new, .. }) => (FILE_BYTES + new.spec.target.len() as u64, 1),
         Operation::Link { .. } => (FILE_BYTES, 0),
-        Operation::Rename { whiteout: Some(_), .. } => (FILE_BYTES, 1),
-        Operation::SetXattr { value, .. } => (EXTENT_BYTES + value.len() as u64, 0),
-        Operation::Publish { change, .. } => (content(change), 0),
+        Operation::Rename(operation::Rename { whiteout: Some(_), .. }) => (FILE_BYTES, 1),
+        Operation::SetXattr(operation::SetXattr { value, .. }) => (EXTENT_BYTES + value.len() as u64, 0),
+        Operation::Publish(operation::Publish { change, .. }) => (content(change), 0),
         _ => (0, 0),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{MachineId, Version};
 use ident::FileId;
-use namespace::{Cred, Operation};
+use namespace::{Cred, Operation, operation};
 use serde::{Deserialize, Serialize};
 
 /// The longest name of a machine, in bytes.
@@ -49,8 +49,11 @@ impl Rights {
     /// operations without credentials the leases decide. An operation that asks for no permission
     /// may come from any user.
     pub fn admit_user_of(&self, operation: &Operation) -> bool {
-        matches!(operation, Operation::Access { mask: 0, .. } | Operation::Open { mask: 0, .. })
-            || operation.cred().is_none_or(|cred| self.squash.is_none() || *cred == self.cred(cred))
+        matches!(
+            operation,
+            Operation::Access(operation::Access { mask: 0, .. })
+                | Operation::Open(operation::Open { mask: 0, .. })
+        ) || operation.cred().is_none_or(|cred| self.squash.is_none() || *cred == self.cred(cred))
     }
 }
 

@@ -5,27 +5,17 @@ use super::{Caller, Need, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::knowledge::KnownContent;
 use crate::server::ServerId;
-use crate::{Call, Listed, Now, Output, Reply, Upto};
+use crate::{Call, Listed, Now, Output, Reply, Upto, call};
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Open};
+use lease::{Field, Kind, Label, Lease};
 use namespace::{
-    Answer, AttributeChange, Cred, Entry, Error, FileKind, Knowledge, Known, NewFile, Operation, RenameMode,
-    Verdict, Whiteout, XattrMode,
+    Answer, AttributeChange, Cred, Entry, Error, Knowledge, Known, NewFile, Operation, RenameMode, Verdict,
+    Whiteout, operation,
 };
 use std::ops::Bound::{Excluded, Included};
 use wire::cost;
 
 type Tried = Result<Reply, Stop>;
-
-/// The file that a create is to make, as the call described it.
-struct Make {
-    kind: FileKind,
-    mode: u16,
-    umask: u16,
-    rdev: u32,
-    target: Vec<u8>,
-    open: Option<Open>,
-}
 
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
@@ -47,71 +37,83 @@ impl Client {
         }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
-            Call::Lookup { dir, label } => self.lookup(now, waiting, dir, label),
-            Call::Parent { dir } => self.parent(now, &dir),
-            Call::Links { file } => self.links(&file),
-            Call::Stat { file } => Ok(Reply::Stat(self.stat(now, &file)?)),
-            Call::Glance { file } => self.glance(&file),
-            Call::Access { file, mask } => {
-                self.decide(now, Operation::Access { file, mask, cred })?;
+            Call::Lookup(call::Lookup { dir, label }) => self.lookup(now, waiting, dir, label),
+            Call::Parent(call::Parent { dir }) => self.parent(now, &dir),
+            Call::Links(call::Links { file }) => self.links(&file),
+            Call::Stat(call::Stat { file }) => Ok(Reply::Stat(self.stat(now, &file)?)),
+            Call::Glance(call::Glance { file }) => self.glance(&file),
+            Call::Access(call::Access { file, mask }) => {
+                self.decide(now, Operation::Access(operation::Access { file, mask, cred }))?;
                 Ok(Reply::Nothing)
             }
-            Call::ReadLink { file } => self.read_link(now, file),
-            Call::Create { dir, label, kind, mode, umask, rdev, target, open } => {
-                let make = Make { kind, mode, umask, rdev, target, open };
-                self.create(now, waiting, dir, label, make, out)
-            }
-            Call::Link { file, dir, label } => self.link(now, waiting, file, dir, label, out),
-            Call::Unlink { dir, label, directory } => self.unlink(now, cred, dir, label, directory),
-            Call::Rename { from_dir, from, to_dir, to, mode, whiteout } => {
-                self.rename(now, waiting, (from_dir, from), (to_dir, to), (mode, whiteout), out)
-            }
-            Call::SetAttributes { file, change, size, through_handle } => {
-                self.set_attributes(now, waiting, file, change, size.map(|size| (size, through_handle)))
-            }
-            Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
+            Call::ReadLink(call::ReadLink { file }) => self.read_link(now, file),
+            Call::Create(create) => self.create(now, waiting, create, out),
+            Call::Link(link) => self.link(now, waiting, link, out),
+            Call::Unlink(unlink) => self.unlink(now, cred, unlink),
+            Call::Rename(rename) => self.rename(now, waiting, rename, out),
+            Call::SetAttributes(set) => self.set_attributes(now, waiting, set),
+            Call::Open(open) => self.open(now, cred, open),
             // Another machine uses the file, and no caller waits for this.
             Call::Accessed { .. } if waiting.keeps_losing() => Ok(Reply::Nothing),
-            Call::Accessed { file } => self.access(now, &file),
-            Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
-            Call::Close { file, open } => self.close_handle(now, waiting, &file, open, out),
-            Call::Read { file, offset, length, kept, quietly } => {
+            Call::Accessed(call::Accessed { file }) => self.access(now, &file),
+            Call::SetDisposition(call::SetDisposition { file, link }) => {
+                self.set_disposition(now, cred, file, link)
+            }
+            Call::Close(call::Close { file, open }) => self.close_handle(now, waiting, &file, open, out),
+            Call::Read(call::Read { file, offset, length, kept, quietly }) => {
                 let data = self.read(now, &file, (offset, length), kept)?;
                 if !quietly {
                     self.accessed(now, &file);
                 }
                 Ok(data)
             }
-            Call::Write { file, offset, data, append } => {
+            Call::Write(call::Write { file, offset, data, append }) => {
                 self.write(now, waiting, &file, Write { offset, data, append }, out)
             }
-            Call::Allocate { file, offset, length, what } => {
-                self.allocate(now, waiting, &file, offset, length, what)
-            }
-            Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
+            Call::Allocate(allocate) => self.allocate(now, waiting, &allocate),
+            Call::Seek(call::Seek { file, offset, hole }) => self.seek(now, &file, offset, hole),
             // The kernel does not pass `syncfs` on to a FUSE file system. `sync MOUNTPOINT` arrives
             // here.
-            Call::Sync { file } if file == *self.root() => self.sync(now, waiting, None, out),
-            Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
+            Call::Sync(call::Sync { file }) if file == *self.root() => self.sync(now, waiting, None, out),
+            Call::Sync(call::Sync { file }) => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
-            Call::List { dir, after, upto, limit, stat } => self.list(now, &dir, (after, upto), limit, stat),
+            Call::List(list) => self.list(now, &list),
             // Trap: no attribute is known of a file that is gone. Its absence says nothing.
-            Call::GetXattr { file, .. } if self.files.get(&file).is_some_and(|known| known.gone) => {
+            Call::GetXattr(call::GetXattr { file, .. })
+                if self.files.get(&file).is_some_and(|known| known.gone) =>
+            {
                 Err(Stop::Error(Error::Stale))
             }
-            Call::GetXattr { file, name } => self.answer(now, Operation::GetXattr { file, name, cred }),
-            Call::ListXattrs { file } => self.answer(now, Operation::ListXattrs { file }),
-            Call::SetXattr { file, name, value, mode } => {
-                self.set_xattr(now, waiting, file, name, value, mode)
+            Call::GetXattr(call::GetXattr { file, name }) => {
+                self.answer(now, Operation::GetXattr(operation::GetXattr { file, name, cred }))
             }
-            Call::RemoveXattr { file, name } => {
+            Call::ListXattrs(call::ListXattrs { file }) => {
+                self.answer(now, Operation::ListXattrs(operation::ListXattrs { file }))
+            }
+            Call::SetXattr(call::SetXattr { file, name, value, mode }) => {
                 self.require_quiet()?;
-                self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
+                let operation = Operation::SetXattr(operation::SetXattr {
+                    file,
+                    name,
+                    value,
+                    mode,
+                    cred,
+                    time: now.wall,
+                });
+                self.decide_charged(now, waiting, operation)?;
+                Ok(Reply::Nothing)
+            }
+            Call::RemoveXattr(call::RemoveXattr { file, name }) => {
+                self.require_quiet()?;
+                self.answer(
+                    now,
+                    Operation::RemoveXattr(operation::RemoveXattr { file, name, cred, time: now.wall }),
+                )
             }
             Call::Space => self.space(now, waiting),
-            Call::Lock { file, change, wait } => self.lock(file, change, wait),
-            Call::GetLock { file, owner, space, range, kind } => {
-                self.answer(now, Operation::GetLock { file, owner, space, range, kind })
+            Call::Lock(call::Lock { file, change, wait }) => self.lock(file, change, wait),
+            Call::GetLock(call::GetLock { file, owner, space, range, kind }) => {
+                self.answer(now, Operation::GetLock(operation::GetLock { file, owner, space, range, kind }))
             }
         }
     }
@@ -166,7 +168,7 @@ impl Client {
 
     fn lookup(&mut self, now: Now, waiting: &Waiting, dir: FileId, label: Label) -> Tried {
         self.used(&dir);
-        let operation = Operation::Lookup { dir, label, cred: waiting.cred.clone() };
+        let operation = Operation::Lookup(operation::Lookup { dir, label, cred: waiting.cred.clone() });
         let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
             unreachable!("a lookup answers with an entry")
         };
@@ -194,7 +196,11 @@ impl Client {
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
-                return Err(self.want(Operation::Stat { file: dir.clone() }, dir, Field::Parent));
+                return Err(self.want(
+                    Operation::Stat(operation::Stat { file: dir.clone() }),
+                    dir,
+                    Field::Parent,
+                ));
             }
         };
         let stat = self.stat(now, &parent)?;
@@ -206,7 +212,9 @@ impl Client {
         match self.files.links(file, Kind::Read) {
             Known::Used(links) => Ok(Reply::Links(links)),
             Known::Unused => Err(Stop::Error(Error::Stale)),
-            Known::Unknown => Err(self.want(Operation::Stat { file: file.clone() }, file, Field::Parent)),
+            Known::Unknown => {
+                Err(self.want(Operation::Stat(operation::Stat { file: file.clone() }), file, Field::Parent))
+            }
         }
     }
 
@@ -225,7 +233,7 @@ impl Client {
         {
             return Err(Stop::Need(Need::Extents { file, from: 0 }));
         }
-        let target = self.answer(now, Operation::ReadLink { file: file.clone() })?;
+        let target = self.answer(now, Operation::ReadLink(operation::ReadLink { file: file.clone() }))?;
         self.accessed(now, &file);
         Ok(target)
     }
@@ -234,9 +242,7 @@ impl Client {
         &mut self,
         now: Now,
         waiting: &Waiting,
-        dir: FileId,
-        label: Label,
-        make: Make,
+        call::Create { dir, label, spec, open }: call::Create,
         out: &mut Vec<Output>,
     ) -> Tried {
         self.require_quiet()?;
@@ -247,10 +253,16 @@ impl Client {
         // along. The server decides with any number.
         let position = integer.unwrap_or(1);
         let file = FileId::for_child(&dir, position, ino);
-        let Make { kind, mode, umask, rdev, target, open } = make;
-        let new = NewFile { file: file.clone(), ino, kind, mode, umask, rdev, target };
+        let new = NewFile { file: file.clone(), ino, spec };
         let cred = waiting.cred.clone();
-        let operation = Operation::Create { dir: dir.clone(), label, position, new, cred, time: now.wall };
+        let operation = Operation::Create(operation::Create {
+            dir: dir.clone(),
+            label,
+            position,
+            new,
+            cred,
+            time: now.wall,
+        });
         if integer.is_none() {
             return Err(self.without_integer(operation, dir));
         }
@@ -289,9 +301,7 @@ impl Client {
         &mut self,
         now: Now,
         waiting: &Waiting,
-        file: FileId,
-        dir: FileId,
-        label: Label,
+        call::Link { file, dir, label }: call::Link,
         out: &mut Vec<Output>,
     ) -> Tried {
         self.require_quiet()?;
@@ -299,7 +309,14 @@ impl Client {
         let position = integer.unwrap_or(1);
         let cred = waiting.cred.clone();
         let time = now.wall;
-        let operation = Operation::Link { file: file.clone(), dir: dir.clone(), label, position, cred, time };
+        let operation = Operation::Link(operation::Link {
+            file: file.clone(),
+            dir: dir.clone(),
+            label,
+            position,
+            cred,
+            time,
+        });
         if integer.is_none() {
             return Err(self.without_integer(operation, dir));
         }
@@ -321,13 +338,16 @@ impl Client {
         }
     }
 
-    fn unlink(&mut self, now: Now, cred: Cred, dir: FileId, label: Label, directory: bool) -> Tried {
+    fn unlink(&mut self, now: Now, cred: Cred, unlink: call::Unlink) -> Tried {
         self.require_quiet()?;
+        let call::Unlink { dir, label, directory } = unlink;
         let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
         let open = lingers.is_some() || self.has_open(&dir, &label);
         let server = self.servers.id_of(&dir);
-        let reply =
-            self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })?;
+        let reply = self.answer(
+            now,
+            Operation::Unlink(operation::Unlink { dir, label, directory, open, cred, time: now.wall }),
+        )?;
         Ok(self.removed(server, lingers, reply))
     }
 
@@ -343,9 +363,7 @@ impl Client {
         &mut self,
         now: Now,
         waiting: &Waiting,
-        (from_dir, from): (FileId, Label),
-        (to_dir, to): (FileId, Label),
-        (mode, whiteout): (RenameMode, bool),
+        call::Rename { from_dir, from, to_dir, to, mode, whiteout }: call::Rename,
         out: &mut Vec<Output>,
     ) -> Tried {
         self.require_quiet()?;
@@ -376,7 +394,7 @@ impl Client {
             (true, true) => Some((position + 1, self.inode(&from_dir)?)),
             (true, false) => Some((self.integer(&from_dir).unwrap_or(1), self.inode(&from_dir)?)),
         };
-        let operation = Operation::Rename {
+        let operation = Operation::Rename(operation::Rename {
             from_dir: from_dir.clone(),
             from,
             to_dir: to_dir.clone(),
@@ -387,7 +405,7 @@ impl Client {
             open,
             cred: waiting.cred.clone(),
             time: now.wall,
-        };
+        });
         if integer.is_none() {
             return Err(self.without_integer(operation, to_dir));
         }
@@ -420,28 +438,19 @@ impl Client {
         children.is_some_and(|children| children.integers.left() == 1)
     }
 
-    fn set_attributes(
-        &mut self,
-        now: Now,
-        waiting: &Waiting,
-        file: FileId,
-        change: AttributeChange,
-        size: Option<(u64, bool)>,
-    ) -> Tried {
+    fn set_attributes(&mut self, now: Now, waiting: &Waiting, set: call::SetAttributes) -> Tried {
         self.require_quiet()?;
+        let call::SetAttributes { file, change, size, through_handle } = set;
         self.used(&file);
         let (cred, time) = (waiting.cred.clone(), now.wall);
-        let operation = (change != AttributeChange::default()).then(|| Operation::SetAttributes {
-            file: file.clone(),
-            change,
-            cred,
-            time,
+        let operation = (change != AttributeChange::default()).then(|| {
+            Operation::SetAttributes(operation::SetAttributes { file: file.clone(), change, cred, time })
         });
         if let Some(operation) = &operation {
             self.would_do(operation)?;
         }
         self.stat(now, &file)?;
-        if let Some((size, through_handle)) = size {
+        if let Some(size) = size {
             self.truncate(now, waiting, &file, size, through_handle)?;
         }
         if let Some(operation) = operation {
@@ -450,30 +459,7 @@ impl Client {
         Ok(Reply::Stat(self.stat(now, &file)?))
     }
 
-    fn set_xattr(
-        &mut self,
-        now: Now,
-        waiting: &Waiting,
-        file: FileId,
-        name: Label,
-        value: Vec<u8>,
-        mode: XattrMode,
-    ) -> Tried {
-        self.require_quiet()?;
-        let cred = waiting.cred.clone();
-        let operation = Operation::SetXattr { file, name, value, mode, cred, time: now.wall };
-        self.decide_charged(now, waiting, operation)?;
-        Ok(Reply::Nothing)
-    }
-
-    fn list(
-        &mut self,
-        now: Now,
-        dir: &FileId,
-        (after, upto): (u64, Option<Upto>),
-        limit: usize,
-        stat: bool,
-    ) -> Tried {
+    fn list(&mut self, now: Now, &call::List { ref dir, after, upto, limit, stat }: &call::List) -> Tried {
         self.used(dir);
         let Some(known) = self.files.get(dir) else { return Err(page(dir, 0)) };
         if known.gone {
@@ -533,7 +519,7 @@ fn page(dir: &FileId, after: u64) -> Stop {
 #[cfg(test)]
 mod tests {
     use crate::tests::{at, writer};
-    use crate::{Call, Input, Outcome};
+    use crate::{Call, Input, Outcome, call};
     use lease::Label;
     use namespace::{Cred, Error};
     use wire::ToClient;
@@ -550,7 +536,10 @@ mod tests {
                 client.handle(at(2), Input::Message(gone), &mut out);
             }
             for name in ["leasehold.policy", "security.capability", "trusted.x", "user.x"] {
-                let call = Call::GetXattr { file: file.clone(), name: Label::new(name.as_bytes()).unwrap() };
+                let call = Call::GetXattr(call::GetXattr {
+                    file: file.clone(),
+                    name: Label::new(name.as_bytes()).unwrap(),
+                });
                 let root = Cred { capabilities: namespace::Capabilities::EVERY, ..Cred::default() };
                 let outcome = client.call(at(3), &root, call, &mut out);
                 assert!(matches!(outcome, Outcome::Done(Err(told)) if told == error), "{name}: {outcome:?}");

@@ -6,7 +6,7 @@ use crate::server::ServerId;
 use crate::{Now, Reply};
 use ident::FileId;
 use lease::Time;
-use namespace::{Answer, Effects, Operation, Verdict, decide};
+use namespace::{Answer, Effects, Operation, Verdict, decide, operation};
 
 impl Client {
     /// Decides on what the client knows. A successful update is done here and logged.
@@ -63,7 +63,8 @@ impl Client {
     }
 
     pub(crate) fn stat(&mut self, now: Now, file: &FileId) -> Result<namespace::Stat, Stop> {
-        let Answer::Stat(stat) = self.decide(now, Operation::Stat { file: file.clone() })? else {
+        let Answer::Stat(stat) = self.decide(now, Operation::Stat(operation::Stat { file: file.clone() }))?
+        else {
             unreachable!("a stat answers with a stat")
         };
         let occupied = stat.occupied.saturating_add(self.servers.of(file).promised.of(file));

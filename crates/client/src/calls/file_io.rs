@@ -4,12 +4,12 @@ use super::{Need, Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::knowledge::KnownContent;
 use crate::server::ServerId;
-use crate::{Allocate, Invalidation, Now, Output, Reply};
+use crate::{AllocateMode, Invalidation, Now, Output, Reply, call};
 use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
-use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp, Verdict};
+use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp, Verdict, operation};
 use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
@@ -119,7 +119,8 @@ impl Client {
             self.accesses.note(now.time, file, now.wall, attributes.ctime);
         } else {
             // A refusal means that the file is gone, and then its access time does not matter.
-            let _ = self.decide(now, Operation::Accessed { file: file.clone(), time: now.wall });
+            let _ = self
+                .decide(now, Operation::Accessed(operation::Accessed { file: file.clone(), time: now.wall }));
         }
     }
 
@@ -129,7 +130,8 @@ impl Client {
         let Some(uid) = self.rights().squash.filter(|uid| *uid != 0) else { return true };
         let cred = self.rights().cred(&Cred { uid, ..Cred::default() });
         let may = |mask: &u8| {
-            let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
+            let operation =
+                Operation::Access(operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() });
             matches!(namespace::decide(&operation, &self.files), Verdict::Done { .. })
         };
         owner == uid || READ_OR_EXECUTE.iter().any(may)
@@ -205,7 +207,7 @@ impl Client {
         }
         if !through_handle {
             let cred = waiting.cred.clone();
-            self.decide(now, Operation::Access { file: file.clone(), mask: 2, cred })?;
+            self.decide(now, Operation::Access(operation::Access { file: file.clone(), mask: 2, cred }))?;
         }
         let before = self.content(file, Kind::Write)?.size();
         self.change_content(now, file, |content| content.truncate(size, now.wall))?;
@@ -239,27 +241,24 @@ impl Client {
         &mut self,
         now: Now,
         waiting: &Waiting,
-        file: &FileId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
+        &call::Allocate { ref file, offset, length, what }: &call::Allocate,
     ) -> Tried {
         let end =
             offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Error(Error::TooBig))?;
         let size = self.content(file, Kind::Write)?.size();
         match what {
-            Allocate::Reserve { keep_size } => {
+            AllocateMode::Reserve { keep_size } => {
                 self.may_change(file)?;
                 self.promise(waiting, file, offset..end)?;
                 if !keep_size && end > size {
                     self.change_content(now, file, |content| content.truncate(end, now.wall))?;
                 }
             }
-            Allocate::Punch => {
+            AllocateMode::Punch => {
                 self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
                 self.servers.of_mut(file).break_promise(file, offset..end);
             }
-            Allocate::Zero { keep_size } => {
+            AllocateMode::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;
             }
         }
@@ -371,7 +370,8 @@ impl Client {
 
 /// The stop of a call that needs the lease on a file's content.
 pub(crate) fn want_content(file: &FileId, kind: Kind) -> Stop {
-    let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
+    let operation =
+        Operation::Access(operation::Access { file: file.clone(), mask: 0, cred: Cred::default() });
     let wants = vec![Lease::new(file.clone(), Field::Content, kind)];
     Stop::Need(Need::Leases { operation: Box::new(operation), wants })
 }

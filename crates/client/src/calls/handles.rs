@@ -5,10 +5,10 @@ use super::file_io::want_content;
 use super::{Caller, Need, Stop, Waiting, Writes};
 use crate::client::Client;
 use crate::knowledge::KnownFile;
-use crate::{Now, Output, Reply};
+use crate::{Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};
-use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
+use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation, operation};
 
 /// The number of handles that this client has on a file: in all, and in each mode.
 ///
@@ -111,9 +111,7 @@ impl Client {
         &mut self,
         now: Now,
         cred: Cred,
-        file: FileId,
-        open: Open,
-        mask: u8,
+        call::Open { file, open, mask }: call::Open,
     ) -> Result<Reply, Stop> {
         self.used(&file);
         let own = self.own(&file);
@@ -123,7 +121,7 @@ impl Client {
         if open.has_mode(Mode::AccessRead) && !is_back {
             return Err(want_content(&file, Kind::Write));
         }
-        self.decide(now, Operation::Open { file: file.clone(), mask, open, own, cred })?;
+        self.decide(now, Operation::Open(operation::Open { file: file.clone(), mask, open, own, cred }))?;
         if let Some(known) = self.files.get_mut(&file) {
             known.add_handle(open);
         }
@@ -141,7 +139,8 @@ impl Client {
         let stat = self.stat(now, &file)?;
         // The creator of a file may use its handle as requested, whatever the permissions of the
         // new file.
-        self.open(now, self.rights().cred(&Cred::default()), file, open, 0)?;
+        let cred = self.rights().cred(&Cred::default());
+        self.open(now, cred, call::Open { file, open, mask: 0 })?;
         Ok(Reply::Node(entry, stat))
     }
 
@@ -155,7 +154,10 @@ impl Client {
         self.require_quiet()?;
         self.used(&file);
         let own = self.own(&file);
-        self.decide(now, Operation::SetDisposition { file, link, own, cred, time: now.wall })?;
+        self.decide(
+            now,
+            Operation::SetDisposition(operation::SetDisposition { file, link, own, cred, time: now.wall }),
+        )?;
         Ok(Reply::Nothing)
     }
 
@@ -189,7 +191,11 @@ impl Client {
             let wants: Vec<Lease> =
                 missing.map(|field| Lease::new(file.clone(), field, Kind::Touch)).collect();
             if !wants.is_empty() {
-                let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
+                let operation = Operation::Access(operation::Access {
+                    file: file.clone(),
+                    mask: 0,
+                    cred: Cred::default(),
+                });
                 return Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }));
             }
             hand_over = last && self.dispose_at_last_close(now, waiting, file)?;
@@ -231,7 +237,8 @@ impl Client {
         if deletes {
             self.require_quiet()?;
         }
-        match self.decide(now, Operation::Dispose { file: file.clone(), time: now.wall }) {
+        match self.decide(now, Operation::Dispose(operation::Dispose { file: file.clone(), time: now.wall }))
+        {
             // Other clients have it open, or no deletion is pending after all.
             Ok(_) | Err(Stop::Error(Error::Invalid)) => Ok(false),
             // A program that deletes by closing must not find the name afterwards. For that the

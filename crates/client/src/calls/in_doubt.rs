@@ -1,19 +1,21 @@
 //! Doubts: values that an operation which a server is doing for this client may have changed.
 //! Other clients may see its result before this one does.
 
-use crate::Call;
 use crate::client::Client;
+use crate::{Call, call};
 use ident::FileId;
 use lease::{Kind, Label};
-use namespace::{Knowledge, Known, Operation, fold};
+use namespace::{Knowledge, Known, Operation, fold, operation};
 
 /// The names that an operation binds or unbinds.
 pub(crate) fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
     match operation {
-        Operation::Create { dir, label, .. }
-        | Operation::Link { dir, label, .. }
-        | Operation::Unlink { dir, label, .. } => [Some((dir, label)), None],
-        Operation::Rename { from_dir, from, to_dir, to, .. } => [Some((from_dir, from)), Some((to_dir, to))],
+        Operation::Create(operation::Create { dir, label, .. })
+        | Operation::Link(operation::Link { dir, label, .. })
+        | Operation::Unlink(operation::Unlink { dir, label, .. }) => [Some((dir, label)), None],
+        Operation::Rename(operation::Rename { from_dir, from, to_dir, to, .. }) => {
+            [Some((from_dir, from)), Some((to_dir, to))]
+        }
         _ => [None, None],
     }
 }
@@ -26,20 +28,20 @@ impl Client {
             return false;
         }
         match call {
-            Call::Lookup { dir, label } => {
+            Call::Lookup(call::Lookup { dir, label }) => {
                 let named = |operation: &Operation| names(operation).contains(&Some((dir, label)));
                 self.servers.shipped().any(named)
                     || self.named(dir, label).is_some_and(|file| self.is_changing(&file))
             }
-            Call::List { dir: file, .. }
-            | Call::Parent { dir: file }
-            | Call::Links { file }
-            | Call::Stat { file }
-            | Call::Glance { file }
-            | Call::Access { file, .. }
-            | Call::Open { file, .. }
-            | Call::GetXattr { file, .. }
-            | Call::ListXattrs { file } => self.is_changing(file),
+            Call::List(call::List { dir: file, .. })
+            | Call::Parent(call::Parent { dir: file })
+            | Call::Links(call::Links { file })
+            | Call::Stat(call::Stat { file })
+            | Call::Glance(call::Glance { file })
+            | Call::Access(call::Access { file, .. })
+            | Call::Open(call::Open { file, .. })
+            | Call::GetXattr(call::GetXattr { file, .. })
+            | Call::ListXattrs(call::ListXattrs { file }) => self.is_changing(file),
             _ => false,
         }
     }

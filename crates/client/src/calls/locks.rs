@@ -16,6 +16,7 @@ use ident::FileId;
 use lease::{Field, Kind};
 use namespace::{
     Error, Holder, Knowledge, Known, LockChange, LockKind, LockSpace, Locks, Operation, Verdict, decide,
+    operation,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl Client {
     }
 
     fn change_lock(&mut self, file: &FileId, change: LockChange) -> Result<(), Stop> {
-        let operation = Operation::Lock { file: file.clone(), change };
+        let operation = Operation::Lock(operation::Lock { file: file.clone(), change });
         match decide(&operation, &self.files) {
             Verdict::Done { effects, .. } => {
                 self.calls.unlocked |= !effects.is_empty() && change.kind != Some(LockKind::Write);
@@ -121,7 +122,7 @@ impl Client {
         let Some(written) = locks.written.take() else { return };
         let server = self.servers.of_mut(file);
         for change in locks.now.changes_since(&written) {
-            server.push_update(now.time, Operation::Lock { file: file.clone(), change });
+            server.push_update(now.time, Operation::Lock(operation::Lock { file: file.clone(), change }));
         }
     }
 

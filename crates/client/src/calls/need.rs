@@ -6,7 +6,7 @@ use crate::server::{AllowanceRequest, ServerId};
 use crate::{Now, Output, Ticket};
 use ident::FileId;
 use lease::Lease;
-use namespace::{Error, Operation};
+use namespace::{Error, Operation, operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToServer};
 
@@ -96,7 +96,7 @@ impl Client {
             }
             Need::Page { dir, after } => {
                 let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
-                self.ask(Operation::List { dir }, wants, AskMode::Page { after }, out)
+                self.ask(Operation::List(operation::List { dir }), wants, AskMode::Page { after }, out)
             }
             Need::Ship { operation } => self.ask(*operation, Vec::new(), AskMode::Ship, out),
             Need::Integers(dir) => {

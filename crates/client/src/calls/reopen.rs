@@ -6,10 +6,10 @@
 
 use super::{Caller, Handles, Stop, Waiting};
 use crate::client::Client;
-use crate::{Call, Now, Output, Reply};
+use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::Open;
-use namespace::{Cred, Error, Operation};
+use namespace::{Cred, Error, Operation, operation};
 
 /// The number of files that are opened again at a time.
 const AT_A_TIME: usize = 64;
@@ -57,7 +57,7 @@ impl Client {
             if let Some(reopening) = self.reopening.get_mut(&file) {
                 reopening.state = ReopenState::Asked;
             }
-            let call = Call::Open { file: file.clone(), open: Open::CLOSED, mask: 0 };
+            let call = Call::Open(call::Open { file: file.clone(), open: Open::CLOSED, mask: 0 });
             let waiting = Waiting::own(now, Caller::Reopening(file), call);
             let ticket = self.calls.ticket();
             self.go_on(now, ticket, waiting, out);
@@ -69,7 +69,16 @@ impl Client {
     pub(crate) fn reopen(&mut self, now: Now, file: &FileId) -> Result<Reply, Stop> {
         let Some(reopening) = self.reopening.get(file) else { return Ok(Reply::Nothing) };
         let (open, own) = (reopening.handles.own(), self.own(file));
-        self.decide(now, Operation::Open { file: file.clone(), mask: 0, open, own, cred: Cred::default() })?;
+        self.decide(
+            now,
+            Operation::Open(operation::Open {
+                file: file.clone(),
+                mask: 0,
+                open,
+                own,
+                cred: Cred::default(),
+            }),
+        )?;
         if let Some((known, reopening)) = self.files.get_mut(file).zip(self.reopening.remove(file)) {
             known.handles.get_or_insert_default().add_all(&reopening.handles);
         }

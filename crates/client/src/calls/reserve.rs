@@ -150,7 +150,7 @@ impl Client {
 mod tests {
     use super::*;
     use crate::tests::{at, writer};
-    use crate::{Allocate, Call, Input, Outcome, Ticket};
+    use crate::{AllocateMode, Call, Input, Outcome, Ticket, call};
     use namespace::{Cred, Error};
     use wire::{Space, ToClient, ToServer};
 
@@ -161,12 +161,17 @@ mod tests {
     }
 
     fn write(file: &FileId, offset: u64, bytes: u64) -> Call {
-        Call::Write { file: file.clone(), offset, data: vec![1; bytes as usize].into(), append: false }
+        Call::Write(call::Write {
+            file: file.clone(),
+            offset,
+            data: vec![1; bytes as usize].into(),
+            append: false,
+        })
     }
 
     fn allocate(file: &FileId, length: u64) -> Call {
-        let what = Allocate::Reserve { keep_size: false };
-        Call::Allocate { file: file.clone(), offset: 0, length, what }
+        let what = AllocateMode::Reserve { keep_size: false };
+        Call::Allocate(call::Allocate { file: file.clone(), offset: 0, length, what })
     }
 
     /// The server grants that much more.
@@ -190,7 +195,7 @@ mod tests {
         let mut out = Vec::new();
         assert!(matches!(call(&mut client, allocate(&file, 8 * MIB), &mut out), Outcome::Done(Ok(_))));
         let Outcome::Done(Ok(Reply::Stat(stat))) =
-            call(&mut client, Call::Stat { file: file.clone() }, &mut out)
+            call(&mut client, Call::Stat(call::Stat { file: file.clone() }), &mut out)
         else {
             panic!("no stat")
         };
@@ -223,7 +228,12 @@ mod tests {
         assert!(held.is_some_and(|held| (8 * MIB..=9 * MIB).contains(&held)), "{held:?}");
         let before = client.server().allowance.bytes;
         let change = namespace::AttributeChange::default();
-        let cut = Call::SetAttributes { file, change, size: Some(2 * MIB), through_handle: true };
+        let cut = Call::SetAttributes(call::SetAttributes {
+            file,
+            change,
+            size: Some(2 * MIB),
+            through_handle: true,
+        });
         assert!(matches!(call(&mut client, cut, &mut out), Outcome::Done(Ok(_))));
         assert_eq!(
             (client.server().promised.bytes(), client.server().allowance.bytes),

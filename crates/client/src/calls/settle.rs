@@ -3,7 +3,7 @@
 use super::{Caller, Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::server::ServerId;
-use crate::{Call, Now, Output, Ticket};
+use crate::{Call, Now, Output, Ticket, call};
 use lease::Time;
 
 /// A waiting call, for the machine's log. The client does not know which machine keeps it waiting,
@@ -80,7 +80,7 @@ impl Client {
         match &waiting.caller {
             Caller::Reopening(file) => self.reopened(now, file, &result, out),
             Caller::Client => {
-                if let Call::Accessed { file } = &waiting.call {
+                if let Call::Accessed(call::Accessed { file }) = &waiting.call {
                     self.access_told(file);
                 }
             }
@@ -188,7 +188,7 @@ mod tests {
         client.handle(at(0), crate::Input::Greeting, &mut out);
         client.handle(at(0), crate::Input::Message(opened()), &mut out);
         let label = lease::Label::new(b"README").unwrap();
-        let call = Call::Lookup { dir: FileId::root(), label };
+        let call = Call::Lookup(call::Lookup { dir: FileId::root(), label });
         let Outcome::Waiting(ticket) = client.call(at(1), &Cred::default(), call, &mut out) else { panic!() };
         let asked = |out: &[Output]| {
             let modes = out.iter().filter_map(|output| match output {
@@ -208,7 +208,8 @@ mod tests {
     fn a_call_that_waits_says_for_what() {
         let mut client = Client::new(Settings::new([0; 32]));
         let (mut out, file) = (Vec::new(), FileId::root());
-        let called = client.call(at(0), &Cred::default(), Call::Stat { file: file.clone() }, &mut out);
+        let called =
+            client.call(at(0), &Cred::default(), Call::Stat(call::Stat { file: file.clone() }), &mut out);
         let Outcome::Waiting(ticket) = called else { panic!("{called:?}") };
         let report = |for_ms, reason| WaitReport { ticket, call: "stat", for_ms, reason };
         assert_eq!(client.waits(Time(4_999), 5_000), []);

@@ -4,10 +4,10 @@ use super::in_doubt::names;
 use super::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::server::ServerId;
-use crate::{Call, Invalidation, Now, Output, Reply};
+use crate::{Call, Invalidation, Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
-use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat, fold};
+use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat, fold, operation};
 use wire::{AskMode, ToServer};
 
 /// The result of an operation that the server has done.
@@ -106,7 +106,9 @@ impl Client {
         }
         for file in self.changes(operation) {
             let mut fields = vec![Field::Attributes, Field::Times];
-            if let Operation::SetXattr { name, .. } | Operation::RemoveXattr { name, .. } = operation {
+            if let Operation::SetXattr(operation::SetXattr { name, .. })
+            | Operation::RemoveXattr(operation::RemoveXattr { name, .. }) = operation
+            {
                 fields.push(Field::Xattr(name.clone()));
             }
             let attributes = Invalidation::Attributes(file.clone());
@@ -137,7 +139,9 @@ impl Client {
     ) {
         let requests = &mut self.servers.get_mut(server).requests;
         let looked_at = match requests.operation(number) {
-            Some(Operation::Stat { file }) if result == Err(Error::Stale) => Some(file.clone()),
+            Some(Operation::Stat(operation::Stat { file })) if result == Err(Error::Stale) => {
+                Some(file.clone())
+            }
             _ => None,
         };
         // Over a new connection the server repeats results. More may have happened since.
@@ -155,7 +159,7 @@ impl Client {
         self.calls.answered(number, |waiting| {
             // The file found by a name is gone, or is where this machine may not look. If the name
             // is bound to another file by now, it is looked up again.
-            if let (Call::Lookup { dir, label }, Some(file)) = (&waiting.call, &looked_at)
+            if let (Call::Lookup(call::Lookup { dir, label }), Some(file)) = (&waiting.call, &looked_at)
                 && !waiting.is_shipped()
                 && dir != file
                 && !matches!(self.files.child(dir, label, Kind::Read), Known::Used(entry) if entry.file == *file)
@@ -174,7 +178,9 @@ impl Client {
     /// that file still. Otherwise no cache may keep the entry. Trap: the lease may have gone and
     /// come back while the call waited for the rest of its reply.
     pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
-        let (Call::Create { dir, label, .. } | Call::Link { dir, label, .. }) = &waiting.call else {
+        let (Call::Create(call::Create { dir, label, .. }) | Call::Link(call::Link { dir, label, .. })) =
+            &waiting.call
+        else {
             return None;
         };
         let Progress::Shipped(Ok(ShippedAnswer { answer: Answer::Entry(entry), .. })) = &waiting.progress
@@ -210,13 +216,15 @@ impl Client {
                 waiting.progress = Progress::Nothing;
                 self.attempt(now, waiting, out)
             }
-            (Err(Stop::Error(Error::Stale)), Some(attributes), Call::SetAttributes { size: None, .. }) => {
-                Ok(Reply::Stat(last_seen(attributes)))
-            }
             (
                 Err(Stop::Error(Error::Stale)),
                 Some(attributes),
-                Call::Create { open: None, .. } | Call::Link { .. },
+                Call::SetAttributes(call::SetAttributes { size: None, .. }),
+            ) => Ok(Reply::Stat(last_seen(attributes))),
+            (
+                Err(Stop::Error(Error::Stale)),
+                Some(attributes),
+                Call::Create(call::Create { open: None, .. }) | Call::Link { .. },
             ) => match entry {
                 Some(entry) => Ok(Reply::Node(entry, last_seen(attributes))),
                 None => Err(Stop::Error(Error::Stale)),
@@ -232,11 +240,16 @@ impl Client {
             Answer::Names(names) => Ok(Reply::Names(names)),
             Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
             // If a call wants a stat or a handle as well, the client requests leases for them.
-            Answer::Nothing if let Call::SetAttributes { file, size, through_handle, .. } = &waiting.call => {
+            Answer::Nothing
+                if let Call::SetAttributes(call::SetAttributes { file, size, through_handle, .. }) =
+                    &waiting.call =>
+            {
                 let size = size.map(|size| (size, *through_handle));
                 self.set_size(now, waiting, file, size)
             }
-            Answer::Entry(entry) if let Call::Create { open: Some(open), .. } = waiting.call => {
+            Answer::Entry(entry)
+                if let Call::Create(call::Create { open: Some(open), .. }) = waiting.call =>
+            {
                 self.open_shipped(now, entry, open)
             }
             Answer::Entry(_) if matches!(waiting.call, Call::Rename { .. }) => Ok(Reply::Nothing),
@@ -312,14 +325,14 @@ mod tests {
 
     fn moves([from_dir, to_dir, _]: &[FileId; 3]) -> Call {
         let (from_dir, to_dir) = (from_dir.clone(), to_dir.clone());
-        Call::Rename {
+        Call::Rename(call::Rename {
             from_dir,
             from: label(),
             to_dir,
             to: label(),
             mode: RenameMode::Replace,
             whiteout: false,
-        }
+        })
     }
 
     fn taken_back(out: &[Output]) -> Option<(u64, Vec<Invalidation>)> {
@@ -353,8 +366,11 @@ mod tests {
         }
         assert!(!is_asked(&out), "{out:?}");
         // From now on the kernel gets none of it.
-        let looks = [from, to].map(|dir| Call::Lookup { dir: dir.clone(), label: label() });
-        let asks = [Call::Stat { file: moved.clone() }, Call::Glance { file: moved.clone() }];
+        let looks = [from, to].map(|dir| Call::Lookup(call::Lookup { dir: dir.clone(), label: label() }));
+        let asks = [
+            Call::Stat(call::Stat { file: moved.clone() }),
+            Call::Glance(call::Glance { file: moved.clone() }),
+        ];
         for question in looks.into_iter().chain(asks) {
             let (outcome, _) = call(&mut client, question.clone());
             assert!(matches!(outcome, Outcome::Waiting(_)), "{question:?}: {outcome:?}");
@@ -394,7 +410,8 @@ mod tests {
             assert_eq!(out.iter().any(gave_way), !said, "{out:?}");
             client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut out);
             assert!(!is_asked(&out), "{out:?}");
-            let (outcome, _) = call(&mut client, Call::Access { file: files[2].clone(), mask: 0 });
+            let (outcome, _) =
+                call(&mut client, Call::Access(call::Access { file: files[2].clone(), mask: 0 }));
             assert_eq!(matches!(outcome, Outcome::Done(Ok(_))), !said, "{outcome:?}");
         }
     }
@@ -404,7 +421,7 @@ mod tests {
     #[test]
     fn what_is_in_doubt_stays_so_when_its_name_is_recalled() {
         let (mut client, files) = client(Kind::Read);
-        let question = Call::Access { file: files[2].clone(), mask: 0 };
+        let question = Call::Access(call::Access { file: files[2].clone(), mask: 0 });
         let (outcome, _) = call(&mut client, question.clone());
         assert!(matches!(outcome, Outcome::Done(Ok(_))), "{outcome:?}");
         let (_, mut out) = call(&mut client, moves(&files));
@@ -427,7 +444,7 @@ mod tests {
         for (leased, removed) in [(true, false), (false, false), (true, true)] {
             let (mut client, [dir, _, made]) = client(Kind::Read);
             let (file, label, mut out) = (made.clone(), Label::new(b"new").unwrap(), Vec::new());
-            let call = Call::Link { file, dir: dir.clone(), label: label.clone() };
+            let call = Call::Link(call::Link { file, dir: dir.clone(), label: label.clone() });
             let mut waiting = Waiting::new(at(2), Cred::default(), call);
             let entry = Entry { file: made.clone(), kind: FileKind::Directory, ino: 4, position: 5 };
             waiting.progress = Progress::Shipped(Ok(ShippedAnswer {

@@ -161,7 +161,7 @@ impl Client {
 mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
-    use crate::{Call, Input, Outcome, Settings, Ticket};
+    use crate::{Call, Input, Outcome, Settings, Ticket, call};
     use lease::Open;
     use namespace::{Attributes, ContentHead, Cred, Error, FileKind};
     use wire::{FileGrant, Space, ToClient, ToServer, Values, Version};
@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn opens(client: &mut Client, file: &FileId, open: Open) {
-        let call = Call::Open { file: file.clone(), open, mask: 0 };
+        let call = Call::Open(call::Open { file: file.clone(), open, mask: 0 });
         let called = client.call(at(1), &Cred::default(), call, &mut Vec::new());
         assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn write(file: &FileId, offset: u64) -> Call {
-        Call::Write { file: file.clone(), offset, data: "new".into(), append: false }
+        Call::Write(call::Write { file: file.clone(), offset, data: "new".into(), append: false })
     }
 
     fn answer(out: &[Output], ticket: Ticket) -> Option<Result<Reply, Error>> {
@@ -268,12 +268,12 @@ mod tests {
         let mut out = Vec::new();
         let read = calls(
             &mut client,
-            Call::Read { file: file.clone(), offset: 0, length: 3, kept: false, quietly: false },
+            Call::Read(call::Read { file: file.clone(), offset: 0, length: 3, kept: false, quietly: false }),
             &mut out,
         );
         // The server may learn by this answer to its second request that the mode has ended.
         assert_eq!(asked_to(&mut client, &file), LogEntry::Flushed { number: 7 });
-        let stat = calls(&mut client, Call::Stat { file: file.clone() }, &mut out);
+        let stat = calls(&mut client, Call::Stat(call::Stat { file: file.clone() }), &mut out);
         let again = calls(&mut client, write(&file, 3), &mut out);
         assert!(!asks(&out) && logged(&out).is_empty(), "they wait for no more than that: {out:?}");
         let through = client.server().log.last();
@@ -312,7 +312,13 @@ mod tests {
             client.handle(at(4), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
             below_is_gone(&mut client, &mut out);
             assert!(matches!(logged(&out).as_slice(), [LogEntry::Release(_)]));
-            let read = Call::Read { file: file.clone(), offset: 0, length: 3, kept: false, quietly: false };
+            let read = Call::Read(call::Read {
+                file: file.clone(),
+                offset: 0,
+                length: 3,
+                kept: false,
+                quietly: false,
+            });
             let read = calls(&mut client, read, &mut out);
             assert!(answer(&out, written).is_none(), "{keep:?}");
             let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
@@ -355,14 +361,19 @@ mod tests {
             let file = file.clone();
             [
                 write(&file, INLINE_BYTES_MAX as u64),
-                Call::SetAttributes {
+                Call::SetAttributes(call::SetAttributes {
                     file: file.clone(),
                     change: namespace::AttributeChange::default(),
                     size: Some(0),
                     through_handle: true,
-                },
-                Call::SetAttributes { file: file.clone(), change: times, size: None, through_handle: false },
-                Call::Open { file, open: Open::posix(true, false), mask: 0 },
+                }),
+                Call::SetAttributes(call::SetAttributes {
+                    file: file.clone(),
+                    change: times,
+                    size: None,
+                    through_handle: false,
+                }),
+                Call::Open(call::Open { file, open: Open::posix(true, false), mask: 0 }),
             ]
         };
         for which in 0..4 {

@@ -6,10 +6,10 @@
 
 use crate::calls::{Caller, Stop, Waiting};
 use crate::client::Client;
-use crate::{Call, Now, Output, Reply};
+use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Kind, Time};
-use namespace::{Attributes, Knowledge, Known, Operation, Timestamp};
+use namespace::{Attributes, Knowledge, Known, Operation, Timestamp, operation};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -80,7 +80,7 @@ impl Client {
             return;
         }
         while let Some(file) = self.accesses.next_due(now.time) {
-            let waiting = Waiting::own(now, Caller::Client, Call::Accessed { file });
+            let waiting = Waiting::own(now, Caller::Client, Call::Accessed(call::Accessed { file }));
             self.accesses.asking += 1;
             let ticket = self.calls.ticket();
             self.go_on(now, ticket, waiting, out);
@@ -94,9 +94,10 @@ impl Client {
             |attributes: &Attributes| attributes.ctime == access.ctime && attributes.atime < access.time;
         match self.files.attributes(file, Kind::Read) {
             Known::Used(attributes) if !counts(&attributes) => Ok(Reply::Nothing),
-            Known::Used(_) | Known::Unused | Known::Unknown => {
-                self.answer(now, Operation::Accessed { file: file.clone(), time: access.time })
-            }
+            Known::Used(_) | Known::Unused | Known::Unknown => self.answer(
+                now,
+                Operation::Accessed(operation::Accessed { file: file.clone(), time: access.time }),
+            ),
         }
     }
 
@@ -148,13 +149,14 @@ mod tests {
     }
 
     fn reads(client: &mut Client, ms: u64, file: &FileId) {
-        let read = Call::Read { file: file.clone(), offset: 0, length: 9, kept: true, quietly: false };
+        let read =
+            Call::Read(call::Read { file: file.clone(), offset: 0, length: 9, kept: true, quietly: false });
         let outcome = call(client, ms, read);
         assert!(matches!(outcome, Outcome::Done(Ok(_))), "{outcome:?}");
     }
 
     fn atime(client: &mut Client, ms: u64, file: &FileId) -> Timestamp {
-        let outcome = call(client, ms, Call::Stat { file: file.clone() });
+        let outcome = call(client, ms, Call::Stat(call::Stat { file: file.clone() }));
         let Outcome::Done(Ok(Reply::Stat(stat))) = outcome else { panic!("{outcome:?}") };
         stat.attributes.atime
     }

@@ -109,7 +109,7 @@ impl Client {
 mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
-    use crate::{Call, Input, Outcome, Settings};
+    use crate::{Call, Input, Outcome, Settings, call};
     use lease::Label;
     use namespace::{Cred, Error};
     use wire::ToClient;
@@ -123,7 +123,7 @@ mod tests {
         let granted = ToClient::Granted { number: 1, grants: vec![empty(&dir)], gone: Vec::new() };
         client.handle(at(1), Input::Message(granted), &mut out);
         let look = |client: &mut Client| {
-            let call = Call::Lookup { dir: dir.clone(), label: Label::new(b"absent").unwrap() };
+            let call = Call::Lookup(call::Lookup { dir: dir.clone(), label: Label::new(b"absent").unwrap() });
             let told = client.call(at(2), &Cred::default(), call, &mut Vec::new());
             assert!(matches!(told, Outcome::Done(Err(Error::NotFound))), "{told:?}");
         };

@@ -9,10 +9,10 @@
 use crate::calls::{Caller, Waiting};
 use crate::client::Client;
 use crate::server::ServerId;
-use crate::{Call, Now, Output};
+use crate::{Call, Now, Output, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
-use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict};
+use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict, operation};
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU16;
 
@@ -102,17 +102,17 @@ impl Client {
     /// answered from that file, however long it takes.
     fn is_waited_for(&self, file: &FileId) -> bool {
         self.calls.iter().any(|(_, waiting)| match &waiting.call {
-            Call::Stat { file: of }
-            | Call::Glance { file: of }
-            | Call::Access { file: of, .. }
-            | Call::ReadLink { file: of }
-            | Call::Link { file: of, .. }
-            | Call::SetAttributes { file: of, .. }
-            | Call::Open { file: of, .. }
-            | Call::GetXattr { file: of, .. }
-            | Call::ListXattrs { file: of }
-            | Call::SetXattr { file: of, .. }
-            | Call::RemoveXattr { file: of, .. } => of == file,
+            Call::Stat(call::Stat { file: of })
+            | Call::Glance(call::Glance { file: of })
+            | Call::Access(call::Access { file: of, .. })
+            | Call::ReadLink(call::ReadLink { file: of })
+            | Call::Link(call::Link { file: of, .. })
+            | Call::SetAttributes(call::SetAttributes { file: of, .. })
+            | Call::Open(call::Open { file: of, .. })
+            | Call::GetXattr(call::GetXattr { file: of, .. })
+            | Call::ListXattrs(call::ListXattrs { file: of })
+            | Call::SetXattr(call::SetXattr { file: of, .. })
+            | Call::RemoveXattr(call::RemoveXattr { file: of, .. }) => of == file,
             _ => false,
         })
     }
@@ -210,7 +210,7 @@ impl Client {
     }
 
     fn ends_lingering(&mut self, now: Now, file: FileId, out: &mut Vec<Output>) {
-        let waiting = Waiting::own(now, Caller::Client, Call::Close { file, open: HANDLE });
+        let waiting = Waiting::own(now, Caller::Client, Call::Close(call::Close { file, open: HANDLE }));
         let ticket = self.calls.ticket();
         self.go_on(now, ticket, waiting, out);
     }
@@ -227,7 +227,8 @@ impl Client {
             }
             _ => false,
         };
-        let disposes = Operation::Dispose { file: file.clone(), time: Default::default() };
+        let disposes =
+            Operation::Dispose(operation::Dispose { file: file.clone(), time: Default::default() });
         if !only
             || self.servers.any_shipped()
             || !is_death(namespace::decide(&disposes, &self.files))
@@ -286,12 +287,12 @@ mod tests {
     }
 
     fn looks_up(client: &mut Client, ms: u64, dir: &FileId) {
-        let found = call(client, ms, Call::Lookup { dir: dir.clone(), label: label("x") });
+        let found = call(client, ms, Call::Lookup(call::Lookup { dir: dir.clone(), label: label("x") }));
         assert!(matches!(found, Ok(Reply::Node(..))), "{found:?}");
     }
 
     fn unlinks(client: &mut Client, dir: &FileId) -> Result<Reply, Error> {
-        call(client, 2, Call::Unlink { dir: dir.clone(), label: label("x"), directory: false })
+        call(client, 2, Call::Unlink(call::Unlink { dir: dir.clone(), label: label("x"), directory: false }))
     }
 
     /// The entries in the log, once all of it is sent.
@@ -310,17 +311,20 @@ mod tests {
     fn what_was_removed_here_can_be_opened_until_the_kernel_has_forgotten_it() {
         let (mut client, dir, file) = client();
         assert!(matches!(unlinks(&mut client, &dir), Ok(Reply::Lingers(gone)) if gone == file));
-        let stat = call(&mut client, 3, Call::Stat { file: file.clone() });
+        let stat = call(&mut client, 3, Call::Stat(call::Stat { file: file.clone() }));
         assert!(matches!(stat, Ok(Reply::Stat(stat)) if stat.attributes.links == 0));
-        let open = Call::Open { file: file.clone(), open: Open::posix(true, true), mask: 6 };
+        let open = Call::Open(call::Open { file: file.clone(), open: Open::posix(true, true), mask: 6 });
         assert!(matches!(call(&mut client, 3, open), Ok(Reply::Opened { .. })));
         client.handle(at(4), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
-        let close = Call::Close { file: file.clone(), open: Open::posix(true, true) };
+        let close = Call::Close(call::Close { file: file.clone(), open: Open::posix(true, true) });
         assert!(call(&mut client, 5, close).is_ok());
-        assert_eq!(call(&mut client, 6, Call::Stat { file: file.clone() }).err(), Some(Error::Stale));
+        assert_eq!(
+            call(&mut client, 6, Call::Stat(call::Stat { file: file.clone() })).err(),
+            Some(Error::Stale)
+        );
         let log = logged(&mut client, 7);
         let [
-            LogEntry::Update { operation: Operation::Unlink { open: true, .. }, .. },
+            LogEntry::Update { operation: Operation::Unlink(operation::Unlink { open: true, .. }), .. },
             LogEntry::Update { operation: Operation::Dispose { .. }, .. },
         ] = &log[..]
         else {
@@ -333,8 +337,8 @@ mod tests {
     #[test]
     fn what_was_promised_of_a_file_ends_with_it() {
         let allocate = |client: &mut Client, file: &FileId| {
-            let what = crate::Allocate::Reserve { keep_size: false };
-            let all = Call::Allocate { file: file.clone(), offset: 0, length: 1 << 20, what };
+            let what = crate::AllocateMode::Reserve { keep_size: false };
+            let all = Call::Allocate(call::Allocate { file: file.clone(), offset: 0, length: 1 << 20, what });
             assert!(call(client, 2, all).is_ok());
             assert_eq!(client.server().promised.bytes(), 1 << 20);
         };
@@ -345,7 +349,7 @@ mod tests {
             },
             |client, dir, file| {
                 assert!(unlinks(client, dir).is_ok());
-                assert!(call(client, 3, Call::Stat { file: file.clone() }).is_ok());
+                assert!(call(client, 3, Call::Stat(call::Stat { file: file.clone() })).is_ok());
                 assert!(!logged(client, 10).is_empty());
                 client.handle(at(11), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
             },
@@ -385,14 +389,24 @@ mod tests {
                 let change =
                     namespace::AttributeChange { mode: Some(0o600), ..namespace::AttributeChange::default() };
                 let (size, through_handle) = (None, false);
-                let call_ = Call::SetAttributes { file: file.clone(), change, size, through_handle };
+                let call_ = Call::SetAttributes(call::SetAttributes {
+                    file: file.clone(),
+                    change,
+                    size,
+                    through_handle,
+                });
                 assert!(call(&mut client, 3, call_).is_ok());
             }
             client.handle(at(4), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
-            assert_eq!(call(&mut client, 6, Call::Stat { file: file.clone() }).err(), Some(Error::Stale));
+            assert_eq!(
+                call(&mut client, 6, Call::Stat(call::Stat { file: file.clone() })).err(),
+                Some(Error::Stale)
+            );
             let log = logged(&mut client, 7);
             let opens = |entry: &LogEntry| match entry {
-                LogEntry::Update { operation: Operation::Unlink { open, .. }, .. } => Some(*open),
+                LogEntry::Update { operation: Operation::Unlink(operation::Unlink { open, .. }), .. } => {
+                    Some(*open)
+                }
                 _ => None,
             };
             let expected = if says_more { (3, true) } else { (1, false) };
@@ -446,7 +460,7 @@ mod tests {
             &mut Vec::new(),
         );
         let mut out = Vec::new();
-        let lookup = Call::Lookup { dir, label: label("x") };
+        let lookup = Call::Lookup(call::Lookup { dir, label: label("x") });
         let outcome = client.call(at(30), &Cred::default(), lookup, &mut out);
         assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
         let asks = |output: &Output| match output {

@@ -5,10 +5,10 @@
 use crate::calls::{Need, Stop, Waiting};
 use crate::client::Client;
 use crate::server::ServerId;
-use crate::{Call, Now, Output, Reply};
+use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Recent, Released, Time};
-use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold};
+use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold, operation};
 use wire::FileGrant;
 
 /// The number of recalls of a file's content in a row from which the file ping-pongs.
@@ -68,7 +68,7 @@ impl Call {
     pub(crate) fn takes_report(&self) -> bool {
         match self {
             Call::Lookup { .. } | Call::Stat { .. } | Call::Parent { .. } => true,
-            Call::Read { kept, .. } => !kept,
+            Call::Read(call::Read { kept, .. }) => !kept,
             _ => false,
         }
     }
@@ -144,7 +144,9 @@ impl Client {
             wants.extend(again);
         }
         let is_glimpsed = match &waiting.call {
-            Call::Lookup { dir, label } => !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read),
+            Call::Lookup(call::Lookup { dir, label }) => {
+                !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read)
+            }
             _ => false,
         };
         match reply {
@@ -165,8 +167,11 @@ impl Client {
             }
             Known::Unused => Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
-                let operation =
-                    Operation::Access { file: file.clone(), mask: 0, cred: namespace::Cred::default() };
+                let operation = Operation::Access(operation::Access {
+                    file: file.clone(),
+                    mask: 0,
+                    cred: namespace::Cred::default(),
+                });
                 Err(self.want(operation, file, Field::Attributes))
             }
         }
@@ -189,7 +194,8 @@ mod tests {
         let (mut out, file) = (Vec::new(), FileId::root());
         client.handle(at(0), Input::Greeting, &mut out);
         client.handle(at(0), Input::Message(opened()), &mut out);
-        let called = client.call(at(0), &Cred::default(), Call::Stat { file: file.clone() }, &mut out);
+        let called =
+            client.call(at(0), &Cred::default(), Call::Stat(call::Stat { file: file.clone() }), &mut out);
         let Outcome::Waiting(_) = called else { panic!("{called:?}") };
         let attributes = empty(&file).values.attributes;
         let of = |fields: &[Field]| Values {

@@ -2,7 +2,7 @@
 
 use ident::FileId;
 use lease::{Field, Released, Time};
-use namespace::{Error, Operation};
+use namespace::{Error, Operation, operation};
 use std::collections::VecDeque;
 use wire::{LogEntry, ToServer, Version};
 
@@ -225,7 +225,8 @@ impl OperationLog {
             _ => return false,
         };
         match operation {
-            Operation::Unlink { open, .. } | Operation::Rename { open, .. } => std::mem::take(open),
+            Operation::Unlink(operation::Unlink { open, .. })
+            | Operation::Rename(operation::Rename { open, .. }) => std::mem::take(open),
             _ => false,
         }
     }
@@ -297,14 +298,19 @@ fn weight(operation: &Operation) -> usize {
     let groups = operation.cred().map_or(0, |cred| 5 * cred.groups.len());
     groups
         + match operation {
-            Operation::Publish { change: ContentChange::Inline { sealed, .. }, .. } => 64 + sealed.len(),
-            Operation::Publish { change: ContentChange::Extents { put, punch, .. }, .. } => {
+            Operation::Publish(operation::Publish {
+                change: ContentChange::Inline { sealed, .. }, ..
+            }) => 64 + sealed.len(),
+            Operation::Publish(operation::Publish {
+                change: ContentChange::Extents { put, punch, .. },
+                ..
+            }) => {
                 let piece = |place: &Place| if let Place::Inline(b) = place { b.len() } else { 0 };
                 let put = put.iter().map(|extent| 96 + piece(&extent.piece.place)).sum::<usize>();
                 64 + put + 20 * punch.len()
             }
-            Operation::SetXattr { value, .. } => 128 + value.len(),
-            Operation::Create { new, .. } => 128 + new.target.len(),
+            Operation::SetXattr(operation::SetXattr { value, .. }) => 128 + value.len(),
+            Operation::Create(operation::Create { new, .. }) => 128 + new.spec.target.len(),
             _ => 128,
         }
 }

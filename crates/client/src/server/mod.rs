@@ -294,9 +294,9 @@ impl ServerSession {
 mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
-    use crate::{Call, Client, Input, Outcome, Settings};
+    use crate::{Call, Client, Input, Outcome, Settings, call};
     use lease::{Field, Label};
-    use namespace::{Cred, FileKind};
+    use namespace::{Cred, FileKind, FileSpec};
     use wire::{LogEntry, ToClient};
 
     /// A client that holds two empty directories. A second server manages the second of them.
@@ -331,16 +331,12 @@ mod tests {
     fn an_update_is_in_the_log_of_the_server_that_manages_its_file() {
         let (mut client, dirs) = two_servers();
         for ((server, dir), expected) in dirs.iter().zip([[1, 0], [1, 1]]) {
-            let create = Call::Create {
+            let create = Call::Create(call::Create {
                 dir: dir.clone(),
                 label: Label::new(b"x").unwrap(),
-                kind: FileKind::Regular,
-                mode: 0o644,
-                umask: 0,
-                rdev: 0,
-                target: Vec::new(),
+                spec: FileSpec::new(FileKind::Regular, 0o644, 0),
                 open: None,
-            };
+            });
             let called = client.call(at(2), &Cred::default(), create, &mut Vec::new());
             assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
             assert_eq!(logged(&client), expected);

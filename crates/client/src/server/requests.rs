@@ -175,7 +175,7 @@ impl ServerSession {
 mod tests {
     use super::*;
     use crate::tests::{at, opened};
-    use crate::{Call, Client, Input, Settings};
+    use crate::{Call, Client, Input, Settings, call};
     use namespace::Cred;
     use wire::{LogEntry, Space, ToClient, Version};
 
@@ -188,7 +188,12 @@ mod tests {
     fn logs_and_asks(client: &mut Client, file: u64) -> u64 {
         let mut out = Vec::new();
         client.server_mut().log.push(LogEntry::Release(Vec::new()), 16);
-        client.call(at(1), &Cred::default(), Call::Stat { file: FileId::root().child(file) }, &mut out);
+        client.call(
+            at(1),
+            &Cred::default(),
+            Call::Stat(call::Stat { file: FileId::root().child(file) }),
+            &mut out,
+        );
         let sent: Vec<&ToServer> = out
             .iter()
             .filter_map(|out| if let Output::Send(message) = out { Some(message) } else { None })

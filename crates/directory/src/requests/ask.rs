@@ -8,7 +8,7 @@ use crate::sessions::session::Misdeed;
 use crate::transaction::{SERVER, Transaction};
 use ident::FileId;
 use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
-use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, decide, fold};
+use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, decide, fold, operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
@@ -185,7 +185,7 @@ impl Transaction<'_> {
             // for the file. So no other session removes the file in between without asking whether
             // it is open. All of it is granted at one time. Otherwise a client that replaces the
             // file again and again would keep others from ever finding it.
-            decide(&Operation::Stat { file: entry.file.clone() }, &traced);
+            decide(&Operation::Stat(operation::Stat { file: entry.file.clone() }), &traced);
             let handle = || Lease::new(entry.file.clone(), Field::Handles, Kind::Touch);
             opens = (entry.kind != FileKind::Directory).then(handle);
         }
@@ -413,7 +413,7 @@ impl Transaction<'_> {
                     self.refusal_of_effects(session, &effects).map_or(Ok(()), Err)?;
                     self.state.server.sessions.spend_unclaimed(wire::cost(operation).0)?;
                     self.carry_out(session, operation, &effects);
-                    if let Operation::SetDisposition { file, .. } = operation {
+                    if let Operation::SetDisposition(operation::SetDisposition { file, .. }) = operation {
                         // The handle that the client claims may have been closed while the request
                         // waited.
                         self.dispose_unless_open(file);
@@ -436,14 +436,14 @@ impl Transaction<'_> {
     /// time that it is done.
     fn renumber(&mut self, mut operation: Operation) -> Operation {
         match &mut operation {
-            Operation::Create { dir, position, new, .. } => {
+            Operation::Create(operation::Create { dir, position, new, .. }) => {
                 *position = self.next_integer(dir);
                 new.ino = self.state.server.sessions.next_inode;
                 self.state.server.sessions.next_inode += 1;
                 new.file = FileId::for_child(dir, *position, new.ino);
             }
-            Operation::Link { dir, position, .. } => *position = self.next_integer(dir),
-            Operation::Rename { from_dir, to_dir, position, whiteout, .. } => {
+            Operation::Link(operation::Link { dir, position, .. }) => *position = self.next_integer(dir),
+            Operation::Rename(operation::Rename { from_dir, to_dir, position, whiteout, .. }) => {
                 *position = self.next_integer(to_dir);
                 if let Some(left) = whiteout {
                     left.integer = self.next_integer(from_dir);
@@ -467,7 +467,9 @@ impl Transaction<'_> {
 /// Makes the server find out which sessions have the file open. The client's claim was about the
 /// file that it knew by that label, and the label may name another file now.
 fn found_out(mut operation: Operation) -> Operation {
-    if let Operation::Unlink { open, .. } | Operation::Rename { open, .. } = &mut operation {
+    if let Operation::Unlink(operation::Unlink { open, .. })
+    | Operation::Rename(operation::Rename { open, .. }) = &mut operation
+    {
         *open = false;
     }
     operation
@@ -477,7 +479,7 @@ fn found_out(mut operation: Operation) -> Operation {
 /// has to ask for the lease to unlock it in any case. A lease that the holder kept until then would
 /// only be recalled once more.
 fn is_for_locking(operation: &Operation) -> bool {
-    matches!(operation, Operation::Lock { change, .. } if change.kind.is_some())
+    matches!(operation, Operation::Lock(operation::Lock { change, .. }) if change.kind.is_some())
 }
 
 /// The conflicting leases, in the form in which their holders are asked for them.

@@ -7,7 +7,7 @@ use crate::rows::record::Record;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
-use namespace::{Entry, Operation};
+use namespace::{Entry, Operation, operation};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::{AskMode, FileGrant};
@@ -204,7 +204,7 @@ impl Transaction<'_> {
         mut fields: Vec<(Field, Kind)>,
     ) -> Vec<(Field, Kind)> {
         if !self.policy.generous
-            || !matches!(&request.operation, Operation::Open { file: f, .. } if f == file)
+            || !matches!(&request.operation, Operation::Open(operation::Open { file: f, .. }) if f == file)
         {
             return fields;
         }
@@ -263,7 +263,8 @@ impl Transaction<'_> {
 
     /// Which page of entries goes along.
     fn page_of(&self, request: &Asked, file: &FileId, infinite: bool) -> Option<Page> {
-        if let (AskMode::Page { after }, Operation::List { dir }) = (request.mode, &request.operation)
+        if let (AskMode::Page { after }, Operation::List(operation::List { dir })) =
+            (request.mode, &request.operation)
             && dir == file
         {
             return Some(Page { after, limit: PAGE, contiguous: true });
@@ -281,7 +282,7 @@ impl Transaction<'_> {
             return Some(Page { after: 0, limit: PAGE, contiguous: true });
         }
         let label = match &request.operation {
-            Operation::Lookup { dir, label, .. } if dir == file => label,
+            Operation::Lookup(operation::Lookup { dir, label, .. }) if dir == file => label,
             _ => return None,
         };
         let position = self.files.child(file, label)?.position;
@@ -394,10 +395,9 @@ fn holds_labels_to_write(held: &Held) -> bool {
 /// them. A client without one writes the first integer.
 fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
     match operation {
-        Operation::Create { dir: of, position, .. } | Operation::Link { dir: of, position, .. } => {
-            of == dir && *position > 1
-        }
-        Operation::Rename { to_dir, position, .. } => to_dir == dir && *position > 1,
+        Operation::Create(operation::Create { dir: of, position, .. })
+        | Operation::Link(operation::Link { dir: of, position, .. }) => of == dir && *position > 1,
+        Operation::Rename(operation::Rename { to_dir, position, .. }) => to_dir == dir && *position > 1,
         _ => false,
     }
 }

@@ -17,7 +17,7 @@ use crate::rows::files::Files;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, SessionId};
-use namespace::{ContentHead, Cred, Disposition, Effect, Error, Link, Operation, Verdict, decide};
+use namespace::{ContentHead, Cred, Disposition, Effect, Error, Link, Operation, Verdict, decide, operation};
 use rustc_hash::FxHashMap;
 use wire::{AskMode, FileGrant, Rights, ToClient, Values};
 
@@ -92,7 +92,8 @@ impl Files<'_> {
         let cred = rights.cred(&Cred { uid, ..Cred::default() });
         let authority = Authority { files: self, session, for_itself: false };
         let may = |mask: &u8| {
-            let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
+            let operation =
+                Operation::Access(operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() });
             matches!(decide(&operation, &authority), Verdict::Done { .. })
         };
         self.record(file).is_some_and(|record| record.attributes.uid == uid) || masks.iter().any(may)
@@ -161,7 +162,7 @@ impl Transaction<'_> {
             return Some(error);
         }
         // The machine may close what it has open, wherever the file is by now.
-        let closes = matches!(operation, Operation::Access { mask: 0, .. });
+        let closes = matches!(operation, Operation::Access(operation::Access { mask: 0, .. }));
         let known =
             |file: &FileId| !self.is_outside(session, file) || closes && self.files.has_open(session, file);
         if !operation.files().into_iter().all(known) {
@@ -173,7 +174,7 @@ impl Transaction<'_> {
             return Some(if rights.read_only { Error::ReadOnly } else { Error::AccessDenied });
         }
         match operation {
-            Operation::Publish { file, .. } if mode == AskMode::Ship => {
+            Operation::Publish(operation::Publish { file, .. }) if mode == AskMode::Ship => {
                 (!self.files.may_use(rights, session, file, &[WRITE])).then_some(Error::AccessDenied)
             }
             _ => None,
@@ -188,7 +189,7 @@ impl Transaction<'_> {
         }
         // The lease covered everything that changes with the access time, and that user may not
         // have read at all.
-        if let Operation::Accessed { file, .. } = operation {
+        if let Operation::Accessed(operation::Accessed { file, .. }) = operation {
             return (!self.files.may_use(rights, session, file, &READ_OR_EXECUTE))
                 .then_some(Error::AccessDenied);
         }

@@ -7,7 +7,7 @@ use crate::sessions::session::Misdeed;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Kind, Open, Released, SessionId};
-use namespace::{Error, Operation, Verdict, decide};
+use namespace::{Error, Operation, Verdict, decide, operation};
 use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient, Version};
 
 impl Transaction<'_> {
@@ -108,8 +108,8 @@ impl Transaction<'_> {
             return Ok(Err(error));
         }
         let made = match operation {
-            Operation::Create { new, .. } => Some(new.ino),
-            Operation::Rename { whiteout, .. } => whiteout.map(|left| left.ino),
+            Operation::Create(operation::Create { new, .. }) => Some(new.ino),
+            Operation::Rename(operation::Rename { whiteout, .. }) => whiteout.map(|left| left.ino),
             _ => None,
         };
         if let Some(ino) = made {

@@ -40,7 +40,7 @@ fn a_file_with_many_extents_dies_in_bounded_steps() {
         FileKind::Regular,
         n,
         match op {
-            namespace::Operation::Create { new, .. } => new.ino,
+            namespace::Operation::Create(namespace::operation::Create { new, .. }) => new.ino,
             _ => unreachable!(),
         },
     );

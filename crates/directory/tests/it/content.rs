@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{Input, ShareWork};
 use ident::FileId;
 use lease::SessionId;
-use namespace::{ContentChange, Error, Extent, FileKind, Operation, Spread};
+use namespace::{ContentChange, Error, Extent, FileKind, Operation, Spread, operation};
 use wire::{ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
@@ -183,7 +183,7 @@ fn a_publication_of_an_older_version_is_refused() {
     assert_eq!(world.update(session, publish(&file, 2, 3, content())), Err(Error::Invalid));
     assert_eq!(world.update(session, publish(&file, 1, 3, content())), Ok(()));
     assert_eq!(world.update(session, publish(&file, 1, 3, content())), Err(Error::Invalid));
-    let gone = Operation::Dispose { file, time: namespace::Timestamp::default() };
+    let gone = Operation::Dispose(operation::Dispose { file, time: namespace::Timestamp::default() });
     assert_eq!(world.update(session, gone), Err(Error::Invalid), "it has a name");
 }
 

@@ -151,14 +151,14 @@ fn rights_begin_at_a_directory_that_is_there() {
     assert_eq!(invite(&mut world, below(&made(&file))), Err(InviteError::NotADirectory));
     assert_eq!(invite(&mut world, below(&ROOT.child(999))), Err(InviteError::NotADirectory));
     assert_eq!(invite(&mut world, below(&made(&dir))), Ok(()));
-    let rmdir = namespace::Operation::Unlink {
+    let rmdir = namespace::Operation::Unlink(namespace::operation::Unlink {
         dir: ROOT,
         label: label("dir"),
         directory: true,
         open: false,
         cred: namespace::Cred::default(),
         time: at(20),
-    };
+    });
     world.update(session, rmdir).unwrap();
     assert_eq!(enrol(&mut world, "a"), Err(EnrolError::RootGone));
 }

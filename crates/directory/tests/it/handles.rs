@@ -26,7 +26,11 @@ fn ask(world: &mut World, session: SessionId, file: &FileId, kind: Kind) -> u64 
 fn ask_of(world: &mut World, session: SessionId, file: &FileId, field: &Field, kind: Kind) -> u64 {
     world.ask(
         session,
-        namespace::Operation::Access { file: file.clone(), mask: 0, cred: namespace::Cred::default() },
+        namespace::Operation::Access(namespace::operation::Access {
+            file: file.clone(),
+            mask: 0,
+            cred: namespace::Cred::default(),
+        }),
         vec![want(file, field.clone(), kind)],
         AskMode::Lease,
     )

@@ -6,6 +6,7 @@ use ident::FileId;
 use lease::{Field, Kind, SessionId};
 use namespace::{
     Error, FileKind, Holder, LockChange, LockKind, LockRange, LockSpace, LockTable, Locks, Operation,
+    operation,
 };
 use wire::{AskMode, ToClient, ToServer};
 
@@ -26,7 +27,7 @@ fn change(owner: u64, first: u64, last: u64, kind: Option<LockKind>) -> LockChan
 }
 
 fn lock(file: &FileId, change: LockChange) -> Operation {
-    Operation::Lock { file: file.clone(), change }
+    Operation::Lock(operation::Lock { file: file.clone(), change })
 }
 
 /// Asks for the leases that locking takes; the locks that came with the grant, and the kind of
@@ -83,13 +84,13 @@ fn who_holds_no_lease_locks_nothing() {
     assert_eq!(world.update(a, lock(&file, change(1, 3, 2, WRITE))), Err(Error::Invalid));
     assert_eq!(world.update(a, lock(&file, change(1, 0, 0, WRITE))), Err(Error::CutOff));
     let again = world.open(1, 2);
-    let question = Operation::GetLock {
+    let question = Operation::GetLock(operation::GetLock {
         file: file.clone(),
         owner: 1,
         space: LockSpace::Posix,
         range: LockRange::WHOLE,
         kind: LockKind::Read,
-    };
+    });
     let grants = world.granted(again, question, AskMode::Lease);
     assert_eq!(grants[0].values.locks, Some(Locks::default()));
 }

@@ -4,7 +4,9 @@
 use crate::support::*;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
-use namespace::{Cred, Error, FileKind, Operation, Place, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, XattrMode};
+use namespace::{
+    Cred, Error, FileKind, Operation, Place, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, XattrMode, operation,
+};
 use proptest::prelude::*;
 use wire::{AskMode, ToClient, ToServer};
 
@@ -12,7 +14,14 @@ const PIECE: u32 = 128 << 10;
 
 fn set(file: &FileId, name: &str, bytes: usize) -> Operation {
     let (file, name, value) = (file.clone(), Label::attribute(name.as_bytes()).unwrap(), vec![b'v'; bytes]);
-    Operation::SetXattr { file, name, value, mode: XattrMode::Set, cred: Cred::default(), time: at(20) }
+    Operation::SetXattr(operation::SetXattr {
+        file,
+        name,
+        value,
+        mode: XattrMode::Set,
+        cred: Cred::default(),
+        time: at(20),
+    })
 }
 
 /// A file of the next name in the root, with so many bytes of attributes, and so many pieces of

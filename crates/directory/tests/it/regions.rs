@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{Input, MemoryStore, Store};
 use ident::FileId;
 use lease::{Field, Kind, SessionId};
-use namespace::{Effect, FileKind, LockChange, LockKind, LockRange, LockSpace, Operation};
+use namespace::{Effect, FileKind, LockChange, LockKind, LockRange, LockSpace, Operation, operation};
 use std::collections::BTreeSet;
 use wire::{AskMode, ToClient, ToServer};
 
@@ -115,13 +115,17 @@ impl Work {
                 self.ask(session, unlink(&dir, &name, open), Vec::new());
             }
             3 => {
-                let stat = Operation::Access { file: file.clone(), mask: 0, cred: Default::default() };
+                let stat = Operation::Access(operation::Access {
+                    file: file.clone(),
+                    mask: 0,
+                    cred: Default::default(),
+                });
                 self.ask(session, stat, vec![want(&file, Field::Handles, Kind::Touch)]);
             }
             4 | 5 => {
                 let (space, range, kind) = (LockSpace::Posix, LockRange::WHOLE, Some(LockKind::Write));
                 let change = LockChange { space, owner: 7, range, kind, pid: 77 };
-                let lock = Operation::Lock { file: file.clone(), change };
+                let lock = Operation::Lock(operation::Lock { file: file.clone(), change });
                 self.ask(session, lock, Vec::new());
             }
             6 => {
@@ -135,7 +139,7 @@ impl Work {
                 let name = lease::Label::attribute(b"user.name").unwrap();
                 let (value, mode) = (vec![1, 2, 3], namespace::XattrMode::Set);
                 let (cred, time) = (namespace::Cred::default(), at(50));
-                let set = Operation::SetXattr { file, name, value, mode, cred, time };
+                let set = Operation::SetXattr(operation::SetXattr { file, name, value, mode, cred, time });
                 self.ask(session, set, Vec::new());
             }
             8 => self.world.input(Input::Tick),

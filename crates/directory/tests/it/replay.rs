@@ -37,7 +37,9 @@ fn many_move_an_access_time() {
     let create = world.create(maker, &ROOT, "file", FileKind::Regular, n);
     let file = made(&create);
     assert_eq!(world.update(maker, create), Ok(()));
-    let accessed = |secs| namespace::Operation::Accessed { file: file.clone(), time: at(secs) };
+    let accessed = |secs| {
+        namespace::Operation::Accessed(namespace::operation::Accessed { file: file.clone(), time: at(secs) })
+    };
     let readers = [world.open(2, 1), world.open(3, 1)];
     for reader in readers {
         let number = world.ask(reader, stat(&file), vec![], AskMode::Lease);
@@ -65,12 +67,12 @@ fn a_whiteout_has_numbers_that_were_given_out() {
     assert_eq!(world.update(session, create.clone()), Ok(()));
     let leaves = |integer, ino| {
         let mut rename = rename(&ROOT, "file", &ROOT, "moved", n + 1);
-        if let namespace::Operation::Rename { whiteout, .. } = &mut rename {
+        if let namespace::Operation::Rename(namespace::operation::Rename { whiteout, .. }) = &mut rename {
             *whiteout = Some(namespace::Whiteout { integer, ino });
         }
         rename
     };
-    let namespace::Operation::Create { new, .. } = &create else { panic!() };
+    let namespace::Operation::Create(namespace::operation::Create { new, .. }) = &create else { panic!() };
     for (integer, ino) in [(n + 1_000_000, new.ino + 1), (n, new.ino + 1), (n + 2, new.ino)] {
         assert_eq!(world.update(session, leaves(integer, ino)), Err(Error::Invalid), "{integer} {ino}");
     }
@@ -104,7 +106,7 @@ fn numbers_that_were_not_given_out_are_refused() {
     // The same number twice: as inode, then as position.
     let first = world.create(session, &ROOT, "c", FileKind::Regular, n);
     assert_eq!(world.update(session, first.clone()), Ok(()));
-    let namespace::Operation::Create { new, .. } = &first else { panic!() };
+    let namespace::Operation::Create(namespace::operation::Create { new, .. }) = &first else { panic!() };
     assert_eq!(
         world.update(session, create(&ROOT, "d", FileKind::Regular, n + 1, new.ino)),
         Err(Error::Invalid)

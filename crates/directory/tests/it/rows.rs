@@ -36,14 +36,14 @@ fn filled() -> (World, lease::SessionId, FileId) {
     let file = world.create(session, &made(&dir), "file", FileKind::Regular, 1);
     let (dir_id, file_id) = (made(&dir), made(&file));
     let content = extents(vec![extent(0, 100, share(1)), extent(100, 50, share(2))], true);
-    let xattr = namespace::Operation::SetXattr {
+    let xattr = namespace::Operation::SetXattr(namespace::operation::SetXattr {
         file: file_id.clone(),
         name: lease::Label::attribute(b"user.name").unwrap(),
         value: vec![1, 2, 3],
         mode: namespace::XattrMode::Set,
         cred: namespace::Cred::default(),
         time: at(50),
-    };
+    });
     let entries = vec![update(dir), update(file), update(publish(&file_id, 1, 150, content)), update(xattr)];
     assert_eq!(world.log(session, entries), []);
     world.server.checkpoint(&mut world.store);

@@ -5,8 +5,8 @@ use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Polic
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
-    Attributes, ContentChange, Cred, Extent, FileKind, INLINE_SEAL_BYTES, NewFile, Operation, Piece, Place,
-    RenameMode, ShareId, Timestamp,
+    Attributes, ContentChange, Cred, Extent, FileKind, FileSpec, INLINE_SEAL_BYTES, NewFile, Operation,
+    Piece, Place, RenameMode, ShareId, Timestamp, operation,
 };
 use std::collections::BTreeMap;
 use wire::{
@@ -388,38 +388,45 @@ pub fn update(operation: Operation) -> LogEntry {
 }
 
 pub fn lookup(dir: &FileId, name: &str) -> Operation {
-    Operation::Lookup { dir: dir.clone(), label: label(name), cred: Cred::default() }
+    Operation::Lookup(operation::Lookup { dir: dir.clone(), label: label(name), cred: Cred::default() })
 }
 
 pub fn stat(file: &FileId) -> Operation {
-    Operation::Stat { file: file.clone() }
+    Operation::Stat(operation::Stat { file: file.clone() })
 }
 
 pub fn list(dir: &FileId) -> Operation {
-    Operation::List { dir: dir.clone() }
+    Operation::List(operation::List { dir: dir.clone() })
 }
 
 pub fn create(dir: &FileId, name: &str, kind: FileKind, position: u64, ino: u64) -> Operation {
     let file = FileId::for_child(dir, position, ino);
-    let new = NewFile { file, ino, kind, mode: 0o644, umask: 0o022, rdev: 0, target: Vec::new() };
+    let new = NewFile { file, ino, spec: FileSpec::new(kind, 0o644, 0o022) };
     let (dir, label) = (dir.clone(), label(name));
-    Operation::Create { dir, label, position, new, cred: Cred::default(), time: at(10) }
+    Operation::Create(operation::Create { dir, label, position, new, cred: Cred::default(), time: at(10) })
 }
 
 pub fn made(operation: &Operation) -> FileId {
     match operation {
-        Operation::Create { new, .. } => new.file.clone(),
+        Operation::Create(operation::Create { new, .. }) => new.file.clone(),
         other => panic!("{other:?}"),
     }
 }
 
 pub fn unlink(dir: &FileId, name: &str, open: bool) -> Operation {
     let (dir, label) = (dir.clone(), label(name));
-    Operation::Unlink { dir, label, directory: false, open, cred: Cred::default(), time: at(20) }
+    Operation::Unlink(operation::Unlink {
+        dir,
+        label,
+        directory: false,
+        open,
+        cred: Cred::default(),
+        time: at(20),
+    })
 }
 
 pub fn rename(from_dir: &FileId, from: &str, to_dir: &FileId, to: &str, position: u64) -> Operation {
-    Operation::Rename {
+    Operation::Rename(operation::Rename {
         from_dir: from_dir.clone(),
         from: label(from),
         to_dir: to_dir.clone(),
@@ -430,11 +437,18 @@ pub fn rename(from_dir: &FileId, from: &str, to_dir: &FileId, to: &str, position
         open: false,
         cred: Cred::default(),
         time: at(30),
-    }
+    })
 }
 
 pub fn publish(file: &FileId, version: u64, size: u64, change: ContentChange) -> Operation {
-    Operation::Publish { file: file.clone(), version, size, mtime: at(40), ctime: at(40), change }
+    Operation::Publish(operation::Publish {
+        file: file.clone(),
+        version,
+        size,
+        mtime: at(40),
+        ctime: at(40),
+        change,
+    })
 }
 
 pub fn extents(put: Vec<Extent>, first: bool) -> ContentChange {

@@ -5,7 +5,7 @@ use crate::support::*;
 use directory::{Directory, Fault, Input, MemoryStore, Misdeed, Store};
 use ident::FileId;
 use lease::{SessionId, Time};
-use namespace::{AttributeChange, Cred, FileKind, Operation};
+use namespace::{AttributeChange, Cred, FileKind, Operation, operation};
 use wire::{GreetingNumber, LogEntry, MachineId, Refusal, ToClient, ToServer, Version, Versions};
 
 const ROOT: FileId = FileId::root();
@@ -50,7 +50,12 @@ fn raise(world: &mut World, to: Version) {
 
 fn chmod(mode: u16) -> Operation {
     let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-    Operation::SetAttributes { file: ROOT, change, cred: Cred::default(), time: at(0) }
+    Operation::SetAttributes(operation::SetAttributes {
+        file: ROOT,
+        change,
+        cred: Cred::default(),
+        time: at(0),
+    })
 }
 
 fn decided_by(version: Version, operation: Operation) -> LogEntry {

@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::Directory;
 use ident::FileId;
 use lease::{Field, Kind, SessionId};
-use namespace::{Cred, FileKind, Operation};
+use namespace::{Cred, FileKind, Operation, operation};
 use wire::{AskMode, LogEntry, ToClient, Versions};
 
 const ROOT: FileId = FileId::root();
@@ -34,7 +34,7 @@ fn pair() -> Pair {
 }
 
 fn access(file: &FileId) -> Operation {
-    Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() }
+    Operation::Access(operation::Access { file: file.clone(), mask: 0, cred: Cred::default() })
 }
 
 /// The same, written through.

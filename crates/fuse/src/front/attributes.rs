@@ -1,12 +1,12 @@
 //! Attributes, plain and extended, and free space.
 
-use client::{Call, Reply};
-use file_service::Response;
+use client::call;
+use file_service::{FreeSpace, Observed};
 use lease::Label;
-use namespace::{AttributeChange, Error, POLICY, XattrMode};
+use namespace::{AttributeChange, Error, POLICY, Stat, XattrMode};
 use std::sync::Arc;
 
-use super::{Front, Outcome, Shown, done, unexpected};
+use super::{Front, Outcome, Shown, or_reply};
 use crate::errno::Errno;
 use crate::groups::Asker;
 use crate::nodes::Passing;
@@ -21,14 +21,6 @@ pub(crate) struct Change {
     pub(crate) through_handle: bool,
 }
 
-/// The values that `statfs` shows, in bytes and files.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Space {
-    pub(crate) total: u64,
-    pub(crate) free: u64,
-    pub(crate) files: u64,
-}
-
 impl Front {
     pub(crate) fn getattr(
         self: &Arc<Self>,
@@ -36,41 +28,36 @@ impl Front {
         node: u64,
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
-        match self.nodes.file(node) {
-            Ok(file) => {
-                // Trap: the kernel drops all attributes of a directory at each change of its own in
-                // there. It asks for them again on its way to the next name. Attributes of a file
-                // whose size ping-pongs have a time-out of 0, and the kernel asks for them to see
-                // whether the file may be opened.
-                let glance = self.nodes.passing(node).filter(|passing| match passing {
-                    Passing::Times => !syscall::may_see_times(asker.pid),
-                    Passing::Size(_) => syscall::opens_one_way(asker.pid),
-                });
-                let call = if glance.is_some() { Call::Glance { file } } else { Call::Stat { file } };
-                self.call(node, asker, call, move |front, mut told| {
-                    match (&mut told, glance) {
-                        // The kernel believes any size at once, so it is given the one that it has.
-                        (Ok(Response::Uncached(Reply::Stat(stat))), Some(Passing::Size(size))) => {
-                            stat.size = size
-                        }
-                        (Ok(Response::Uncached(Reply::Stat(stat))), None) => front.nodes.pass(node, stat),
-                        (Ok(Response::Reply(_)), _) => front.nodes.resize(node),
-                        _ => {}
-                    }
-                    match told {
-                        // The directory was removed by another machine. A program that has it open,
-                        // or works in it, goes on seeing one.
-                        Err(Error::Stale) => reply(front.removed_stat(node)),
-                        Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)))
-                            if front.mapped.hides(node, &stat) =>
-                        {
-                            front.after_writing_back(node, move |front| front.stat_again(asker, node, reply));
-                        }
-                        told => reply(front.stat_of(told, node)),
-                    }
-                });
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        // Trap: the kernel drops all attributes of a directory at each change of its own in there.
+        // It asks for them again on its way to the next name. Attributes of a file whose size
+        // ping-pongs have a time-out of 0, and the kernel asks for them to see whether the file may
+        // be opened.
+        let glance = self.nodes.passing(node).filter(|passing| match passing {
+            Passing::Times => !syscall::may_see_times(asker.pid),
+            Passing::Size(_) => syscall::opens_one_way(asker.pid),
+        });
+        let then = move |front: &Arc<Front>, mut told: Result<Observed<Stat>, Error>| {
+            match (&mut told, glance) {
+                (Ok(Observed { uncached: false, .. }), _) => front.nodes.resize(node),
+                // The kernel believes any size at once, so it is given the one that it has.
+                (Ok(Observed { value, .. }), Some(Passing::Size(size))) => value.size = size,
+                (Ok(Observed { value, .. }), None) => front.nodes.pass(node, value),
+                (Ok(_), Some(Passing::Times)) | (Err(_), _) => {}
             }
-            Err(errno) => reply(Err(errno)),
+            match told {
+                // The directory was removed by another machine. A program that has it open, or
+                // works in it, goes on seeing one.
+                Err(Error::Stale) => reply(front.removed_stat(node)),
+                Ok(stat) if front.mapped.hides(node, &stat.value) => {
+                    front.after_writing_back(node, move |front| front.stat_again(asker, node, reply));
+                }
+                told => reply(front.stat_of(told, node)),
+            }
+        };
+        match glance {
+            Some(_) => self.call(node, asker, call::Glance { file }, then),
+            None => self.call(node, asker, call::Stat { file }, then),
         }
     }
 
@@ -95,12 +82,8 @@ impl Front {
         node: u64,
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
-        match self.nodes.file(node) {
-            Ok(file) => self.call(node, asker, Call::Stat { file }, move |front, told| {
-                reply(front.stat_of(told, node));
-            }),
-            Err(errno) => reply(Err(errno)),
-        }
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        self.call(node, asker, call::Stat { file }, move |front, told| reply(front.stat_of(told, node)));
     }
 
     pub(crate) fn setattr(
@@ -110,12 +93,9 @@ impl Front {
         change: Change,
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
-        let file = match self.nodes.file(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         let Change { attributes, size, through_handle } = change;
-        let call = Call::SetAttributes { file, change: attributes, size, through_handle };
+        let call = call::SetAttributes { file, change: attributes, size, through_handle };
         let set = move |front: &Arc<Front>| {
             front.ask(node, asker, call, move |front, told| {
                 reply(match told {
@@ -140,10 +120,8 @@ impl Front {
         mask: u8,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        match self.nodes.file(node) {
-            Ok(file) => self.ask(node, asker, Call::Access { file, mask }, move |_, told| reply(done(told))),
-            Err(errno) => reply(Err(errno)),
-        }
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        self.ask(node, asker, call::Access { file, mask }, move |_, told| reply(told.map_err(Errno::from)));
     }
 
     pub(crate) fn getxattr(
@@ -153,16 +131,11 @@ impl Front {
         name: &[u8],
         reply: impl FnOnce(Outcome<Vec<u8>>) + Send + 'static,
     ) {
-        let (file, name) = match self.attribute(node, name) {
-            Ok(attribute) => attribute,
-            Err(errno) => return reply(Err(errno)),
-        };
-        self.ask(node, asker, Call::GetXattr { file, name: name.clone() }, move |front, told| {
+        let Some(((file, name), reply)) = or_reply(self.attribute(node, name), reply) else { return };
+        self.ask(node, asker, call::GetXattr { file, name: name.clone() }, move |front, told| {
             reply(match told {
                 Err(Error::Stale) => front.removed_xattr(node, &name),
-                Ok(Response::Reply(Reply::Bytes(value))) => Ok(value),
-                Ok(other) => Err(unexpected(&other)),
-                Err(error) => Err(Errno::of_xattr(error)),
+                told => told.map_err(Errno::of_xattr),
             });
         });
     }
@@ -174,11 +147,8 @@ impl Front {
         node: u64,
         reply: impl FnOnce(Outcome<Vec<u8>>) + Send + 'static,
     ) {
-        let file = match self.nodes.file(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
-        self.ask(node, asker, Call::ListXattrs { file }, move |front, told| {
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        self.ask(node, asker, call::ListXattrs { file }, move |front, told| {
             // A program that copies a file with all listed attributes does not mean to copy how it
             // is stored.
             let listed = |names: Vec<Label>| {
@@ -186,10 +156,8 @@ impl Front {
                 names.flat_map(|name| name.iter().copied().chain([0])).collect()
             };
             reply(match told {
-                Ok(Response::Reply(Reply::Names(names))) => Ok(listed(names)),
                 Err(Error::Stale) => front.removed_xattrs(node).map(listed),
-                Ok(other) => Err(unexpected(&other)),
-                Err(error) => Err(Errno::of_xattr(error)),
+                told => told.map(listed).map_err(Errno::of_xattr),
             });
         });
     }
@@ -203,21 +171,17 @@ impl Front {
         mode: XattrMode,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        match self.attribute(node, name) {
-            Ok((file, name)) => {
-                let value = value.to_vec();
-                let call = Call::SetXattr { file, name: name.clone(), value: value.clone(), mode };
-                // An ACL changes the mode, and may clear set-gid.
-                self.nodes.doubt(node);
-                self.ask(node, asker, call, move |front, told| {
-                    reply(match told {
-                        Err(Error::Stale) => front.set_removed_xattr(node, name, &value, mode),
-                        told => xattr_done(told),
-                    });
-                });
-            }
-            Err(errno) => reply(Err(errno)),
-        }
+        let Some(((file, name), reply)) = or_reply(self.attribute(node, name), reply) else { return };
+        let value = value.to_vec();
+        let call = call::SetXattr { file, name: name.clone(), value: value.clone(), mode };
+        // An ACL changes the mode, and may clear set-gid.
+        self.nodes.doubt(node);
+        self.ask(node, asker, call, move |front, told| {
+            reply(match told {
+                Err(Error::Stale) => front.set_removed_xattr(node, name, &value, mode),
+                told => told.map_err(Errno::of_xattr),
+            });
+        });
     }
 
     pub(crate) fn removexattr(
@@ -227,33 +191,23 @@ impl Front {
         name: &[u8],
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        match self.attribute(node, name) {
-            Ok((file, name)) => {
-                let call = Call::RemoveXattr { file, name: name.clone() };
-                self.ask(node, asker, call, move |front, told| {
-                    reply(match told {
-                        Err(Error::Stale) => front.remove_removed_xattr(node, &name),
-                        told => xattr_done(told),
-                    });
-                });
-            }
-            Err(errno) => reply(Err(errno)),
-        }
+        let Some(((file, name), reply)) = or_reply(self.attribute(node, name), reply) else { return };
+        let call = call::RemoveXattr { file, name: name.clone() };
+        self.ask(node, asker, call, move |front, told| {
+            reply(match told {
+                Err(Error::Stale) => front.remove_removed_xattr(node, &name),
+                told => told.map_err(Errno::of_xattr),
+            });
+        });
     }
 
     pub(crate) fn space(
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
-        reply: impl FnOnce(Outcome<Space>) + Send + 'static,
+        reply: impl FnOnce(Outcome<FreeSpace>) + Send + 'static,
     ) {
-        self.call(node, asker, Call::Space, move |_, told| {
-            reply(match told {
-                Ok(Response::Reply(Reply::Space { total, free, files })) => Ok(Space { total, free, files }),
-                Ok(other) => Err(unexpected(&other)),
-                Err(error) => Err(error.into()),
-            });
-        });
+        self.call(node, asker, call::Space, move |_, told| reply(told.map_err(Errno::from)));
     }
 
     fn attribute(&self, node: u64, name: &[u8]) -> Outcome<(ident::FileId, Label)> {
@@ -262,26 +216,11 @@ impl Front {
         Ok((self.nodes.file(node)?, name))
     }
 
-    fn stat_of(&self, told: Result<Response, Error>, node: u64) -> Outcome<Shown> {
-        match told? {
-            Response::Reply(Reply::Stat(stat)) => {
-                self.nodes.tell(node, &stat);
-                let shown = self.show(node, stat);
-                Ok(if self.mapped.told(node, &stat) { shown.passing() } else { shown })
-            }
-            Response::Uncached(Reply::Stat(stat)) => {
-                self.nodes.tell(node, &stat);
-                self.mapped.told(node, &stat);
-                Ok(self.show(node, stat).passing())
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-}
-
-fn xattr_done(told: Result<Response, Error>) -> Outcome<()> {
-    match told {
-        Err(error) => Err(Errno::of_xattr(error)),
-        told => done(told),
+    fn stat_of(&self, told: Result<Observed<Stat>, Error>, node: u64) -> Outcome<Shown> {
+        let Observed { value: stat, uncached } = told?;
+        self.nodes.tell(node, &stat);
+        let may_change = self.mapped.told(node, &stat);
+        let shown = self.show(node, stat);
+        Ok(if may_change || uncached { shown.passing() } else { shown })
     }
 }

@@ -1,14 +1,15 @@
 //! Handles and content.
 
 use bytes::Bytes;
-use client::{Allocate, Call, Reply};
-use file_service::Response;
+use client::{AllocateMode, call};
+use file_service::{Observed, OpenedHandle};
 use lease::{Mode, Open};
 use namespace::{AttributeChange, CAPABILITY_LABEL, Cred, Error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Drop, Front, Outcome, done, unexpected};
+use super::{Drop, Front, Outcome, or_reply};
+use crate::errno::Errno;
 use crate::groups::Asker;
 use crate::nodes::ROOT;
 use crate::syscall;
@@ -101,17 +102,13 @@ impl Front {
         flags: i32,
         reply: impl FnOnce(Outcome<Opened>) + Send + 'static,
     ) {
-        let file = match self.nodes.file(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         let (open, mask) = opening(flags);
-        self.ask(node, asker, Call::Open { file, open, mask }, move |front, told| {
+        self.ask(node, asker, call::Open { file, open, mask }, move |front, told| {
             let opened = match told {
-                Ok(Response::Reply(Reply::Opened { keep_pages, passing })) => {
+                Ok(OpenedHandle { keep_pages, passing }) => {
                     Opened { handle: front.handles.next(flags, passing), keep_pages }
                 }
-                Ok(other) => return reply(Err(unexpected(&other))),
                 Err(error) => return reply(Err(error.into())),
             };
             // From here on a mapping may fill the file's holes.
@@ -130,15 +127,12 @@ impl Front {
         handle: Handle,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        match self.nodes.file(node) {
-            Ok(file) => self.unlock_handle(asker, node, handle, move |front| {
-                front.mapped.closed(node, handle.open());
-                front.call(node, asker, Call::Close { file, open: handle.open() }, move |_, told| {
-                    reply(done(told))
-                });
-            }),
-            Err(errno) => reply(Err(errno)),
-        }
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        self.unlock_handle(asker, node, handle, move |front| {
+            front.mapped.closed(node, handle.open());
+            let call = call::Close { file, open: handle.open() };
+            front.call(node, asker, call, move |_, told| reply(told.map_err(Errno::from)));
+        });
     }
 
     pub(crate) fn read(
@@ -161,18 +155,9 @@ impl Front {
             self.beside.paged(node);
         }
         let quietly = flags & libc::O_NOATIME != 0;
-        match self.nodes.file(node) {
-            Ok(file) => {
-                self.call(node, asker, Call::Read { file, offset, length, kept, quietly }, move |_, told| {
-                    reply(match told {
-                        Ok(Response::Data(parts)) => Ok(parts),
-                        Ok(other) => Err(unexpected(&other)),
-                        Err(error) => Err(error.into()),
-                    });
-                })
-            }
-            Err(errno) => reply(Err(errno)),
-        }
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        let call = call::Read { file, offset, length, kept, quietly };
+        self.call(node, asker, call, move |_, told| reply(told.map_err(Errno::from)));
     }
 
     /// Writes `data`. For an append, `offset` is only the kernel's opinion. Trap: with O_APPEND the
@@ -185,16 +170,13 @@ impl Front {
         how: Writes,
         reply: impl FnOnce(Outcome<u32>) + Send + 'static,
     ) {
-        let file = match self.nodes.file(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         let length = data.len() as u64;
         if how == Writes::Paged {
             self.mapped.paged(node);
             self.beside.paged(node);
         }
-        let call = Call::Write { file, offset, data, append: how == Writes::Append };
+        let call = call::Write { file, offset, data, append: how == Writes::Append };
         let front = Arc::clone(self);
         let write = move || front.put(asker, node, call, (offset, length), how, reply);
         if how == Writes::Append { self.appends.come(node, asker.pid, length, write) } else { write() }
@@ -204,18 +186,14 @@ impl Front {
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
-        call: Call,
+        call: call::Write,
         (offset, length): (u64, u64),
         how: Writes,
         reply: impl FnOnce(Outcome<u32>) + Send + 'static,
     ) {
         self.after_taking_privileges(asker, node, how, move |front| {
             front.call(node, asker, call, move |front, told| {
-                let written = match told {
-                    Ok(Response::Reply(Reply::Written(bytes))) => Ok(bytes),
-                    Ok(other) => Err(unexpected(&other)),
-                    Err(error) => Err(error.into()),
-                };
+                let written = told.map_err(Errno::from);
                 if how == Writes::Append {
                     front.appends.done(node, asker.pid, written.is_err());
                 }
@@ -239,16 +217,16 @@ impl Front {
         node: u64,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        let call = match self.nodes.file(node) {
-            Ok(_) if node == ROOT => Call::SyncAll,
-            Ok(file) => Call::Sync { file },
-            Err(errno) => return reply(Err(errno)),
-        };
-        self.call(node, asker, call, move |front, told| {
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        let then = move |front: &Arc<Front>, told: Result<(), Error>| {
             // A directory that is gone has nothing left to be made durable.
             let is_gone = matches!(told, Err(Error::Stale)) && front.nodes.removed_directory(node).is_some();
-            reply(if is_gone { Ok(()) } else { done(told) });
-        });
+            reply(if is_gone { Ok(()) } else { told.map_err(Errno::from) });
+        };
+        match node {
+            ROOT => self.call(node, asker, call::SyncAll, then),
+            _ => self.call(node, asker, call::Sync { file }, then),
+        }
     }
 
     pub(crate) fn allocate(
@@ -256,18 +234,15 @@ impl Front {
         asker: Asker,
         node: u64,
         range: (u64, u64),
-        what: Allocate,
+        what: AllocateMode,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        let file = match self.nodes.file(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
-        let call = Call::Allocate { file, offset: range.0, length: range.1, what };
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        let call = call::Allocate { file, offset: range.0, length: range.1, what };
         // The kernel does not say so for this request.
         let asker = Asker { keeps_set_ids: asker.uid == 0, ..asker };
         self.after_clearing_setid(asker, node, move |front| {
-            front.call(node, asker, call, move |_, told| reply(done(told)));
+            front.call(node, asker, call, move |_, told| reply(told.map_err(Errno::from)));
         });
     }
 
@@ -279,17 +254,12 @@ impl Front {
         hole: bool,
         reply: impl FnOnce(Outcome<u64>) + Send + 'static,
     ) {
-        let file = match self.nodes.file(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         self.after_writing_back(node, move |front| {
-            front.call(node, asker, Call::Seek { file, offset, hole }, move |_, told| {
+            front.call(node, asker, call::Seek { file, offset, hole }, move |_, told| {
                 reply(match told {
-                    Ok(Response::Reply(Reply::Offset(at))) => Ok(at),
-                    Ok(other) => Err(unexpected(&other)),
-                    Err(Error::NotFound) => Err(crate::errno::Errno(libc::ENXIO)),
-                    Err(error) => Err(error.into()),
+                    Err(Error::NotFound) => Err(Errno(libc::ENXIO)),
+                    told => told.map_err(Errno::from),
                 });
             });
         });
@@ -308,7 +278,7 @@ impl Front {
             (Writes::Direct | Writes::Append, Ok(file)) if self.nodes.may_run(node) => file,
             _ => return self.after_clearing_setid(asker, node, then),
         };
-        let call = Call::RemoveXattr { file, name: CAPABILITY_LABEL.clone() };
+        let call = call::RemoveXattr { file, name: CAPABILITY_LABEL.clone() };
         // Few programs have any.
         self.call(node, Asker::KERNEL, call, move |front, _| front.after_clearing_setid(asker, node, then));
     }
@@ -327,8 +297,8 @@ impl Front {
             return then(self);
         }
         let Ok(file) = self.nodes.file(node) else { return then(self) };
-        self.call(node, Asker::KERNEL, Call::Glance { file: file.clone() }, move |front, told| {
-            let Ok(Response::Uncached(Reply::Stat(stat))) = told else { return then(front) };
+        self.call(node, Asker::KERNEL, call::Glance { file: file.clone() }, move |front, told| {
+            let Ok(Observed { value: stat, .. }) = told else { return then(front) };
             front.nodes.see(node, &stat);
             let mode = stat.attributes.mode;
             // Decided by the capabilities that can be seen: root may be without them.
@@ -338,7 +308,7 @@ impl Front {
                 return then(front);
             }
             let change = AttributeChange { mode: Some(cleared), ..AttributeChange::default() };
-            let call = Call::SetAttributes { file, change, size: None, through_handle: false };
+            let call = call::SetAttributes { file, change, size: None, through_handle: false };
             front.call(node, Asker::KERNEL, call, move |front, _| then(front));
         });
     }

@@ -1,7 +1,7 @@
 //! Reading directories.
 
-use client::{Call, Listed, Reply, Upto};
-use file_service::Response;
+use client::{Listed, Upto, call};
+use file_service::{Listing, Observed};
 use ident::FileId;
 use namespace::{Entry, Error, FileKind};
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Front, Outcome, Shown, unexpected};
+use super::{Front, Outcome, Shown};
 use crate::errno::Errno;
 use crate::groups::Asker;
 use crate::nodes::Since;
@@ -136,38 +136,29 @@ impl Front {
         if after >= DOT_DOT {
             return self.list_entries(to);
         }
-        self.call_listing(
-            &to.file.clone(),
-            dir,
-            asker,
-            Call::Stat { file: to.file.clone() },
-            move |front, told| match told {
-                Ok(Response::Reply(Reply::Stat(own)) | Response::Uncached(Reply::Stat(own))) => {
-                    let own = front.show(dir, own);
-                    let parent = Call::Parent { dir: to.file.clone() };
-                    front.call_listing(&to.file.clone(), dir, asker, parent, move |front, told| {
-                        let parent = match told {
-                            Ok(
-                                Response::Reply(Reply::Node(entry, _))
-                                | Response::Uncached(Reply::Node(entry, _)),
-                            ) => entry.ino,
-                            Err(error @ Error::Interrupted) => return to.give_up(error.into()),
-                            // It was removed meanwhile: its own number is as good as any.
-                            _ => own.stat.attributes.ino,
-                        };
-                        if to.add_dots(after, own, parent) {
-                            front.list_entries(to)
-                        } else {
-                            to.page.finish(Ok(()))
-                        }
-                    });
-                }
-                Ok(other) => to.give_up(unexpected(&other)),
-                // The directory was removed, perhaps by another machine, and has no entries.
-                Err(Error::Stale) => to.page.finish(Ok(())),
-                Err(error) => to.give_up(error.into()),
-            },
-        );
+        let call = call::Stat { file: to.file.clone() };
+        self.call_listing(&to.file.clone(), dir, asker, call, move |front, told| match told {
+            Ok(Observed { value: own, .. }) => {
+                let own = front.show(dir, own);
+                let parent = call::Parent { dir: to.file.clone() };
+                front.call_listing(&to.file.clone(), dir, asker, parent, move |front, told| {
+                    let parent = match told {
+                        Ok(Observed { value: (entry, _), .. }) => entry.ino,
+                        Err(error @ Error::Interrupted) => return to.give_up(error.into()),
+                        // It was removed meanwhile: its own number is as good as any.
+                        Err(_) => own.stat.attributes.ino,
+                    };
+                    if to.add_dots(after, own, parent) {
+                        front.list_entries(to)
+                    } else {
+                        to.page.finish(Ok(()))
+                    }
+                });
+            }
+            // The directory was removed, perhaps by another machine, and has no entries.
+            Err(Error::Stale) => to.page.finish(Ok(())),
+            Err(error) => to.give_up(error.into()),
+        });
     }
 
     fn list_entries<P: Page>(self: &Arc<Self>, mut to: Filling<P>) {
@@ -176,15 +167,14 @@ impl Front {
             to.given = true;
         }
         let (after, upto, stat) = (to.after, to.upto, to.page.plus());
-        let call = Call::List { dir: to.file.clone(), after, upto, limit, stat };
+        let call = call::List { dir: to.file.clone(), after, upto, limit, stat };
         self.ask(to.dir, to.asker, call, move |front, told| match told {
-            Ok(Response::Reply(Reply::Listing { entries, upto, end })) => {
+            Ok(Listing { entries, upto, end }) => {
                 if to.upto.replace(upto).is_none() {
                     front.listings.begin(to.handle, upto);
                 }
                 front.fill(to, entries, 0, end)
             }
-            Ok(other) => to.give_up(unexpected(&other)),
             Err(Error::Stale) => to.page.finish(Ok(())),
             Err(error) => to.give_up(error.into()),
         });
@@ -245,12 +235,11 @@ impl Front {
             return to.give_up(Errno::IO);
         };
         to.fetched += 1;
-        self.call_listing(&to.file.clone(), to.dir, to.asker, Call::Stat { file }, move |front, told| {
+        self.call_listing(&to.file.clone(), to.dir, to.asker, call::Stat { file }, move |front, told| {
             match told {
-                Ok(told @ (Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)))) => {
-                    let passing = matches!(told, Response::Uncached(_));
+                Ok(Observed { value: stat, uncached }) => {
                     if let Some(listed) = entries.get_mut(at) {
-                        (listed.stat, listed.passing) = (Some(stat), passing);
+                        (listed.stat, listed.passing) = (Some(stat), uncached);
                     }
                     front.fill(to, entries, at, end);
                 }
@@ -259,7 +248,6 @@ impl Front {
                     to.after = position;
                     front.fill(to, entries, at + 1, end);
                 }
-                Ok(other) => to.give_up(unexpected(&other)),
                 Err(error) => to.give_up(error.into()),
             }
         });

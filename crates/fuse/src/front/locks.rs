@@ -7,15 +7,15 @@
 //! files it reports nothing at the end. So the front door remembers which owners have locked by
 //! which handle. The owners that are left when the handle goes are those of open files.
 
-use client::{Call, Reply};
-use file_service::Response;
+use client::call;
 use namespace::{Conflict, LockChange, LockKind, LockRange, LockSpace};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use super::{Front, Handle, Outcome, done, unexpected};
+use super::{Front, Handle, Outcome, or_reply};
+use crate::errno::Errno;
 use crate::groups::Asker;
 
 /// The owners that have locked something, by node. Where there are none, a close costs one look at
@@ -84,16 +84,15 @@ impl Front {
         request: LockRequest,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        let file = match self.nodes.file(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         let LockRequest { handle, owner, pid, space, range, kind, wait } = request;
         if kind.is_some() {
             self.lockers.remember(node, Locker { owner, space, handle });
         }
         let change = LockChange { owner, pid, space, range, kind };
-        self.call(node, asker, Call::Lock { file, change, wait }, move |_, told| reply(done(told)));
+        self.call(node, asker, call::Lock { file, change, wait }, move |_, told| {
+            reply(told.map_err(Errno::from))
+        });
     }
 
     /// Answers `fcntl(F_GETLK)`: the lock that is in the way.
@@ -104,20 +103,11 @@ impl Front {
         request: LockRequest,
         reply: impl FnOnce(Outcome<Option<Conflict>>) + Send + 'static,
     ) {
-        let file = match self.nodes.file(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         let LockRequest { owner, range, kind, .. } = request;
         let Some(kind) = kind else { return reply(Ok(None)) };
-        let call = Call::GetLock { file, owner, space: LockSpace::Posix, range, kind };
-        self.call(node, asker, call, move |_, told| {
-            reply(match told {
-                Ok(Response::Reply(Reply::Lock(conflict))) => Ok(conflict),
-                Ok(other) => Err(unexpected(&other)),
-                Err(error) => Err(error.into()),
-            });
-        });
+        let call = call::GetLock { file, owner, space: LockSpace::Posix, range, kind };
+        self.call(node, asker, call, move |_, told| reply(told.map_err(Errno::from)));
     }
 
     /// A descriptor was closed: its process loses all fcntl locks on the file. Trap: with
@@ -160,7 +150,7 @@ impl Front {
         let change = LockChange { owner, pid: asker.pid, space, range: LockRange::WHOLE, kind: None };
         // Any answer will do: a file that is gone has no locks, and the locks of a machine that was
         // cut off went with its session.
-        let call = Call::Lock { file, change, wait: false };
+        let call = call::Lock { file, change, wait: false };
         let then = Box::new(then) as Box<dyn FnOnce(&Arc<Front>) + Send>;
         self.call(node, Asker::KERNEL, call, move |front, _| front.unlock_all(asker, node, lockers, then));
     }

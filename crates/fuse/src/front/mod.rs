@@ -16,15 +16,15 @@ mod permission;
 mod removed;
 
 pub(crate) use appends::Settled;
-pub(crate) use attributes::{Change, Space};
+pub(crate) use attributes::Change;
 pub(crate) use content::{Handle, Opened, Writes};
 pub(crate) use listing::{Line, Page};
 pub(crate) use locks::LockRequest;
 pub(crate) use mapped::{Drop, Kernel as Dirty, Written, is_sparse};
-pub(crate) use names::{LookedUp, NewNode};
+pub(crate) use names::LookedUp;
 
-use client::{Call, Reply};
-use file_service::{FileService, Response};
+use client::{Call, call};
+use file_service::{FileCall, FileService, Response};
 use ident::FileId;
 use namespace::{Cred, Error, Stat};
 use std::sync::Arc;
@@ -104,40 +104,51 @@ impl Front {
     }
 
     /// Makes a call that needs no permission, or for which it was checked when the file was opened.
-    fn call(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
-        self.call_as(Locks::of(&call), node, asker, &asker.cred(), call, then);
+    fn call<C: FileCall>(self: &Arc<Self>, node: u64, asker: Asker, call: C, then: impl Then<C::Reply>) {
+        let call = call.into();
+        self.call_as::<C>(Locks::of(&call), node, asker, &asker.cred(), call, then);
     }
 
     /// Makes a call for a listing of `dir`, which the kernel keeps locked meanwhile.
-    fn call_listing(self: &Arc<Self>, dir: &FileId, node: u64, asker: Asker, call: Call, then: impl Then) {
-        self.call_as(Locks::reading(dir), node, asker, &asker.cred(), call, then);
+    fn call_listing<C: FileCall>(
+        self: &Arc<Self>,
+        dir: &FileId,
+        node: u64,
+        asker: Asker,
+        call: C,
+        then: impl Then<C::Reply>,
+    ) {
+        self.call_as::<C>(Locks::reading(dir), node, asker, &asker.cred(), call.into(), then);
     }
 
     /// Makes a call for `asker`, whose rights are not all known: see [`permission`].
-    fn ask(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
+    fn ask<C: FileCall>(self: &Arc<Self>, node: u64, asker: Asker, call: C, then: impl Then<C::Reply>) {
         if asker.uid == 0 {
             return self.call(node, asker, call, then);
         }
+        let call = call.into();
         if permission::is_decided_in_silence(&call, self.nodes.may_have_setid(node)) {
-            return self.ask_with_all(node, asker, call, then);
+            return self.ask_with_all::<C>(node, asker, call, then);
         }
         let again = call.clone();
-        self.call(node, asker, call, move |front, told| match told {
+        let then = move |front: &Arc<Front>, told: Result<C::Reply, Error>| match told {
             Err(error) if permission::may_be_for_want_of(error, &again) => {
-                front.ask_with_all(node, asker, again, then);
+                front.ask_with_all::<C>(node, asker, again, then);
             }
             told => then(front, told),
-        });
+        };
+        self.call_as::<C>(Locks::of(&call), node, asker, &asker.cred(), call, then);
     }
 
-    fn call_as(
+    /// Makes `call`, which was made of a `C`, with the rights of `cred`.
+    fn call_as<C: FileCall>(
         self: &Arc<Self>,
         locks: Locks,
         node: u64,
         asker: Asker,
         cred: &Cred,
         call: Call,
-        then: impl Then,
+        then: impl Then<C::Reply>,
     ) {
         let interruptible = matches!(call, Call::Lock { .. });
         // A close goes on whatever becomes of its thread. A call without a waiter is never
@@ -148,7 +159,7 @@ impl Front {
         let front = Arc::clone(self);
         let (changes, tid) = (locks.changes, asker.pid);
         let answered = waiter.as_ref().map(|(_, answered)| Arc::clone(answered));
-        let answer = Box::new(move |told| {
+        let answer = Box::new(move |told: Result<Response, Error>| {
             if let Some(answered) = answered {
                 answered.store(true, SeqCst);
             }
@@ -158,7 +169,7 @@ impl Front {
             if changes && !matches!(told, Err(Error::Interrupted)) {
                 front.gave.ended(tid);
             }
-            then(&front, told);
+            then(&front, told.map(C::reply));
         });
         let ticket = self.door.call(cred, call, answer);
         if let (Some(ticket), Some((waiter, answered))) = (ticket, waiter) {
@@ -190,26 +201,22 @@ impl Front {
 fn changes_size(call: &Call) -> bool {
     match call {
         Call::Write { .. } | Call::Allocate { .. } | Call::SetAttributes { .. } => true,
-        Call::Read { kept, .. } => *kept,
+        Call::Read(call::Read { kept, .. }) => *kept,
         _ => false,
     }
 }
 
-/// Handles the answer to a call.
-trait Then: FnOnce(&Arc<Front>, Result<Response, Error>) + Send + 'static {}
-impl<F: FnOnce(&Arc<Front>, Result<Response, Error>) + Send + 'static> Then for F {}
+/// Handles the reply to a call.
+trait Then<R>: FnOnce(&Arc<Front>, Result<R, Error>) + Send + 'static {}
+impl<R, F: FnOnce(&Arc<Front>, Result<R, Error>) + Send + 'static> Then<R> for F {}
 
-/// The outcome of a call that answers only success.
-fn done(told: Result<Response, Error>) -> Outcome<()> {
-    match told? {
-        Response::Reply(Reply::Nothing | Reply::Lingers(_)) => Ok(()),
-        other => Err(unexpected(&other)),
+/// What was found for a request, and the way to reply to it. An error is replied at once.
+fn or_reply<T, U, R: FnOnce(Outcome<U>)>(found: Outcome<T>, reply: R) -> Option<(T, R)> {
+    match found {
+        Ok(found) => Some((found, reply)),
+        Err(errno) => {
+            reply(Err(errno));
+            None
+        }
     }
-}
-
-/// The error for an answer of the wrong kind. It is a bug of the machine: logged, and an IO error
-/// for the user.
-fn unexpected(told: &Response) -> Errno {
-    tracing::error!(?told, "an answer that is none to this call");
-    Errno::IO
 }

@@ -1,14 +1,15 @@
 //! Names: looks them up, makes, moves and removes them.
 
-use client::{Call, Reply};
-use file_service::Response;
-use lease::{Label, Open};
-use namespace::{Entry, Error, FileKind, RenameMode, Stat};
+use client::call;
+use file_service::{LookupReply, Observed};
+use ident::FileId;
+use lease::Label;
+use namespace::{Entry, Error, FileSpec, RenameMode, Stat};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::content::opening;
-use super::{Front, Outcome, Shown, done, unexpected};
+use super::{Front, Outcome, Shown, or_reply};
 use crate::errno::Errno;
 use crate::flight::{RENAMES, Whose};
 use crate::groups::Asker;
@@ -25,29 +26,6 @@ pub(crate) enum LookedUp {
     Missing(Duration),
 }
 
-/// A file that a request makes.
-#[derive(Clone, Debug)]
-pub(crate) struct NewNode {
-    pub(crate) kind: FileKind,
-    pub(crate) mode: u16,
-    pub(crate) umask: u16,
-    pub(crate) rdev: u32,
-    pub(crate) target: Vec<u8>,
-}
-
-impl NewNode {
-    /// A new file of `kind`, with the permission bits of the kernel's `mode`.
-    pub(crate) fn new(kind: FileKind, mode: u32, umask: u32) -> NewNode {
-        NewNode {
-            kind,
-            mode: (mode & 0o7777) as u16,
-            umask: (umask & 0o777) as u16,
-            rdev: 0,
-            target: Vec::new(),
-        }
-    }
-}
-
 impl Front {
     pub(crate) fn lookup(
         self: &Arc<Self>,
@@ -59,14 +37,18 @@ impl Front {
         if matches!(name, b"." | b"..") {
             return self.lookup_node(asker, dir, name == b"..", reply);
         }
-        let (file, label) = match self.place(dir, name) {
-            Ok(place) => place,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
         let (since, within) = (self.nodes.since(dir), file.clone());
-        self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
+        self.ask(dir, asker, call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             let found = match told {
-                Ok(Response::Reply(Reply::Glimpsed(None))) => Ok(LookedUp::Missing(Duration::ZERO)),
+                Ok(LookupReply::Leased(node)) => {
+                    front.node_of(node, true, (asker, dir, &label), since).map(LookedUp::File)
+                }
+                Ok(LookupReply::Glimpsed(Some(value))) => {
+                    let node = Observed { value, uncached: true };
+                    front.node_of(node, false, (asker, dir, &label), since).map(LookedUp::File)
+                }
+                Ok(LookupReply::Glimpsed(None)) => Ok(LookedUp::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
                     let may = !front.nodes.is_contended(dir) && front.nodes.give_entry(dir, &label, since);
                     Ok(LookedUp::Missing(if may { front.door.valid_for() } else { Duration::ZERO }))
@@ -74,12 +56,12 @@ impl Front {
                 // If the directory is gone, perhaps removed by another machine, its name `label` is
                 // gone as well. If only a file was replaced, ESTALE has the kernel ask once more.
                 Err(Error::Stale) => {
-                    return front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
+                    return front.call(dir, asker, call::Stat { file: within }, move |_, told| {
                         let gone = matches!(told, Err(Error::Stale));
                         reply(if gone { Ok(LookedUp::Missing(Duration::ZERO)) } else { Err(Errno::STALE) });
                     });
                 }
-                told => front.node_of(told, (asker, dir, &label), since).map(LookedUp::File),
+                Err(error) => Err(error.into()),
             };
             reply(found);
         });
@@ -95,33 +77,28 @@ impl Front {
         parent: bool,
         reply: impl FnOnce(Outcome<LookedUp>) + Send + 'static,
     ) {
-        let file = match self.nodes.file_of_handle(node) {
-            Ok(file) => file,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some((file, reply)) = or_reply(self.nodes.file_of_handle(node), reply) else { return };
         let since = self.nodes.since(node);
-        let call = match parent {
-            true => Call::Parent { dir: file.clone() },
-            false => Call::Stat { file: file.clone() },
+        let give = move |front: &Front, file: &FileId, ino: u64, observed: Observed<Stat>| {
+            let Observed { value: stat, uncached } = observed;
+            let shown = front.show(front.nodes.give(file, &stat)?, stat);
+            let keeps = !uncached && !front.nodes.is_barred(file, since) && !front.mapped.hides(ino, &stat);
+            Ok(LookedUp::File(if keeps { shown } else { shown.passing() }))
         };
-        self.call(node, asker, call, move |front, told| {
-            let passing = matches!(told, Ok(Response::Uncached(_)));
-            let (entry, stat) = match told {
-                Ok(
-                    Response::Reply(Reply::Node(entry, stat)) | Response::Uncached(Reply::Node(entry, stat)),
-                ) => (entry, stat),
-                Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat))) => {
-                    let (kind, ino) = (stat.attributes.kind, stat.attributes.ino);
-                    (Entry { file, kind, ino, position: 0 }, stat)
-                }
-                Ok(other) => return reply(Err(unexpected(&other))),
-                Err(error) => return reply(Err(error.into())),
-            };
-            let shown = front.nodes.give(&entry.file, &stat).map(|node| front.show(node, stat));
-            let passing =
-                passing || front.nodes.is_barred(&entry.file, since) || front.mapped.hides(entry.ino, &stat);
-            reply(shown.map(|shown| LookedUp::File(if passing { shown.passing() } else { shown })));
-        });
+        if parent {
+            self.call(node, asker, call::Parent { dir: file }, move |front, told| {
+                reply(told.map_err(Errno::from).and_then(|Observed { value: (entry, stat), uncached }| {
+                    give(front, &entry.file, entry.ino, Observed { value: stat, uncached })
+                }));
+            });
+        } else {
+            self.call(node, asker, call::Stat { file: file.clone() }, move |front, told| {
+                reply(
+                    told.map_err(Errno::from)
+                        .and_then(|stat| give(front, &file, stat.value.attributes.ino, stat)),
+                );
+            });
+        }
     }
 
     /// Makes a file or directory: mknod, mkdir, symlink.
@@ -130,23 +107,21 @@ impl Front {
         asker: Asker,
         dir: u64,
         name: &[u8],
-        new: NewNode,
+        spec: FileSpec,
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
-        let (file, label) = match self.place(dir, name) {
-            Ok(place) => place,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
         let noted = self.watches.begins([(&file, &label)]);
-        let call = create(file, label.clone(), new, None);
+        let call = call::Create { dir: file, label: label.clone(), spec, open: None };
         let since = self.nodes.since(dir);
         self.ask(dir, asker, call, move |front, told| {
-            noted.into_iter().for_each(|noted| noted.bound(&told));
+            bound(noted, &told);
             reply(match told {
                 // The directory is gone. Linux reports ENOENT for that. It takes ESTALE only where
                 // it may look a name up anew.
                 Err(Error::Stale) => Err(Error::NotFound.into()),
-                told => front.node_of(told, (asker, dir, &label), since),
+                Err(error) => Err(error.into()),
+                Ok(node) => front.node_of(node, true, (asker, dir, &label), since),
             });
         });
     }
@@ -158,21 +133,19 @@ impl Front {
         asker: Asker,
         dir: u64,
         name: &[u8],
-        new: NewNode,
+        spec: FileSpec,
         flags: i32,
         reply: impl FnOnce(Outcome<(Shown, super::Opened)>) + Send + 'static,
     ) {
-        let (file, label) = match self.place(dir, name) {
-            Ok(place) => place,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
         let within = file.clone();
         let noted = self.watches.begins([(&file, &label)]);
-        let call = create(file, label.clone(), new, Some(opening(flags).0));
+        let open = Some(opening(flags).0);
+        let call = call::Create { dir: file, label: label.clone(), spec, open };
         let since = self.nodes.since(dir);
         let name = label.clone();
         self.ask(dir, asker, call, move |front, told| {
-            noted.into_iter().for_each(|noted| noted.bound(&told));
+            bound(noted, &told);
             match told {
                 // Another machine made the file after the kernel's lookup.
                 Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
@@ -180,11 +153,12 @@ impl Front {
                 }
                 // Either the new file was gone before it was opened, and the kernel tries again, or
                 // the directory is gone.
-                Err(Error::Stale) => front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
+                Err(Error::Stale) => front.call(dir, asker, call::Stat { file: within }, move |_, told| {
                     let gone = matches!(told, Err(Error::Stale));
                     reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
                 }),
-                told => reply(front.node_of(told, (asker, dir, &label), since).map(|shown| {
+                Err(error) => reply(Err(error.into())),
+                Ok(node) => reply(front.node_of(node, true, (asker, dir, &label), since).map(|shown| {
                     front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
                     let handle = front.handles.next(flags, false);
                     (shown, super::Opened { handle, keep_pages: true })
@@ -228,16 +202,14 @@ impl Front {
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
         let found = self.nodes.file(node).and_then(|file| self.place(dir, name).map(|place| (file, place)));
-        let (file, (to, label)) = match found {
-            Ok(found) => found,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some(((file, (to, label)), reply)) = or_reply(found, reply) else { return };
         let noted = self.watches.begins([(&to, &label)]);
-        let call = Call::Link { file, dir: to, label: label.clone() };
+        let call = call::Link { file, dir: to, label: label.clone() };
         let since = self.nodes.since(dir);
         self.ask(dir, asker, call, move |front, told| {
-            noted.into_iter().for_each(|noted| noted.bound(&told));
-            reply(front.node_of(told, (asker, dir, &label), since))
+            bound(noted, &told);
+            let node = told.map_err(Errno::from);
+            reply(node.and_then(|node| front.node_of(node, true, (asker, dir, &label), since)));
         });
     }
 
@@ -249,25 +221,19 @@ impl Front {
         directory: bool,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        match self.place(dir, name) {
-            Ok((file, label)) => {
-                let noted = self.watches.begins([(&file, &label)]);
-                let call = Call::Unlink { dir: file, label: label.clone(), directory };
-                self.ask(dir, asker, call, move |front, told| {
-                    if told.is_ok() {
-                        noted.into_iter().for_each(Noted::gone);
-                    }
-                    front.lingers(&told);
-                    let outcome = done(told);
-                    if outcome.is_ok() {
-                        // The kernel drops its entry by itself.
-                        front.nodes.drop_entry(dir, &label);
-                    }
-                    reply(outcome);
-                });
-            }
-            Err(errno) => reply(Err(errno)),
-        }
+        let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
+        let noted = self.watches.begins([(&file, &label)]);
+        let call = call::Unlink { dir: file, label: label.clone(), directory };
+        self.ask(dir, asker, call, move |front, told| {
+            reply(told.map_err(Errno::from).map(|lingering| {
+                noted.into_iter().for_each(Noted::gone);
+                if let Some(file) = &lingering {
+                    front.lingers(file);
+                }
+                // The kernel drops its entry by itself.
+                front.nodes.drop_entry(dir, &label);
+            }));
+        });
     }
 
     pub(crate) fn rename(
@@ -279,10 +245,8 @@ impl Front {
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         let places = self.place(from.0, from.1).and_then(|place| Ok((place, self.place(to.0, to.1)?)));
-        let ((from_dir, from_label), (to_dir, to_label)) = match places {
-            Ok(places) => places,
-            Err(errno) => return reply(Err(errno)),
-        };
+        let Some((places, reply)) = or_reply(places, reply) else { return };
+        let ((from_dir, from_label), (to_dir, to_label)) = places;
         // The kernel moves its own entries when this succeeds.
         self.nodes.move_entry((from.0, &from_label), (to.0, &to_label));
         if mode == RenameMode::Exchange {
@@ -292,27 +256,26 @@ impl Front {
         let (from_name, to_name) = (from_label.clone(), to_label.clone());
         let noted = self.watches.begins([(&from_dir, &from_label), (&to_dir, &to_label)]);
         let dirs = noted.as_ref().map(|_| (from_dir.clone(), to_dir.clone()));
-        let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode, whiteout };
+        let call = call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode, whiteout };
         self.ask(to, asker, call, move |front, told| {
-            if told.is_ok() {
+            reply(told.map_err(Errno::from).map(|lingering| {
                 if let (Some(noted), Some((from_dir, to_dir))) = (noted, dirs) {
                     let (from, to) = ((&from_dir, &from_name), (&to_dir, &to_name));
                     noted.renamed(from, to, mode == RenameMode::Exchange, whiteout);
                 }
                 front.nodes.moved((from, &from_name), (to, &to_name), mode == RenameMode::Exchange);
-            }
-            front.lingers(&told);
-            reply(done(told));
+                if let Some(file) = &lingering {
+                    front.lingers(file);
+                }
+            }));
         });
     }
 
     /// Notes that a file has lost its last name, and lingers until the kernel forgets it. The
     /// kernel cannot forget a file that it does not have, because another machine has given the
     /// name to another file. Such a file counts as forgotten at once.
-    fn lingers(&self, told: &Result<Response, Error>) {
-        if let Ok(Response::Reply(Reply::Lingers(file))) = told
-            && !self.nodes.linger(file)
-        {
+    fn lingers(&self, file: &FileId) {
+        if !self.nodes.linger(file) {
             self.door.forgotten(vec![file.clone()]);
         }
     }
@@ -323,28 +286,20 @@ impl Front {
         node: u64,
         reply: impl FnOnce(Outcome<Vec<u8>>) + Send + 'static,
     ) {
-        match self.nodes.file(node) {
-            Ok(file) => self.call(node, asker, Call::ReadLink { file }, move |_, told| {
-                reply(match told {
-                    Ok(Response::Reply(Reply::Bytes(target))) => Ok(target),
-                    Ok(other) => Err(unexpected(&other)),
-                    Err(error) => Err(error.into()),
-                });
-            }),
-            Err(errno) => reply(Err(errno)),
-        }
+        let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        self.call(node, asker, call::ReadLink { file }, move |_, told| reply(told.map_err(Errno::from)));
     }
 
     /// The kernel forgets nodes, each a number of times.
     pub(crate) fn forget(&self, nodes: impl IntoIterator<Item = (u64, u64)>) {
-        let lingered: Vec<ident::FileId> =
+        let lingered: Vec<FileId> =
             nodes.into_iter().filter_map(|(node, lookups)| self.forget_one(node, lookups)).collect();
         if !lingered.is_empty() {
             self.door.forgotten(lingered);
         }
     }
 
-    fn forget_one(&self, node: u64, lookups: u64) -> Option<ident::FileId> {
+    fn forget_one(&self, node: u64, lookups: u64) -> Option<FileId> {
         let lingered = self.nodes.forget(node, lookups);
         self.removed.forget(node, || self.nodes.file(node).is_err());
         self.beside.forget(node, || self.nodes.file(node).is_err());
@@ -353,33 +308,28 @@ impl Front {
 
     /// The file of `dir`, and the label for `name`. A name that is too long is refused here, before
     /// any call. The kernel itself resolves `.` and `..`.
-    fn place(&self, dir: u64, name: &[u8]) -> Outcome<(ident::FileId, Label)> {
+    fn place(&self, dir: u64, name: &[u8]) -> Outcome<(FileId, Label)> {
         Ok((self.nodes.file(dir)?, Label::new(name)?))
     }
 
-    /// Gives the kernel the file in answer `told` as `label` in `dir`. `since`: see
-    /// [`Front::give`].
+    /// Gives the kernel the file in a reply as `label` in `dir`. `is_leased` says that the entry is.
+    /// `since`: see [`Front::give`].
     fn node_of(
         &self,
-        told: Result<Response, Error>,
+        Observed { value: (entry, stat), uncached }: Observed<(Entry, Stat)>,
+        is_leased: bool,
         (asker, dir, label): (Asker, u64, &Label),
         since: Since,
     ) -> Outcome<Shown> {
-        let (entry, stat, passing, glimpsed) = match told? {
-            Response::Reply(Reply::Node(entry, stat)) => (entry, stat, false, false),
-            Response::Uncached(Reply::Node(entry, stat)) => (entry, stat, true, false),
-            Response::Reply(Reply::Glimpsed(Some((entry, stat)))) => (entry, stat, true, true),
-            other => return Err(unexpected(&other)),
-        };
         // Trap: it counts as given before it is a node, so that a revocation finds either.
-        let may = !glimpsed && !self.nodes.is_contended(dir) && self.nodes.give_entry(dir, label, since);
+        let may = is_leased && !self.nodes.is_contended(dir) && self.nodes.give_entry(dir, label, since);
         let shown = self.give((asker, dir, label), &entry, stat, true, since)?;
         // With `anew` a file is always given a node.
         let mut shown = shown.ok_or(Errno::STALE)?;
         if !may {
             shown = Shown { entry_ttl: Duration::ZERO, ..shown };
         }
-        Ok(if !may || passing { shown.passing() } else { shown })
+        Ok(if !may || uncached { shown.passing() } else { shown })
     }
 
     /// Gives the kernel a file as `label` in `dir`. `since` is
@@ -413,7 +363,9 @@ impl Front {
     }
 }
 
-fn create(dir: ident::FileId, label: Label, new: NewNode, open: Option<Open>) -> Call {
-    let NewNode { kind, mode, umask, rdev, target } = new;
-    Call::Create { dir, label, kind, mode, umask, rdev, target, open }
+/// Tells `noted` which file its name is now, if the call has bound the name.
+fn bound(noted: Option<Noted>, told: &Result<Observed<(Entry, Stat)>, Error>) {
+    if let (Some(noted), Ok(Observed { value: (entry, stat), .. })) = (noted, told) {
+        noted.bound(entry, stat);
+    }
 }

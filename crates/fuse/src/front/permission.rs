@@ -13,8 +13,8 @@
 //! compared with the current ones. If they differ, the kernel is answered ESTALE: it looks the path
 //! up once more, and checks anew.
 
-use client::{Call, Reply};
-use file_service::Response;
+use client::{Call, call};
+use file_service::FileCall;
 use namespace::{AttributeChange, Capabilities, Capability, Cred, Error, FileKind};
 use std::sync::Arc;
 
@@ -28,10 +28,16 @@ const SET_GID: u16 = 0o2000;
 /// call.
 pub(super) fn is_decided_in_silence(call: &Call, may_have_set_ids: bool) -> bool {
     match call {
-        Call::SetAttributes { change: AttributeChange { mode: Some(mode), .. }, .. } => mode & SET_GID != 0,
-        Call::SetAttributes { change, .. } => may_have_set_ids && change.chowns(),
-        Call::Create { kind, mode, .. } => *kind != FileKind::Directory && mode & SET_GID != 0,
-        Call::SetXattr { name, .. } | Call::RemoveXattr { name, .. } => is_acl(name),
+        Call::SetAttributes(call::SetAttributes {
+            change: AttributeChange { mode: Some(mode), .. }, ..
+        }) => mode & SET_GID != 0,
+        Call::SetAttributes(call::SetAttributes { change, .. }) => may_have_set_ids && change.chowns(),
+        Call::Create(call::Create { spec, .. }) => {
+            spec.kind != FileKind::Directory && spec.mode & SET_GID != 0
+        }
+        Call::SetXattr(call::SetXattr { name, .. }) | Call::RemoveXattr(call::RemoveXattr { name, .. }) => {
+            is_acl(name)
+        }
         _ => false,
     }
 }
@@ -41,7 +47,7 @@ pub(super) fn may_be_for_want_of(error: Error, call: &Call) -> bool {
     match (error, call) {
         (Error::AccessDenied | Error::NotPermitted, _) => true,
         // An asker that may not see such attributes is answered that there is none.
-        (Error::NoAttribute, Call::GetXattr { name, .. }) => is_trusted(name.as_bytes()),
+        (Error::NoAttribute, Call::GetXattr(call::GetXattr { name, .. })) => is_trusted(name.as_bytes()),
         _ => false,
     }
 }
@@ -57,7 +63,7 @@ fn vouched_for(asker: Asker, known: &KnownAsker, call: &Call) -> Cred {
     let mut capabilities = Capabilities::EVERY;
     let keeps_set_gid = match call {
         // The kernel has taken the bit out of a mode that may not have it.
-        Call::SetAttributes { change, .. } => change.mode.is_some(),
+        Call::SetAttributes(call::SetAttributes { change, .. }) => change.mode.is_some(),
         Call::Create { .. } => true,
         _ => asker.keeps_set_ids,
     };
@@ -71,7 +77,9 @@ fn vouched_for(asker: Asker, known: &KnownAsker, call: &Call) -> Cred {
 fn is_checked_by_old_attributes(call: &Call) -> bool {
     match call {
         Call::SetAttributes { .. } => true,
-        Call::SetXattr { name, .. } | Call::RemoveXattr { name, .. } => is_acl(name),
+        Call::SetXattr(call::SetXattr { name, .. }) | Call::RemoveXattr(call::RemoveXattr { name, .. }) => {
+            is_acl(name)
+        }
         _ => false,
     }
 }
@@ -82,25 +90,28 @@ fn is_acl(name: &lease::Label) -> bool {
 
 impl Front {
     /// Makes a call with all that can be known of the asker.
-    pub(super) fn ask_with_all(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
+    pub(super) fn ask_with_all<C: FileCall>(
+        self: &Arc<Self>,
+        node: u64,
+        asker: Asker,
+        call: Call,
+        then: impl Then<C::Reply>,
+    ) {
         let known = asker.known();
         if known.complete {
-            return self.call_as(Locks::of(&call), node, asker, &known.cred, call, then);
+            return self.call_as::<C>(Locks::of(&call), node, asker, &known.cred, call, then);
         }
         let cred = vouched_for(asker, &known, &call);
         let file = match self.nodes.file(node) {
             Ok(file) if is_checked_by_old_attributes(&call) => file,
-            _ => return self.call_as(Locks::of(&call), node, asker, &cred, call, then),
+            _ => return self.call_as::<C>(Locks::of(&call), node, asker, &cred, call, then),
         };
-        self.call(node, asker, Call::Glance { file }, move |front, told| match told {
-            Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat))) => {
-                if front.nodes.is_as_told(node, &stat) {
-                    front.call_as(Locks::of(&call), node, asker, &cred, call, then);
-                } else {
-                    then(front, Err(Error::Stale));
-                }
+        self.call(node, asker, call::Glance { file }, move |front, told| match told {
+            Ok(stat) if front.nodes.is_as_told(node, &stat.value) => {
+                front.call_as::<C>(Locks::of(&call), node, asker, &cred, call, then);
             }
-            told => then(front, told),
+            Ok(_) => then(front, Err(Error::Stale)),
+            Err(error) => then(front, Err(error)),
         });
     }
 

@@ -1,6 +1,6 @@
 use super::*;
 use file_service::Response;
-use namespace::{Attributes, Cred, Entry, Error, FileKind, Stat, Timestamp};
+use namespace::{Attributes, Cred, Entry, Error, FileKind, FileSpec, Stat, Timestamp};
 
 use crate::front::LookedUp;
 use crate::groups::Asker;
@@ -390,10 +390,10 @@ fn taken_back_from_locked(tid: u32) -> (Option<crate::errno::Errno>, Vec<String>
         Arc::<Mutex<Option<_>>>::default(),
     );
     let (unlocks, tells) = (Arc::clone(&kernel), Arc::clone(&answered));
-    let new = crate::front::NewNode::new(FileKind::Directory, 0o755, 0);
+    let spec = FileSpec::new(FileKind::Directory, 0o755, 0);
     notices.front.flight.begin(ROOT);
     let front = Arc::clone(&notices.front);
-    notices.front.make(asker, ROOT, b"new", new, move |made| {
+    notices.front.make(asker, ROOT, b"new", spec, move |made| {
         *tells.lock() = made.err();
         front.flight.end(ROOT);
         unlocks.unlock();

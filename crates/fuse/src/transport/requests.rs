@@ -1,9 +1,10 @@
 //! Turns the kernel's requests into requests of the front door, and its results into answers.
 
-use client::Allocate;
-use file_service::Kind;
+use client::AllocateMode;
+use file_service::{FreeSpace, Kind};
 use namespace::{
-    AttributeChange, Conflict, FileKind, LockKind, LockRange, LockSpace, RenameMode, SetTime, Stat, XattrMode,
+    AttributeChange, Conflict, FileKind, FileSpec, LockKind, LockRange, LockSpace, RenameMode, SetTime, Stat,
+    XattrMode,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::reply::{Attr, EntryReply, KernelReply, Lines, Pages, Totals};
 use crate::errno::Errno;
 use crate::flight::RENAMES;
 use crate::front::{
-    Change, Front, Handle, Line, LockRequest, LookedUp, NewNode, Opened, Outcome, Page, Shown, Space, Writes,
+    Change, Front, Handle, Line, LockRequest, LookedUp, Opened, Outcome, Page, Shown, Writes,
 };
 use crate::groups::Asker;
 use crate::watches::{Ghost, PhantomAnswer};
@@ -256,20 +257,20 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: KernelR
     match call {
         Call::MkNod { name, mode, umask, rdev } => {
             let Some(kind) = kind_of_mode(mode) else { return reply.error(INVALID) };
-            let new = NewNode { rdev, ..NewNode::new(kind, mode, umask) };
-            front.make(asker, node, &name, new, move |shown| made(shown, reply));
+            let spec = FileSpec { rdev, ..spec(kind, mode, umask) };
+            front.make(asker, node, &name, spec, move |shown| made(shown, reply));
         }
         Call::MkDir { name, mode, umask } => {
-            let new = NewNode::new(FileKind::Directory, mode, umask);
-            front.make(asker, node, &name, new, move |shown| made(shown, reply));
+            let spec = spec(FileKind::Directory, mode, umask);
+            front.make(asker, node, &name, spec, move |shown| made(shown, reply));
         }
         Call::Symlink { name, target } => {
-            let new = NewNode { target: target.to_vec(), ..NewNode::new(FileKind::Symlink, 0o777, 0) };
-            front.make(asker, node, &name, new, move |shown| made(shown, reply));
+            let spec = FileSpec { target: target.to_vec(), ..spec(FileKind::Symlink, 0o777, 0) };
+            front.make(asker, node, &name, spec, move |shown| made(shown, reply));
         }
         Call::Create { name, flags, mode, umask } => {
-            let new = NewNode::new(FileKind::Regular, mode, umask);
-            front.create(asker, node, &name, new, flags, move |made| match made {
+            let spec = spec(FileKind::Regular, mode, umask);
+            front.create(asker, node, &name, spec, flags, move |made| match made {
                 Ok((shown, opened)) => reply.created(&entry(&shown), opened.handle.0, pages(opened)),
                 Err(errno) => reply.error(gives_way(errno)),
             });
@@ -355,12 +356,12 @@ fn change(of: &SetAttr) -> Change {
     Change { attributes, size: of.size, through_handle: of.handle.is_some() }
 }
 
-fn allocate(mode: i32) -> Option<Allocate> {
+fn allocate(mode: i32) -> Option<AllocateMode> {
     let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
     Some(match mode & !libc::FALLOC_FL_KEEP_SIZE {
-        0 => Allocate::Reserve { keep_size },
-        libc::FALLOC_FL_PUNCH_HOLE if keep_size => Allocate::Punch,
-        libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero { keep_size },
+        0 => AllocateMode::Reserve { keep_size },
+        libc::FALLOC_FL_PUNCH_HOLE if keep_size => AllocateMode::Punch,
+        libc::FALLOC_FL_ZERO_RANGE => AllocateMode::Zero { keep_size },
         _ => return None,
     })
 }
@@ -463,7 +464,12 @@ fn pages(opened: Opened) -> Pages {
     }
 }
 
-fn totals(&Space { total, free, files }: &Space) -> Totals {
+/// A new file of `kind`, with the permission bits of the kernel's `mode`.
+fn spec(kind: FileKind, mode: u32, umask: u32) -> FileSpec {
+    FileSpec::new(kind, (mode & 0o7777) as u16, (umask & 0o777) as u16)
+}
+
+fn totals(&FreeSpace { total, free, files }: &FreeSpace) -> Totals {
     let block = u64::from(STATFS_BLOCK_BYTES);
     // Only space limits the number of files.
     let files_free = free / block;

@@ -17,8 +17,8 @@ pub use event_raiser::raise_events;
 pub(crate) use phantoms::{Ghost, PhantomAnswer};
 pub(crate) use round::Round;
 
-use client::{Call, Invalidation, Reply};
-use file_service::{CacheHolder, FileService, Response, Revocation, Seal};
+use client::{Invalidation, call};
+use file_service::{CacheHolder, FileService, Observed, Revocation, Seal};
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Entry, FileKind, Stat};
@@ -349,12 +349,12 @@ impl Watches {
     fn looks(&self, file: &FileId) -> Option<Looks> {
         let found: Arc<Mutex<Option<Looks>>> = Arc::default();
         let tells = Arc::clone(&found);
-        let answer = Box::new(move |told| {
-            if let Ok(Response::Reply(Reply::Stat(stat))) = told {
+        let ticket = self.door.ask(&Cred::default(), call::Stat { file: file.clone() }, move |told| {
+            if let Ok(Observed { value: stat, uncached: false }) = told {
                 *tells.lock() = Some(Looks::of(&stat));
             }
         });
-        if let Some(ticket) = self.door.call(&Cred::default(), Call::Stat { file: file.clone() }, answer) {
+        if let Some(ticket) = ticket {
             self.door.cancel(ticket);
         }
         found.lock().take()
@@ -369,12 +369,9 @@ pub(crate) struct Noted {
 
 impl Noted {
     /// The name is now this file's.
-    pub(crate) fn bound(self, told: &Result<Response, namespace::Error>) {
-        let (Ok(Response::Reply(reply)) | Ok(Response::Uncached(reply))) = told else { return };
-        if let Reply::Node(entry, stat) | Reply::Glimpsed(Some((entry, stat))) = reply {
-            let seen = seen(entry, Some(stat), false);
-            self.end(|_, _| CallDone::Bound(seen.clone()));
-        }
+    pub(crate) fn bound(self, entry: &Entry, stat: &Stat) {
+        let seen = seen(entry, Some(stat), false);
+        self.end(|_, _| CallDone::Bound(seen.clone()));
     }
 
     /// The name is gone.

@@ -2,8 +2,8 @@
 //! mount itself: see [`event_raiser`](super::event_raiser).
 
 use bytes::Bytes;
-use client::{Call, Reply};
-use file_service::Response;
+use client::call;
+use file_service::{FileCall, Listing, Observed};
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Error, FileKind};
@@ -164,28 +164,23 @@ impl Round {
     fn list(&self, dir: &FileId) -> Option<NameList> {
         let (mut names, mut leased, mut after, mut upto) = (NameList::new(), 0, 0, None);
         loop {
-            let call = Call::List { dir: dir.clone(), after, upto, limit: PAGE, stat: true };
+            let call = call::List { dir: dir.clone(), after, upto, limit: PAGE, stat: true };
             let (entries, end) = match self.ask(call)? {
-                Ok(Response::Reply(Reply::Listing { entries, upto: to, end })) => {
+                Ok(Listing { entries, upto: to, end }) => {
                     upto = Some(to);
                     (entries, end)
                 }
                 Err(Error::Stale) => return Some(NameList::new()),
-                _ => return None,
+                Err(_) => return None,
             };
             let end = end || entries.is_empty();
             for listed in entries {
                 after = after.max(listed.entry.position);
                 let (mut stat, mut passing) = (listed.stat, listed.passing);
                 if stat.is_none() && listed.entry.kind != FileKind::Directory && leased < LEASED_MAX {
-                    let told = self.ask(Call::Stat { file: listed.entry.file.clone() })?.ok();
-                    passing = matches!(told, Some(Response::Uncached(_)));
-                    stat = told.and_then(|told| match told {
-                        Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)) => {
-                            Some(stat)
-                        }
-                        _ => None,
-                    });
+                    let told = self.ask(call::Stat { file: listed.entry.file.clone() })?.ok();
+                    passing = told.is_some_and(|told| told.uncached);
+                    stat = told.map(|told| told.value);
                 }
                 leased += 1;
                 names.insert(listed.label, seen(&listed.entry, stat.as_ref(), passing));
@@ -202,14 +197,11 @@ impl Round {
 
     /// A watched file, under its first name.
     fn file(&self, file: &FileId) -> Option<NameList> {
-        let Ok(Response::Reply(Reply::Links(links))) = self.ask(Call::Links { file: file.clone() })? else {
+        let Ok(links) = self.ask(call::Links { file: file.clone() })? else {
             return Some(NameList::new());
         };
-        let told = self.ask(Call::Stat { file: file.clone() })?;
-        let passing = matches!(told, Ok(Response::Uncached(_)));
-        let (Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat))), Some(link)) =
-            (told, links.first())
-        else {
+        let told = self.ask(call::Stat { file: file.clone() })?;
+        let (Ok(Observed { value: stat, uncached: passing }), Some(link)) = (told, links.first()) else {
             return Some(NameList::new());
         };
         let looks = Some(super::Looks::of(&stat));
@@ -218,10 +210,10 @@ impl Round {
     }
 
     /// The client's answer; nothing if it takes too long, or the mount has ended.
-    fn ask(&self, call: Call) -> Option<Result<Response, Error>> {
+    fn ask<C: FileCall>(&self, call: C) -> Option<Result<C::Reply, Error>> {
         let (tell, told) = channel();
         let door = self.front.door();
-        let ticket = door.call(&Cred::default(), call, Box::new(move |answer| _ = tell.send(answer)));
+        let ticket = door.ask(&Cred::default(), call, move |answer| _ = tell.send(answer));
         let deadline = Instant::now() + ANSWER;
         loop {
             match told.recv_timeout(OVER) {
@@ -239,10 +231,7 @@ impl Round {
     /// The place of `of`: its own directory's path, or that of the directory it is in.
     fn place(&self, of: &FileId, directory: bool) -> Option<WatchedPlace> {
         let root = self.front.door().root();
-        let above = |file: &FileId| match self.ask(Call::Links { file: file.clone() })? {
-            Ok(Response::Reply(Reply::Links(links))) => links.into_iter().next(),
-            _ => None,
-        };
+        let above = |file: &FileId| self.ask(call::Links { file: file.clone() })?.ok()?.into_iter().next();
         let (dir, only) = match directory {
             true => (of.clone(), None),
             false => above(of).map(|link| (link.dir, Some((of.clone(), link.label))))?,

@@ -7,10 +7,10 @@ mod locks;
 mod tree;
 
 use bytes::Bytes;
-use client::{Allocate, Call, Invalidation, Reply, Ticket};
+use client::{AllocateMode, Call, Invalidation, Reply, Ticket, call};
 use file_service::{CacheHolder, FileService, Responder, Response};
 use ident::FileId;
-use namespace::{Cred, Error};
+use namespace::{Cred, Error, FileSpec};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,14 +134,16 @@ impl FileService for Memory {
             }
         }
         let told = match call {
-            Call::Lock { file, change, wait } => match self.locking(|locking| locking.lock(&file, change)) {
-                Err(Error::WouldBlock) if wait => {
-                    let mut locking = self.locking.lock();
-                    return Some(locking.wait(file, change, answer));
+            Call::Lock(call::Lock { file, change, wait }) => {
+                match self.locking(|locking| locking.lock(&file, change)) {
+                    Err(Error::WouldBlock) if wait => {
+                        let mut locking = self.locking.lock();
+                        return Some(locking.wait(file, change, answer));
+                    }
+                    locked => locked.map(|()| Response::Reply(Reply::Nothing)),
                 }
-                locked => locked.map(|()| Response::Reply(Reply::Nothing)),
-            },
-            Call::GetLock { file, owner, space, range, kind } => {
+            }
+            Call::GetLock(call::GetLock { file, owner, space, range, kind }) => {
                 let conflict = self.locking(|locking| locking.conflict(&file, owner, space, range, kind));
                 Ok(Response::Reply(Reply::Lock(conflict)))
             }
@@ -217,21 +219,28 @@ fn name_of(call: &Call) -> &'static str {
 impl Tree {
     fn answer(&mut self, cred: &Cred, call: Call) -> Result<Response, Error> {
         let reply = match call {
-            Call::Lookup { dir, label } => self.lookup(cred, &dir, &label)?,
-            Call::Parent { dir } => self.parent(&dir)?,
-            Call::Links { file } => Reply::Links(self.links(&file)?),
-            Call::Stat { file } => Reply::Stat(self.stat(&file)?),
-            Call::Glance { file } => return Ok(Response::Uncached(Reply::Stat(self.stat(&file)?))),
-            Call::Access { file, mask } => self.check(cred, &file, mask).map(|()| Reply::Nothing)?,
-            Call::ReadLink { file } => Reply::Bytes(self.file(&file)?.content.clone()),
-            Call::Create { dir, label, kind, mode, umask, rdev, target, open } => {
-                self.create(cred, &dir, &label, (kind, mode & !umask, rdev), target, open.is_some())?
+            Call::Lookup(call::Lookup { dir, label }) => self.lookup(cred, &dir, &label)?,
+            Call::Parent(call::Parent { dir }) => self.parent(&dir)?,
+            Call::Links(call::Links { file }) => Reply::Links(self.links(&file)?),
+            Call::Stat(call::Stat { file }) => Reply::Stat(self.stat(&file)?),
+            Call::Glance(call::Glance { file }) => {
+                return Ok(Response::Uncached(Reply::Stat(self.stat(&file)?)));
             }
-            Call::Link { file, dir, label } => self.link(&file, &dir, &label)?,
-            Call::Unlink { dir, label, directory } => {
+            Call::Access(call::Access { file, mask }) => {
+                self.check(cred, &file, mask).map(|()| Reply::Nothing)?
+            }
+            Call::ReadLink(call::ReadLink { file }) => Reply::Bytes(self.file(&file)?.content.clone()),
+            Call::Create(call::Create {
+                dir,
+                label,
+                spec: FileSpec { kind, mode, umask, rdev, target },
+                open,
+            }) => self.create(cred, &dir, &label, (kind, mode & !umask, rdev), target, open.is_some())?,
+            Call::Link(call::Link { file, dir, label }) => self.link(&file, &dir, &label)?,
+            Call::Unlink(call::Unlink { dir, label, directory }) => {
                 self.lingering((&dir, &label), |tree| tree.unlink(&dir, &label, directory))?
             }
-            Call::Rename { from_dir, from, to_dir, to, mode, whiteout } => {
+            Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout }) => {
                 let renamed = self.lingering((&to_dir, &to), |tree| {
                     tree.rename((&from_dir, &from), (&to_dir, &to), mode)
                 })?;
@@ -241,26 +250,36 @@ impl Tree {
                 }
                 renamed
             }
-            Call::SetAttributes { file, change, size, .. } => {
+            Call::SetAttributes(call::SetAttributes { file, change, size, .. }) => {
                 self.set_attributes(cred, &file, change, size)?
             }
             Call::Accessed { .. } | Call::SetDisposition { .. } => return Err(Error::NotSupported),
-            Call::Open { file, mask, .. } => self.open(cred, &file, mask)?,
-            Call::Close { file, .. } => self.close(&file)?,
-            Call::Read { file, offset, length, .. } => {
+            Call::Open(call::Open { file, mask, .. }) => self.open(cred, &file, mask)?,
+            Call::Close(call::Close { file, .. }) => self.close(&file)?,
+            Call::Read(call::Read { file, offset, length, .. }) => {
                 return self.read(&file, offset, length).map(Response::Data);
             }
-            Call::Write { file, offset, data, append } => self.write(&file, offset, &data, append)?,
-            Call::Allocate { file, offset, length, what } => self.allocate(&file, offset, length, what)?,
-            Call::Seek { file, offset, hole } => self.seek(&file, offset, hole)?,
+            Call::Write(call::Write { file, offset, data, append }) => {
+                self.write(&file, offset, &data, append)?
+            }
+            Call::Allocate(call::Allocate { file, offset, length, what }) => {
+                self.allocate(&file, offset, length, what)?
+            }
+            Call::Seek(call::Seek { file, offset, hole }) => self.seek(&file, offset, hole)?,
             Call::Sync { .. } | Call::SyncAll => Reply::Nothing,
-            Call::List { dir, after, upto, limit, stat } => self.list(&dir, (after, upto), limit, stat)?,
-            Call::GetXattr { file, name } => {
+            Call::List(call::List { dir, after, upto, limit, stat }) => {
+                self.list(&dir, (after, upto), limit, stat)?
+            }
+            Call::GetXattr(call::GetXattr { file, name }) => {
                 Reply::Bytes(self.file(&file)?.xattrs.get(&name).cloned().ok_or(Error::NoAttribute)?)
             }
-            Call::ListXattrs { file } => Reply::Names(self.file(&file)?.xattrs.keys().cloned().collect()),
-            Call::SetXattr { file, name, value, mode } => self.set_xattr(&file, name, value, mode)?,
-            Call::RemoveXattr { file, name } => self
+            Call::ListXattrs(call::ListXattrs { file }) => {
+                Reply::Names(self.file(&file)?.xattrs.keys().cloned().collect())
+            }
+            Call::SetXattr(call::SetXattr { file, name, value, mode }) => {
+                self.set_xattr(&file, name, value, mode)?
+            }
+            Call::RemoveXattr(call::RemoveXattr { file, name }) => self
                 .file_mut(&file)?
                 .xattrs
                 .remove(&name)
@@ -282,17 +301,23 @@ impl Tree {
         Ok(if middle < to { vec![part(from, middle), part(middle, to)] } else { vec![part(from, to)] })
     }
 
-    fn allocate(&mut self, file: &FileId, offset: u64, length: u64, what: Allocate) -> Result<Reply, Error> {
+    fn allocate(
+        &mut self,
+        file: &FileId,
+        offset: u64,
+        length: u64,
+        what: AllocateMode,
+    ) -> Result<Reply, Error> {
         let content = &mut self.file_mut(file)?.content;
         let (from, to) = (offset as usize, (offset + length) as usize);
         match what {
-            Allocate::Reserve { keep_size: false } if to > content.len() => content.resize(to, 0),
-            Allocate::Reserve { .. } => {}
-            Allocate::Punch | Allocate::Zero { keep_size: true } => {
+            AllocateMode::Reserve { keep_size: false } if to > content.len() => content.resize(to, 0),
+            AllocateMode::Reserve { .. } => {}
+            AllocateMode::Punch | AllocateMode::Zero { keep_size: true } => {
                 let (from, to) = (from.min(content.len()), to.min(content.len()));
                 content[from..to].fill(0);
             }
-            Allocate::Zero { keep_size: false } => {
+            AllocateMode::Zero { keep_size: false } => {
                 content.resize(content.len().max(to), 0);
                 content[from..to].fill(0);
             }

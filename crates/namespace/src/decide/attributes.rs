@@ -11,45 +11,60 @@ use crate::{
 };
 use ident::FileId;
 use lease::Kind;
+use serde::{Deserialize, Serialize};
 
-pub(super) fn set<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    file: &FileId,
-    change: &AttributeChange,
-    cred: &Cred,
-    time: Timestamp,
-) -> Decided {
-    // Modification times are in other fields, so a change of them alone writes no attributes.
-    let writes_attributes = change.mode.is_some() || change.chowns() || change.atime.is_some();
-    let old = case.attributes(file, if writes_attributes { Kind::Write } else { Kind::Read })?;
-    may_set_owner(&old, change, cred)?;
-    may_set_mode(&old, change, cred)?;
-    may_set_times(case, file, &old, change, cred)?;
-    if writes_attributes {
-        let ctime = old.ctime.moved(time);
-        let attributes = Attributes { ctime, ..changed(&old, change, cred, time) };
-        follow_mode(case, file, &old, &attributes)?;
-        case.effects.push(Effect::Attributes { file: file.clone(), attributes });
-    }
-    if let Some(mtime) = change.mtime {
-        set_mtime(case, file, old.kind, at(mtime, time), time)?;
-    }
-    Ok(Answer::Nothing)
+/// chmod, chown, utimens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAttributes {
+    pub file: FileId,
+    pub change: AttributeChange,
+    pub cred: Cred,
+    pub time: Timestamp,
 }
 
-/// Moves the access time after a read, and no other time, since the file has not changed.
-///
-/// Every client that may read the attributes may do that. The latest time counts, in whatever order
-/// they come. No lease is recalled for it.
-pub(super) fn accessed<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    file: &FileId,
-    time: Timestamp,
-) -> Decided {
-    let old = case.attributes(file, Kind::Read)?;
-    let attributes = Attributes { atime: old.atime.max(time), ..old };
-    case.effects.push(Effect::Attributes { file: file.clone(), attributes });
-    Ok(Answer::Nothing)
+impl SetAttributes {
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let SetAttributes { file, change, cred, time } = self;
+        // Modification times are in other fields, so a change of them alone writes no attributes.
+        let writes_attributes = change.mode.is_some() || change.chowns() || change.atime.is_some();
+        let old = case.attributes(file, if writes_attributes { Kind::Write } else { Kind::Read })?;
+        may_set_owner(&old, change, cred)?;
+        may_set_mode(&old, change, cred)?;
+        may_set_times(case, file, &old, change, cred)?;
+        if writes_attributes {
+            let ctime = old.ctime.moved(*time);
+            let attributes = Attributes { ctime, ..changed(&old, change, cred, *time) };
+            follow_mode(case, file, &old, &attributes)?;
+            case.effects.push(Effect::Attributes { file: file.clone(), attributes });
+        }
+        if let Some(mtime) = change.mtime {
+            set_mtime(case, file, old.kind, at(mtime, *time), *time)?;
+        }
+        Ok(Answer::Nothing)
+    }
+}
+
+/// The file was read at `time`. A program that has read the file may set the time, so only the
+/// lease counts, and a lease to read attributes is enough. Many clients move an access time,
+/// and no lease is recalled for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accessed {
+    pub file: FileId,
+    pub time: Timestamp,
+}
+
+impl Accessed {
+    /// Moves the access time after a read, and no other time, since the file has not changed.
+    ///
+    /// Every client that may read the attributes may do that. The latest time counts, in whatever
+    /// order they come. No lease is recalled for it.
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let Accessed { file, time } = self;
+        let old = case.attributes(file, Kind::Read)?;
+        let attributes = Attributes { atime: old.atime.max(*time), ..old };
+        case.effects.push(Effect::Attributes { file: file.clone(), attributes });
+        Ok(Answer::Nothing)
+    }
 }
 
 /// Checks a chown. A capability lets a user give files away. An owner may give a file to a group

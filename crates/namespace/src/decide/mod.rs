@@ -19,11 +19,19 @@ use crate::{Answer, Error, Knowledge, Known, Operation, Traced, Verdict};
 use case::{Case, Stop};
 use lease::{Field, Kind, Lease};
 
-pub use link::LINKS_MAX;
-pub use publish::{INLINE_PIECE_BYTES_MAX, INLINE_SEAL_BYTES, PIECE_BYTES_MAX, SEAL_BYTES};
+pub use attributes::{Accessed, SetAttributes};
+pub use create::Create;
+pub use link::{LINKS_MAX, Link};
+pub use lock::{GetLock, Lock};
+pub use lookup::{Access, List, Lookup, ReadLink, Stat};
+pub use open::{Dispose, Open, SetDisposition};
+pub use publish::{INLINE_PIECE_BYTES_MAX, INLINE_SEAL_BYTES, PIECE_BYTES_MAX, Publish, SEAL_BYTES};
+pub use rename::Rename;
 pub use shape::{POSITION_MAX, TARGET_BYTES_MAX};
+pub use unlink::Unlink;
 pub use xattr::{
-    CAPABILITY_LABEL, POLICY, POLICY_LABEL, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTRS_BYTES_MAX,
+    CAPABILITY_LABEL, GetXattr, ListXattrs, POLICY, POLICY_LABEL, RemoveXattr, SetXattr, XATTR_BYTES_MAX,
+    XATTR_LIST_BYTES_MAX, XATTRS_BYTES_MAX,
 };
 
 /// The result of a rule. Its effects are collected in the [`Case`].
@@ -31,8 +39,8 @@ type Decided = Result<Answer, Stop>;
 
 /// Decides `operation` on what is known.
 ///
-/// A change of an answer is a new version of the cluster. Each update names the version that decided
-/// it (`wire::LogEntry::Update`), and the server decides it again by the same version.
+/// A change of an answer is a new version of the cluster. Each update names the version that
+/// decided it (`wire::LogEntry::Update`), and the server decides it again by the same version.
 ///
 /// Pure and monotone: with more knowledge an answer other than [`Verdict::Unknown`] stays the same.
 /// Every rule is a straight line of queries. The next query depends only on the operation and on
@@ -74,57 +82,26 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
         return Err(Error::Invalid.into());
     }
     match operation {
-        Operation::Lookup { dir, label, cred } => lookup::lookup(case, dir, label, cred),
-        Operation::Stat { file } => lookup::stat(case, file),
-        Operation::Access { file, mask, cred } => lookup::access(case, file, *mask, cred),
-        Operation::Open { file, mask, open, own, cred } => open::open(case, file, *mask, *open, *own, cred),
-        Operation::ReadLink { file } => lookup::read_link(case, file),
-        Operation::List { dir } => lookup::list(case, dir),
-        Operation::GetXattr { file, name, cred } => xattr::get(case, file, name, cred),
-        Operation::ListXattrs { file } => xattr::list(case, file),
-        Operation::Create { dir, label, position, new, cred, time } => {
-            create::create(case, dir, label, *position, new, cred, *time)
-        }
-        Operation::Link { file, dir, label, position, cred, time } => {
-            link::link(case, file, dir, label, *position, cred, *time)
-        }
-        Operation::Unlink { dir, label, directory, open, cred, time } => {
-            unlink::unlink(case, dir, label, *directory, *open, cred, *time)
-        }
-        Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time } => {
-            let rename = rename::Rename {
-                from_dir,
-                from,
-                to_dir,
-                to,
-                mode: *mode,
-                position: *position,
-                whiteout: *whiteout,
-                open: *open,
-                cred,
-                time: *time,
-            };
-            rename::rename(case, &rename)
-        }
-        Operation::SetAttributes { file, change, cred, time } => {
-            attributes::set(case, file, change, cred, *time)
-        }
-        Operation::SetXattr { file, name, value, mode, cred, time } => {
-            xattr::set(case, file, name, value, *mode, cred, *time)
-        }
-        Operation::RemoveXattr { file, name, cred, time } => xattr::remove(case, file, name, cred, *time),
-        Operation::Publish { file, version, size, mtime, ctime, change } => {
-            let head = publish::Published { version: *version, size: *size, mtime: *mtime, ctime: *ctime };
-            publish::publish(case, file, head, change)
-        }
-        Operation::Accessed { file, time } => attributes::accessed(case, file, *time),
-        Operation::SetDisposition { file, link, own, cred, time } => {
-            open::set_disposition(case, file, link.as_ref(), *own, cred, *time)
-        }
-        Operation::Dispose { file, time } => open::dispose(case, file, *time),
-        Operation::Lock { file, change } => lock::lock(case, file, change),
-        Operation::GetLock { file, owner, space, range, kind } => {
-            lock::get_lock(case, file, *owner, *space, *range, *kind)
-        }
+        Operation::Lookup(it) => it.decide(case),
+        Operation::Stat(it) => it.decide(case),
+        Operation::Access(it) => it.decide(case),
+        Operation::Open(it) => it.decide(case),
+        Operation::ReadLink(it) => it.decide(case),
+        Operation::List(it) => it.decide(case),
+        Operation::GetXattr(it) => it.decide(case),
+        Operation::ListXattrs(it) => it.decide(case),
+        Operation::Create(it) => it.decide(case),
+        Operation::Link(it) => it.decide(case),
+        Operation::Unlink(it) => it.decide(case),
+        Operation::Rename(it) => it.decide(case),
+        Operation::SetAttributes(it) => it.decide(case),
+        Operation::SetXattr(it) => it.decide(case),
+        Operation::RemoveXattr(it) => it.decide(case),
+        Operation::Publish(it) => it.decide(case),
+        Operation::Accessed(it) => it.decide(case),
+        Operation::SetDisposition(it) => it.decide(case),
+        Operation::Dispose(it) => it.decide(case),
+        Operation::Lock(it) => it.decide(case),
+        Operation::GetLock(it) => it.decide(case),
     }
 }

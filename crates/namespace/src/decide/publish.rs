@@ -8,6 +8,7 @@ use crate::{
 };
 use ident::FileId;
 use lease::Kind;
+use serde::{Deserialize, Serialize};
 
 /// The most plain bytes in one piece.
 pub const PIECE_BYTES_MAX: u32 = 1 << 20;
@@ -21,46 +22,49 @@ pub const INLINE_SEAL_BYTES: usize = 12 + SEAL_BYTES as usize;
 /// The largest file, in bytes. Offsets of system calls are signed.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// The parts of a publication that go into the content's head.
-pub(super) struct Published {
+/// New content, under the content's write lease. The user's right to write was decided when the
+/// file was opened (POSIX checks then, and only then), so only the lease counts here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publish {
+    pub file: FileId,
     pub version: u64,
     pub size: u64,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
+    pub change: ContentChange,
 }
 
-/// Publishes content.
-///
-/// The new head's `occupied` is exact for inline content (its plain size), and for
-/// [`ContentChange::None`]. With [`ContentChange::Extents`] it is the *old* value. The executor of
-/// the effect adds the bytes that the extents' rows gain. It subtracts the bytes that they lose,
-/// and the inline content that goes.
-pub(super) fn publish<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    file: &FileId,
-    published: Published,
-    change: &ContentChange,
-) -> Decided {
-    let Published { version, size, mtime, ctime } = published;
-    if size > SIZE_MAX {
-        return Err(Error::TooBig.into());
+impl Publish {
+    /// Publishes content.
+    ///
+    /// The new head's `occupied` is exact for inline content (its plain size), and for
+    /// [`ContentChange::None`]. With [`ContentChange::Extents`] it is the *old* value. The executor
+    /// of the effect adds the bytes that the extents' rows gain. It subtracts the bytes that they
+    /// lose, and the inline content that goes.
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let Publish { file, version, size, mtime, ctime, change } = self;
+        let (version, size) = (*version, *size);
+        if size > SIZE_MAX {
+            return Err(Error::TooBig.into());
+        }
+        // The attributes may be leased to other clients by now. A writer of content need not hold
+        // them.
+        if case.kind(file)? != FileKind::Regular {
+            return Err(Error::Invalid.into());
+        }
+        let old = case.content(file, Kind::Write)?;
+        if old.version.checked_add(1) != Some(version) || !makes_sense(&old, size, change) {
+            return Err(Error::Invalid.into());
+        }
+        let (occupied, key) = match change {
+            ContentChange::Inline { key, .. } => (size, old.key.or(*key)),
+            ContentChange::Extents { key, .. } => (old.occupied, old.key.or(*key)),
+            ContentChange::None => (old.occupied, old.key),
+        };
+        let head = ContentHead { size, mtime: *mtime, ctime: old.ctime.max(*ctime), version, occupied, key };
+        case.effects.push(Effect::Content { file: file.clone(), head, change: change.clone() });
+        Ok(Answer::Nothing)
     }
-    // The attributes may be leased to other clients by now. A writer of content need not hold them.
-    if case.kind(file)? != FileKind::Regular {
-        return Err(Error::Invalid.into());
-    }
-    let old = case.content(file, Kind::Write)?;
-    if old.version.checked_add(1) != Some(version) || !makes_sense(&old, size, change) {
-        return Err(Error::Invalid.into());
-    }
-    let (occupied, key) = match change {
-        ContentChange::Inline { key, .. } => (size, old.key.or(*key)),
-        ContentChange::Extents { key, .. } => (old.occupied, old.key.or(*key)),
-        ContentChange::None => (old.occupied, old.key),
-    };
-    let head = ContentHead { size, mtime, ctime: old.ctime.max(ctime), version, occupied, key };
-    case.effects.push(Effect::Content { file: file.clone(), head, change: change.clone() });
-    Ok(Answer::Nothing)
 }
 
 fn makes_sense(old: &ContentHead, size: u64, change: &ContentChange) -> bool {

@@ -3,7 +3,7 @@
 
 use super::Decided;
 use super::case::{Case, Stop};
-use super::create::make;
+use super::create::Create;
 use super::permission::{WRITE, enter, may_change, may_take, permits};
 use super::unlink::{lose_link, must_be, must_be_empty};
 use crate::{
@@ -12,126 +12,133 @@ use crate::{
 };
 use ident::FileId;
 use lease::{Field, Kind, Label};
+use serde::{Deserialize, Serialize};
 
-/// The parts of [`crate::Operation::Rename`].
-pub(super) struct Rename<'o> {
-    pub from_dir: &'o FileId,
-    pub from: &'o Label,
-    pub to_dir: &'o FileId,
-    pub to: &'o Label,
+/// Rename. `position` is the moved entry's new place in `to_dir`, unless an entry is replaced
+/// there or exchanged. A label that is bound throughout keeps its position, so that no listing
+/// misses it. `open` is as in `Unlink`, for a replaced file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rename {
+    pub from_dir: FileId,
+    pub from: Label,
+    pub to_dir: FileId,
+    pub to: Label,
     pub mode: RenameMode,
     pub position: u64,
     pub whiteout: Option<Whiteout>,
     pub open: bool,
-    pub cred: &'o Cred,
+    pub cred: Cred,
     pub time: Timestamp,
 }
 
-pub(super) fn rename<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, r: &Rename<'_>) -> Decided {
-    let from_dir = enter(case, r.from_dir, r.cred)?;
-    let to_dir = if r.stays() { from_dir } else { enter(case, r.to_dir, r.cred)? };
-    let source = case.child(r.from_dir, r.from, Kind::Write)?.ok_or(Error::NotFound)?;
-    let target = case.child(r.to_dir, r.to, Kind::Write)?;
-    match (r.mode, &target) {
-        (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists.into()),
-        (RenameMode::Exchange, None) => return Err(Error::NotFound.into()),
-        // POSIX: two links of one file stay as they are, and the rename succeeds.
-        (_, Some(target)) if target.file == source.file => {
-            case.change_nothing();
-            return Ok(Answer::Entry(target.clone()));
+impl Rename {
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let from_dir = enter(case, &self.from_dir, &self.cred)?;
+        let to_dir = if self.stays() { from_dir } else { enter(case, &self.to_dir, &self.cred)? };
+        let source = case.child(&self.from_dir, &self.from, Kind::Write)?.ok_or(Error::NotFound)?;
+        let target = case.child(&self.to_dir, &self.to, Kind::Write)?;
+        match (self.mode, &target) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists.into()),
+            (RenameMode::Exchange, None) => return Err(Error::NotFound.into()),
+            // POSIX: two links of one file stay as they are, and the rename succeeds.
+            (_, Some(target)) if target.file == source.file => {
+                case.change_nothing();
+                return Ok(Answer::Entry(target.clone()));
+            }
+            _ => {}
         }
-        _ => {}
-    }
-    may_change(case, r.from_dir, &from_dir, r.cred)?;
-    may_take(case, &from_dir, &source.file, r.cred)?;
-    if !r.stays() {
-        may_change(case, r.to_dir, &to_dir, r.cred)?;
-        case.may_gain_entries(r.to_dir)?;
-    }
-    if let Some(target) = &target {
-        may_take(case, &to_dir, &target.file, r.cred)?;
-        if r.mode != RenameMode::Exchange {
-            must_be(target, source.kind == FileKind::Directory)?;
+        may_change(case, &self.from_dir, &from_dir, &self.cred)?;
+        may_take(case, &from_dir, &source.file, &self.cred)?;
+        if !self.stays() {
+            may_change(case, &self.to_dir, &to_dir, &self.cred)?;
+            case.may_gain_entries(&self.to_dir)?;
         }
-    }
-    if r.whiteout.is_some() {
-        case.may_gain_entries(r.from_dir)?;
-    }
-    may_go(case, r, &source, r.to_dir)?;
-    let position = target.as_ref().map_or(r.position, |target| target.position);
-    match target {
-        Some(target) if r.mode == RenameMode::Exchange => {
-            may_go(case, r, &target, r.from_dir)?;
-            let back = Entry { position: source.position, ..target };
-            place(case, r, back, (r.to_dir, r.to), (r.from_dir, r.from))?;
+        if let Some(target) = &target {
+            may_take(case, &to_dir, &target.file, &self.cred)?;
+            if self.mode != RenameMode::Exchange {
+                must_be(target, source.kind == FileKind::Directory)?;
+            }
         }
-        Some(target) => {
-            must_be_empty(case, &target)?;
-            case.effects.push(Effect::Unbind { dir: r.from_dir.clone(), label: r.from.clone() });
-            let lost = Link { dir: r.to_dir.clone(), label: r.to.clone() };
-            lose_link(case, &target.file, lost, r.open, r.time)?;
+        if self.whiteout.is_some() {
+            case.may_gain_entries(&self.from_dir)?;
         }
-        None => case.effects.push(Effect::Unbind { dir: r.from_dir.clone(), label: r.from.clone() }),
+        self.may_go(case, &source, &self.to_dir)?;
+        let position = target.as_ref().map_or(self.position, |target| target.position);
+        match target {
+            Some(target) if self.mode == RenameMode::Exchange => {
+                self.may_go(case, &target, &self.from_dir)?;
+                let back = Entry { position: source.position, ..target };
+                self.place(case, back, (&self.to_dir, &self.to), (&self.from_dir, &self.from))?;
+            }
+            Some(target) => {
+                must_be_empty(case, &target)?;
+                case.effects.push(Effect::Unbind { dir: self.from_dir.clone(), label: self.from.clone() });
+                let lost = Link { dir: self.to_dir.clone(), label: self.to.clone() };
+                lose_link(case, &target.file, lost, self.open, self.time)?;
+            }
+            None => {
+                case.effects.push(Effect::Unbind { dir: self.from_dir.clone(), label: self.from.clone() })
+            }
+        }
+        let moved = Entry { position, ..source.clone() };
+        self.place(case, moved.clone(), (&self.from_dir, &self.from), (&self.to_dir, &self.to))?;
+        if let Some(left) = self.whiteout {
+            let (dir, label, new) = (self.from_dir.clone(), self.from.clone(), left.new_file(&self.from_dir));
+            let (position, cred, time) = (left.integer, self.cred.clone(), self.time);
+            Create { dir, label, position, new, cred, time }.make(case, &from_dir)?;
+        }
+        case.touch(&self.from_dir, self.time);
+        if !self.stays() {
+            case.touch(&self.to_dir, self.time);
+        }
+        Ok(Answer::Entry(moved))
     }
-    let moved = Entry { position, ..source.clone() };
-    place(case, r, moved.clone(), (r.from_dir, r.from), (r.to_dir, r.to))?;
-    if let Some(left) = r.whiteout {
-        let new = left.new_file(r.from_dir);
-        make(case, r.from_dir, &from_dir, r.from, left.integer, &new, r.cred, r.time)?;
-    }
-    case.touch(r.from_dir, r.time);
-    if !r.stays() {
-        case.touch(r.to_dir, r.time);
-    }
-    Ok(Answer::Entry(moved))
-}
 
-impl Rename<'_> {
     /// Whether both labels are in one directory.
     fn stays(&self) -> bool {
         self.from_dir == self.to_dir
     }
-}
 
-/// Checks that a directory may get another parent. The move changes the directory itself (its
-/// `..`), and the directory must not end up inside itself.
-///
-/// Only a server knows the paths of directories, so a client's decision ends here.
-fn may_go<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    r: &Rename<'_>,
-    moved: &Entry,
-    into: &FileId,
-) -> Result<(), Stop> {
-    if moved.kind != FileKind::Directory || r.stays() {
-        return Ok(());
+    /// Checks that a directory may get another parent. The move changes the directory itself (its
+    /// `..`), and the directory must not end up inside itself.
+    ///
+    /// Only a server knows the paths of directories, so a client's decision ends here.
+    fn may_go<K: Knowledge + ?Sized>(
+        &self,
+        case: &mut Case<'_, K>,
+        moved: &Entry,
+        into: &FileId,
+    ) -> Result<(), Stop> {
+        if moved.kind != FileKind::Directory || self.stays() {
+            return Ok(());
+        }
+        let attributes = case.attributes(&moved.file, Kind::Write)?;
+        if !permits(case, &moved.file, &attributes, &self.cred, WRITE)? {
+            return Err(Error::AccessDenied.into());
+        }
+        if moved.file == *into || case.is_above(&moved.file, into)? {
+            return Err(Error::Invalid.into());
+        }
+        Ok(())
     }
-    let attributes = case.attributes(&moved.file, Kind::Write)?;
-    if !permits(case, &moved.file, &attributes, r.cred, WRITE)? {
-        return Err(Error::AccessDenied.into());
-    }
-    if moved.file == *into || case.is_above(&moved.file, into)? {
-        return Err(Error::Invalid.into());
-    }
-    Ok(())
-}
 
-/// Moves the link of `entry` from `old` to `new`. The caller unbinds the label at `old`.
-fn place<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    r: &Rename<'_>,
-    entry: Entry,
-    old: (&FileId, &Label),
-    new: (&FileId, &Label),
-) -> Result<(), Stop> {
-    let file = entry.file.clone();
-    let attributes = case.attributes(&file, Kind::Write)?;
-    case.hold(&file, Field::Parent, Kind::Write);
-    let attributes = Attributes { ctime: attributes.ctime.moved(r.time), ..attributes };
-    let link = |(dir, label): (&FileId, &Label)| Link { dir: dir.clone(), label: label.clone() };
-    case.effects.push(Effect::Bind { dir: new.0.clone(), label: new.1.clone(), entry });
-    case.effects.push(Effect::DropLink { file: file.clone(), link: link(old) });
-    case.effects.push(Effect::AddLink { file: file.clone(), link: link(new) });
-    case.effects.push(Effect::Attributes { file, attributes });
-    Ok(())
+    /// Moves the link of `entry` from `old` to `new`. The caller unbinds the label at `old`.
+    fn place<K: Knowledge + ?Sized>(
+        &self,
+        case: &mut Case<'_, K>,
+        entry: Entry,
+        old: (&FileId, &Label),
+        new: (&FileId, &Label),
+    ) -> Result<(), Stop> {
+        let file = entry.file.clone();
+        let attributes = case.attributes(&file, Kind::Write)?;
+        case.hold(&file, Field::Parent, Kind::Write);
+        let attributes = Attributes { ctime: attributes.ctime.moved(self.time), ..attributes };
+        let link = |(dir, label): (&FileId, &Label)| Link { dir: dir.clone(), label: label.clone() };
+        case.effects.push(Effect::Bind { dir: new.0.clone(), label: new.1.clone(), entry });
+        case.effects.push(Effect::DropLink { file: file.clone(), link: link(old) });
+        case.effects.push(Effect::AddLink { file: file.clone(), link: link(new) });
+        case.effects.push(Effect::Attributes { file, attributes });
+        Ok(())
+    }
 }

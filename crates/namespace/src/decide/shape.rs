@@ -3,7 +3,8 @@
 //! client.
 
 use crate::{
-    AttributeChange, FileKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp,
+    AttributeChange, FileKind, FileSpec, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime,
+    Timestamp, operation,
 };
 use ident::FileId;
 use lease::Field;
@@ -16,18 +17,28 @@ pub const POSITION_MAX: u64 = (1 << 63) - 1;
 
 pub(super) fn makes_sense(operation: &Operation) -> bool {
     match operation {
-        Operation::Lookup { label, .. } => label.is_child(),
-        Operation::Access { mask, .. } => *mask <= 7,
+        Operation::Lookup(operation::Lookup { label, .. }) => label.is_child(),
+        Operation::Access(operation::Access { mask, .. }) => *mask <= 7,
         // A handle may ask for every permission, and must be a handle.
-        Operation::Open { mask, open, .. } => *mask <= 7 && open.has(&Field::Handles),
-        Operation::Create { dir, label, position, new, time, .. } => {
+        Operation::Open(operation::Open { mask, open, .. }) => *mask <= 7 && open.has(&Field::Handles),
+        Operation::Create(operation::Create { dir, label, position, new, time, .. }) => {
             label.is_child() && is_number(*position) && is_time(*time) && is_new(dir, *position, new)
         }
-        Operation::Link { label, position, time, .. } => {
+        Operation::Link(operation::Link { label, position, time, .. }) => {
             label.is_child() && is_number(*position) && is_time(*time)
         }
-        Operation::Unlink { label, time, .. } => label.is_child() && is_time(*time),
-        Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, time, .. } => {
+        Operation::Unlink(operation::Unlink { label, time, .. }) => label.is_child() && is_time(*time),
+        Operation::Rename(operation::Rename {
+            from_dir,
+            from,
+            to_dir,
+            to,
+            mode,
+            position,
+            whiteout,
+            time,
+            ..
+        }) => {
             let left = whiteout.is_none_or(|left| {
                 *mode != RenameMode::Exchange
                     && is_number(left.integer)
@@ -36,15 +47,17 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
             });
             from.is_child() && to.is_child() && is_number(*position) && left && is_time(*time)
         }
-        Operation::SetAttributes { change, time, .. } => is_change(change) && is_time(*time),
-        Operation::SetXattr { time, .. }
-        | Operation::RemoveXattr { time, .. }
-        | Operation::SetDisposition { time, .. }
-        | Operation::Dispose { time, .. }
-        | Operation::Accessed { time, .. } => is_time(*time),
-        Operation::Publish { mtime, ctime, .. } => is_time(*mtime) && is_time(*ctime),
-        Operation::Lock { change, .. } => is_lockable(change.space, change.range),
-        Operation::GetLock { space, range, .. } => is_lockable(*space, *range),
+        Operation::SetAttributes(operation::SetAttributes { change, time, .. }) => {
+            is_change(change) && is_time(*time)
+        }
+        Operation::SetXattr(operation::SetXattr { time, .. })
+        | Operation::RemoveXattr(operation::RemoveXattr { time, .. })
+        | Operation::SetDisposition(operation::SetDisposition { time, .. })
+        | Operation::Dispose(operation::Dispose { time, .. })
+        | Operation::Accessed(operation::Accessed { time, .. }) => is_time(*time),
+        Operation::Publish(operation::Publish { mtime, ctime, .. }) => is_time(*mtime) && is_time(*ctime),
+        Operation::Lock(operation::Lock { change, .. }) => is_lockable(change.space, change.range),
+        Operation::GetLock(operation::GetLock { space, range, .. }) => is_lockable(*space, *range),
         Operation::Stat { .. }
         | Operation::ReadLink { .. }
         | Operation::List { .. }
@@ -69,15 +82,16 @@ fn is_time(time: Timestamp) -> bool {
 }
 
 fn is_new(dir: &FileId, position: u64, new: &NewFile) -> bool {
-    let target = match new.kind {
-        FileKind::Symlink => is_target(&new.target),
-        _ => new.target.is_empty(),
+    let FileSpec { kind, mode, umask, rdev, target } = &new.spec;
+    let has_target = match kind {
+        FileKind::Symlink => is_target(target),
+        _ => target.is_empty(),
     };
-    let device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
-    target
-        && (device || new.rdev == 0)
-        && new.mode <= 0o7777
-        && new.umask <= 0o777
+    let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+    has_target
+        && (device || *rdev == 0)
+        && *mode <= 0o7777
+        && *umask <= 0o777
         && is_number(new.ino)
         && new.file == FileId::for_child(dir, position, new.ino)
 }

@@ -6,27 +6,35 @@ use super::permission::{enter, may_change, may_take};
 use crate::{Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge, Link, Timestamp};
 use ident::FileId;
 use lease::{Field, Kind, Label};
+use serde::{Deserialize, Serialize};
 
-pub(super) fn unlink<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    dir: &FileId,
-    label: &Label,
-    directory: bool,
-    open: bool,
-    cred: &Cred,
-    time: Timestamp,
-) -> Decided {
-    let parent = enter(case, dir, cred)?;
-    let entry = case.child(dir, label, Kind::Write)?.ok_or(Error::NotFound)?;
-    may_change(case, dir, &parent, cred)?;
-    may_take(case, &parent, &entry.file, cred)?;
-    must_be(&entry, directory)?;
-    must_be_empty(case, &entry)?;
-    case.effects.push(Effect::Unbind { dir: dir.clone(), label: label.clone() });
-    let link = Link { dir: dir.clone(), label: label.clone() };
-    lose_link(case, &entry.file, link, open, time)?;
-    case.touch(dir, time);
-    Ok(Answer::Nothing)
+/// unlink, or rmdir when `directory`. `open` says that this client has handles on the file, so
+/// the file stays until they are closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unlink {
+    pub dir: FileId,
+    pub label: Label,
+    pub directory: bool,
+    pub open: bool,
+    pub cred: Cred,
+    pub time: Timestamp,
+}
+
+impl Unlink {
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let Unlink { dir, label, directory, open, cred, time } = self;
+        let parent = enter(case, dir, cred)?;
+        let entry = case.child(dir, label, Kind::Write)?.ok_or(Error::NotFound)?;
+        may_change(case, dir, &parent, cred)?;
+        may_take(case, &parent, &entry.file, cred)?;
+        must_be(&entry, *directory)?;
+        must_be_empty(case, &entry)?;
+        case.effects.push(Effect::Unbind { dir: dir.clone(), label: label.clone() });
+        let link = Link { dir: dir.clone(), label: label.clone() };
+        lose_link(case, &entry.file, link, *open, *time)?;
+        case.touch(dir, *time);
+        Ok(Answer::Nothing)
+    }
 }
 
 /// Checks that the entry is of the kind that the operation is for.

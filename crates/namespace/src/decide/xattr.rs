@@ -11,6 +11,7 @@ use crate::{
 };
 use ident::FileId;
 use lease::{Kind, Label};
+use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
 /// The longest value, in bytes (Linux' XATTR_SIZE_MAX).
@@ -78,69 +79,90 @@ impl Class {
     }
 }
 
-pub(super) fn get<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    file: &FileId,
-    name: &Label,
-    cred: &Cred,
-) -> Decided {
-    match Class::of(name)? {
-        Class::User => {
-            let attributes = case.attributes(file, Kind::Read)?;
-            if !has_user_attributes(&attributes) {
-                return Err(Error::NoAttribute.into());
+/// Value of an extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetXattr {
+    pub file: FileId,
+    pub name: Label,
+    pub cred: Cred,
+}
+
+impl GetXattr {
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let GetXattr { file, name, cred } = self;
+        match Class::of(name)? {
+            Class::User => {
+                let attributes = case.attributes(file, Kind::Read)?;
+                if !has_user_attributes(&attributes) {
+                    return Err(Error::NoAttribute.into());
+                }
+                if !permits(case, file, &attributes, cred, READ)? {
+                    return Err(Error::AccessDenied.into());
+                }
             }
-            if !permits(case, file, &attributes, cred, READ)? {
-                return Err(Error::AccessDenied.into());
-            }
+            Class::Trusted if !cred.has(Capability::SysAdmin) => return Err(Error::NoAttribute.into()),
+            Class::Trusted | Class::Security | Class::Capability | Class::Acl(_) | Class::Policy => {}
         }
-        Class::Trusted if !cred.has(Capability::SysAdmin) => return Err(Error::NoAttribute.into()),
-        Class::Trusted | Class::Security | Class::Capability | Class::Acl(_) | Class::Policy => {}
+        Ok(Answer::Bytes(case.xattr(file, name, Kind::Read)?.ok_or(Error::NoAttribute)?))
     }
-    Ok(Answer::Bytes(case.xattr(file, name, Kind::Read)?.ok_or(Error::NoAttribute)?))
 }
 
-/// All names. The front door decides which of them a user sees.
-pub(super) fn list<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, file: &FileId) -> Decided {
-    Ok(Answer::Names(case.xattrs(file)?.into_iter().map(|(name, _)| name).collect()))
+/// Names of all extended attributes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListXattrs {
+    pub file: FileId,
 }
 
-pub(super) fn set<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    file: &FileId,
-    name: &Label,
-    value: &[u8],
-    mode: XattrMode,
-    cred: &Cred,
-    time: Timestamp,
-) -> Decided {
-    let class = Class::of(name)?;
-    if value.len() > XATTR_BYTES_MAX {
-        return Err(Error::TooBig.into());
+impl ListXattrs {
+    /// All names. The front door decides which of them a user sees.
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        Ok(Answer::Names(case.xattrs(&self.file)?.into_iter().map(|(name, _)| name).collect()))
     }
-    if let Class::Acl(kind) = class {
-        // `mode` does not count here, as in Linux.
-        let acl = Acl::parse(value).map_err(|_| Error::Invalid)?;
-        return set_acl(case, file, (kind, name), acl, cred, time);
+}
+
+/// setxattr. ACLs are the attributes `system.posix_acl_access` and `system.posix_acl_default`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetXattr {
+    pub file: FileId,
+    pub name: Label,
+    #[serde(with = "serde_bytes")]
+    pub value: Vec<u8>,
+    pub mode: XattrMode,
+    pub cred: Cred,
+    pub time: Timestamp,
+}
+
+impl SetXattr {
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let SetXattr { file, name, value, mode, cred, time } = self;
+        let class = Class::of(name)?;
+        if value.len() > XATTR_BYTES_MAX {
+            return Err(Error::TooBig.into());
+        }
+        if let Class::Acl(kind) = class {
+            // `mode` does not count here, as in Linux.
+            let acl = Acl::parse(value).map_err(|_| Error::Invalid)?;
+            return AclChange { file, name, kind, acl, cred, time: *time }.decide(case);
+        }
+        if class == Class::Policy
+            && std::str::from_utf8(value).ok().and_then(|text| text.parse::<Spread>().ok()).is_none()
+        {
+            return Err(Error::Invalid.into());
+        }
+        let attributes = case.attributes(file, Kind::Write)?;
+        may_write(case, class, file, &attributes, cred)?;
+        let old = case.xattr(file, name, Kind::Write)?;
+        match (mode, &old) {
+            (XattrMode::Create, Some(_)) => return Err(Error::Exists.into()),
+            (XattrMode::Replace, None) => return Err(Error::NoAttribute.into()),
+            _ => {}
+        }
+        if old.is_none_or(|old| old.len() < value.len()) {
+            must_fit(case, file, name, value)?;
+        }
+        change(case, (file, name), Some(value.clone()), attributes, *time);
+        Ok(Answer::Nothing)
     }
-    if class == Class::Policy
-        && std::str::from_utf8(value).ok().and_then(|text| text.parse::<Spread>().ok()).is_none()
-    {
-        return Err(Error::Invalid.into());
-    }
-    let attributes = case.attributes(file, Kind::Write)?;
-    may_write(case, class, file, &attributes, cred)?;
-    let old = case.xattr(file, name, Kind::Write)?;
-    match (mode, &old) {
-        (XattrMode::Create, Some(_)) => return Err(Error::Exists.into()),
-        (XattrMode::Replace, None) => return Err(Error::NoAttribute.into()),
-        _ => {}
-    }
-    if old.is_none_or(|old| old.len() < value.len()) {
-        must_fit(case, file, name, value)?;
-    }
-    change(case, file, name, Some(value.to_vec()), attributes, time);
-    Ok(Answer::Nothing)
 }
 
 /// Refuses a value that makes a file's attributes too large. They travel with leases on the file,
@@ -163,74 +185,85 @@ fn must_fit<K: Knowledge + ?Sized>(
     if names + bytes > XATTRS_BYTES_MAX { Err(Error::NoSpace.into()) } else { Ok(()) }
 }
 
-pub(super) fn remove<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    file: &FileId,
-    name: &Label,
-    cred: &Cred,
-    time: Timestamp,
-) -> Decided {
-    let class = Class::of(name)?;
-    if let Class::Acl(kind) = class {
-        return set_acl(case, file, (kind, name), None, cred, time);
-    }
-    let attributes = case.attributes(file, Kind::Write)?;
-    let gives_up = class == Class::Capability
-        && (owns(&attributes, cred) || permits(case, file, &attributes, cred, WRITE)?);
-    if !gives_up {
-        may_write(case, class, file, &attributes, cred)?;
-    }
-    if case.xattr(file, name, Kind::Write)?.is_none() {
-        return Err(Error::NoAttribute.into());
-    }
-    change(case, file, name, None, attributes, time);
-    Ok(Answer::Nothing)
+/// removexattr.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveXattr {
+    pub file: FileId,
+    pub name: Label,
+    pub cred: Cred,
+    pub time: Timestamp,
 }
 
-fn set_acl<K: Knowledge + ?Sized>(
-    case: &mut Case<'_, K>,
-    file: &FileId,
-    (kind, name): (AclKind, &Label),
+impl RemoveXattr {
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let RemoveXattr { file, name, cred, time } = self;
+        let class = Class::of(name)?;
+        if let Class::Acl(kind) = class {
+            return AclChange { file, name, kind, acl: None, cred, time: *time }.decide(case);
+        }
+        let attributes = case.attributes(file, Kind::Write)?;
+        let gives_up = class == Class::Capability
+            && (owns(&attributes, cred) || permits(case, file, &attributes, cred, WRITE)?);
+        if !gives_up {
+            may_write(case, class, file, &attributes, cred)?;
+        }
+        if case.xattr(file, name, Kind::Write)?.is_none() {
+            return Err(Error::NoAttribute.into());
+        }
+        change(case, (file, name), None, attributes, *time);
+        Ok(Answer::Nothing)
+    }
+}
+
+/// A change of an access control list.
+struct AclChange<'o> {
+    file: &'o FileId,
+    name: &'o Label,
+    kind: AclKind,
     acl: Option<Acl>,
-    cred: &Cred,
+    cred: &'o Cred,
     time: Timestamp,
-) -> Decided {
-    let old = case.attributes(file, Kind::Write)?;
-    if old.kind == FileKind::Symlink {
-        return Err(Error::NotSupported.into());
-    }
-    if kind == AclKind::Default && old.kind != FileKind::Directory {
-        if acl.is_some() {
-            return Err(Error::AccessDenied.into());
+}
+
+impl AclChange<'_> {
+    fn decide<K: Knowledge + ?Sized>(self, case: &mut Case<'_, K>) -> Decided {
+        let AclChange { file, name, kind, acl, cred, time } = self;
+        let old = case.attributes(file, Kind::Write)?;
+        if old.kind == FileKind::Symlink {
+            return Err(Error::NotSupported.into());
         }
-        case.change_nothing();
-        return Ok(Answer::Nothing);
-    }
-    if !owns(&old, cred) {
-        return Err(Error::NotPermitted.into());
-    }
-    let (mode, value) = match (kind, acl) {
-        (AclKind::Access, Some(acl)) => {
-            let kept = if cred.may_set_gid(old.gid) { 0o7000 } else { 0o7000 & !SET_GID };
-            // A list with nothing beyond permission bits becomes permission bits.
-            ((old.mode & kept) | acl.mode_bits(), acl.is_extended().then(|| acl.emit()))
+        if kind == AclKind::Default && old.kind != FileKind::Directory {
+            if acl.is_some() {
+                return Err(Error::AccessDenied.into());
+            }
+            case.change_nothing();
+            return Ok(Answer::Nothing);
         }
-        (_, acl) => (old.mode, acl.map(|acl| acl.emit())),
-    };
-    let stored = case.xattr(file, name, Kind::Write)?;
-    if stored.is_none() && value.is_none() && mode == old.mode {
-        case.change_nothing();
-        return Ok(Answer::Nothing);
+        if !owns(&old, cred) {
+            return Err(Error::NotPermitted.into());
+        }
+        let (mode, value) = match (kind, acl) {
+            (AclKind::Access, Some(acl)) => {
+                let kept = if cred.may_set_gid(old.gid) { 0o7000 } else { 0o7000 & !SET_GID };
+                // A list with nothing beyond permission bits becomes permission bits.
+                ((old.mode & kept) | acl.mode_bits(), acl.is_extended().then(|| acl.emit()))
+            }
+            (_, acl) => (old.mode, acl.map(|acl| acl.emit())),
+        };
+        let stored = case.xattr(file, name, Kind::Write)?;
+        if stored.is_none() && value.is_none() && mode == old.mode {
+            case.change_nothing();
+            return Ok(Answer::Nothing);
+        }
+        change(case, (file, name), value, Attributes { mode, ..old }, time);
+        Ok(Answer::Nothing)
     }
-    change(case, file, name, value, Attributes { mode, ..old }, time);
-    Ok(Answer::Nothing)
 }
 
 /// Changes the extended attribute, and the file's attributes: at least ctime.
 fn change<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
-    file: &FileId,
-    name: &Label,
+    (file, name): (&FileId, &Label),
     value: Option<Vec<u8>>,
     attributes: Attributes,
     time: Timestamp,

@@ -14,33 +14,43 @@ fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
     let touch = AttributeChange { mtime: Some(SetTime::At(at(5))), ..AttributeChange::default() };
     let value = Vec::new();
     vec![
-        Operation::SetAttributes { file: file.clone(), change, cred: cred.clone(), time },
-        Operation::SetAttributes { file: file.clone(), change: touch, cred: cred.clone(), time },
-        Operation::SetXattr {
+        Operation::SetAttributes(operation::SetAttributes {
+            file: file.clone(),
+            change,
+            cred: cred.clone(),
+            time,
+        }),
+        Operation::SetAttributes(operation::SetAttributes {
+            file: file.clone(),
+            change: touch,
+            cred: cred.clone(),
+            time,
+        }),
+        Operation::SetXattr(operation::SetXattr {
             file: file.clone(),
             name: attribute(),
             value,
             mode: XattrMode::Set,
             cred: cred.clone(),
             time,
-        },
-        Operation::Link {
+        }),
+        Operation::Link(operation::Link {
             file: file.clone(),
             dir: dir.clone(),
             label: label("b"),
             position: 9,
             cred: cred.clone(),
             time,
-        },
-        Operation::Unlink {
+        }),
+        Operation::Unlink(operation::Unlink {
             dir: dir.clone(),
             label: label("a"),
             directory: false,
             open: true,
             cred: cred.clone(),
             time,
-        },
-        Operation::Rename {
+        }),
+        Operation::Rename(operation::Rename {
             from_dir: dir.clone(),
             from: label("a"),
             to_dir: dir,
@@ -51,13 +61,13 @@ fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
             open: false,
             cred,
             time,
-        },
+        }),
     ]
 }
 
 /// The status change time that `stat` shows of `file`.
 fn ctime(tree: &Tree, file: &FileId) -> Timestamp {
-    let stat = decide(&Operation::Stat { file: file.clone() }, tree);
+    let stat = decide(&Operation::Stat(operation::Stat { file: file.clone() }), tree);
     let Verdict::Done { answer: Answer::Stat(stat), .. } = stat else { panic!("{stat:?}") };
     stat.attributes.ctime
 }
@@ -66,10 +76,10 @@ fn ctime(tree: &Tree, file: &FileId) -> Timestamp {
 fn one_file() -> (Tree, FileId) {
     let (mut tree, dir, label) = (Tree::new(root(0o755)), FileId::root(), Label::new(b"a").unwrap());
     let file = FileId::for_child(&dir, 2, 2);
-    let (kind, target) = (FileKind::Regular, Vec::new());
-    let new = NewFile { file: file.clone(), ino: 2, kind, mode: 0o644, umask: 0, rdev: 0, target };
+    let spec = FileSpec::new(FileKind::Regular, 0o644, 0);
+    let new = NewFile { file: file.clone(), ino: 2, spec };
     let (cred, time) = (Cred::default(), at(1000));
-    let create = Operation::Create { dir, label, position: 2, new, cred, time };
+    let create = Operation::Create(operation::Create { dir, label, position: 2, new, cred, time });
     let Verdict::Done { effects, .. } = decide(&create, &tree) else { panic!() };
     effects.iter().for_each(|effect| tree.apply(effect));
     (tree, file)

@@ -86,7 +86,7 @@ fn attributes_are_set_found_listed_and_removed() {
     assert_eq!(s.run_text("1:10 getxattr user.a f"), Ok(Answer::Bytes(b"3".to_vec())));
     // Two changes at one time are still two changes.
     assert_eq!(s.file("f").attributes.ctime, at(1000).next());
-    let list = Operation::ListXattrs { file: s.id("f") };
+    let list = Operation::ListXattrs(operation::ListXattrs { file: s.id("f") });
     assert_eq!(s.run(&list), Ok(Answer::Names(vec![Label::attribute(b"user.a").unwrap()])));
     s.run_text("1:10 removexattr user.a f").unwrap();
     assert_eq!(s.run(&list), Ok(Answer::Names(vec![])));
@@ -343,8 +343,14 @@ fn publications() {
     for (version, size, change, good) in rows {
         let mut s = at_version_4();
         let (mtime, ctime) = (at(3), at(4));
-        let publish =
-            Operation::Publish { file: s.id("f"), version, size, mtime, ctime, change: change.clone() };
+        let publish = Operation::Publish(operation::Publish {
+            file: s.id("f"),
+            version,
+            size,
+            mtime,
+            ctime,
+            change: change.clone(),
+        });
         let expected = if good { Ok(Answer::Nothing) } else { Err(Error::Invalid) };
         assert_eq!(s.run(&publish), expected, "{version} {size} {change:?}");
         if good {
@@ -371,7 +377,14 @@ fn a_file_keeps_its_first_key() {
     let publish = |version, key| {
         let put = vec![extent(0, 9, 0, 9, share(0))];
         let change = ContentChange::Extents { truncate_to: None, punch: vec![], put, key };
-        Operation::Publish { file: f.clone(), version, size: 100, mtime: at(30), ctime: at(30), change }
+        Operation::Publish(operation::Publish {
+            file: f.clone(),
+            version,
+            size: 100,
+            mtime: at(30),
+            ctime: at(30),
+            change,
+        })
     };
     s.run(&publish(5, Some([1; 32]))).unwrap();
     s.run(&publish(6, None)).unwrap();
@@ -386,11 +399,25 @@ fn only_regular_files_have_content_to_publish() {
     for path in ["d", "l", "p"] {
         let file = s.id(path);
         let change = ContentChange::None;
-        let publish = Operation::Publish { file, version: 1, size: 0, mtime: at(1), ctime: at(1), change };
+        let publish = Operation::Publish(operation::Publish {
+            file,
+            version: 1,
+            size: 0,
+            mtime: at(1),
+            ctime: at(1),
+            change,
+        });
         assert_eq!(s.run(&publish), Err(Error::Invalid), "{path}");
     }
     let (file, change) = (s.id("f"), ContentChange::None);
-    let publish = Operation::Publish { file, version: 1, size: 1 << 63, mtime: at(1), ctime: at(1), change };
+    let publish = Operation::Publish(operation::Publish {
+        file,
+        version: 1,
+        size: 1 << 63,
+        mtime: at(1),
+        ctime: at(1),
+        change,
+    });
     assert_eq!(s.run(&publish), Err(Error::TooBig));
 }
 
@@ -398,10 +425,15 @@ fn only_regular_files_have_content_to_publish() {
 fn links_are_read_and_nothing_else_is() {
     let mut s = Situation::new(FILES);
     s.run_text("1:10 symlink 0 0 d/l").unwrap();
-    assert_eq!(s.run(&Operation::ReadLink { file: s.id("d/l") }), Ok(Answer::Bytes(b"target".to_vec())));
-    assert_eq!(s.run(&Operation::ReadLink { file: s.id("f") }), Err(Error::Invalid));
-    let Ok(Answer::Stat(stat)) = s.run(&Operation::Stat { file: s.id("d/l") }) else { panic!() };
+    assert_eq!(
+        s.run(&Operation::ReadLink(operation::ReadLink { file: s.id("d/l") })),
+        Ok(Answer::Bytes(b"target".to_vec()))
+    );
+    assert_eq!(s.run(&Operation::ReadLink(operation::ReadLink { file: s.id("f") })), Err(Error::Invalid));
+    let Ok(Answer::Stat(stat)) = s.run(&Operation::Stat(operation::Stat { file: s.id("d/l") })) else {
+        panic!()
+    };
     assert_eq!((stat.size, stat.mtime, stat.attributes.kind), (6, at(1000), FileKind::Symlink));
-    assert_eq!(s.run(&Operation::List { dir: s.id("d") }), Ok(Answer::Nothing));
-    assert_eq!(s.run(&Operation::List { dir: s.id("f") }), Err(Error::NotDirectory));
+    assert_eq!(s.run(&Operation::List(operation::List { dir: s.id("d") })), Ok(Answer::Nothing));
+    assert_eq!(s.run(&Operation::List(operation::List { dir: s.id("f") })), Err(Error::NotDirectory));
 }

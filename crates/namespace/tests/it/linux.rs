@@ -3,7 +3,7 @@
 
 use crate::situation::{Situation, cred, holds};
 use crate::tree::at;
-use namespace::{AttributeChange, FileKind, Operation, XattrMode};
+use namespace::{AttributeChange, FileKind, Operation, XattrMode, operation};
 
 const FILES: &str = "
     f    -rw-r----- 1:10
@@ -81,7 +81,12 @@ fn run(situation: &mut Situation, asker: &str, operation: &str) -> Result<(), na
             let (file, attributes) = (situation.id(path), situation.file(path).attributes);
             let mode = Some(attributes.mode_after_write(&cred(asker)));
             let change = AttributeChange { mode, ..AttributeChange::default() };
-            let operation = Operation::SetAttributes { file, change, cred: cred("0:0"), time: at(1000) };
+            let operation = Operation::SetAttributes(operation::SetAttributes {
+                file,
+                change,
+                cred: cred("0:0"),
+                time: at(1000),
+            });
             situation.run(&operation).map(drop)
         }
         ["setacl", mode, path] => {

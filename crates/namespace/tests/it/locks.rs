@@ -4,7 +4,7 @@ use crate::tree::{HERE, Tree, at, decide_proved};
 use ident::FileId;
 use namespace::{
     Attributes, Error, FileKind, Holder, LOCKS_MAX, Lock, LockChange, LockKind, LockRange, LockSpace,
-    LockTable, Operation, Verdict,
+    LockTable, Operation, Verdict, operation,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -208,12 +208,14 @@ fn a_file_has_so_many_locks_and_no_more() {
         kind: Some(LockKind::Write),
     };
     let (mut tree, root) = (Tree::new(root()), FileId::root());
-    let decide =
-        |tree: &Tree, change| match decide_proved(tree, &Operation::Lock { file: root.clone(), change }) {
-            Verdict::Done { .. } => Ok(()),
-            Verdict::Refused { error, .. } => Err(error),
-            Verdict::Unknown { wants } => panic!("{wants:?}"),
-        };
+    let decide = |tree: &Tree, change| match decide_proved(
+        tree,
+        &Operation::Lock(operation::Lock { file: root.clone(), change }),
+    ) {
+        Verdict::Done { .. } => Ok(()),
+        Verdict::Refused { error, .. } => Err(error),
+        Verdict::Unknown { wants } => panic!("{wants:?}"),
+    };
     for n in 0..LOCKS_MAX as u64 - 1 {
         tree.files.get_mut(&root).unwrap().locks.change(&HERE, &every_other(n));
     }

@@ -4,7 +4,9 @@ use crate::situation::{NOW, Situation, rows};
 use crate::tree::{Seen, at};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
-use namespace::{Answer, Effect, Error, FileKind, LINKS_MAX, Operation, Timestamp, Verdict, decide};
+use namespace::{
+    Answer, Effect, Error, FileKind, LINKS_MAX, Operation, Timestamp, Verdict, decide, operation,
+};
 
 const KINDS: &str = "
     d        drwxrwxrwx 1:10
@@ -210,10 +212,11 @@ fn rename_needs_write_permission_on_both_directories() {
 
 #[test]
 fn times_that_change() {
-    let stat = |s: &mut Situation, path: &str| match s.run(&Operation::Stat { file: s.id(path) }) {
-        Ok(Answer::Stat(stat)) => (stat.mtime == at(NOW), stat.attributes.ctime == at(NOW)),
-        other => panic!("{other:?}"),
-    };
+    let stat =
+        |s: &mut Situation, path: &str| match s.run(&Operation::Stat(operation::Stat { file: s.id(path) })) {
+            Ok(Answer::Stat(stat)) => (stat.mtime == at(NOW), stat.attributes.ctime == at(NOW)),
+            other => panic!("{other:?}"),
+        };
     let both = (true, true);
     let ctime = (false, true);
     let mut s = Situation::new(KINDS);
@@ -249,16 +252,19 @@ fn an_orphan_is_disposed_of_and_linked_nowhere() {
     let link = s.operation(&["0:0", "link", "f", "new"]);
     let create = s.operation(&["0:0", "create", "644", "0", "empty/new"]);
     let into = s.operation(&["0:0", "rename", "g", "empty/new"]);
-    assert_eq!(s.run(&Operation::Dispose { file: f.clone(), time: at(9) }), Err(Error::Invalid));
+    assert_eq!(
+        s.run(&Operation::Dispose(operation::Dispose { file: f.clone(), time: at(9) })),
+        Err(Error::Invalid)
+    );
     s.run_text("0:0 unlink f open").unwrap();
     s.run_text("0:0 rmdir empty open").unwrap();
     assert_eq!(s.run(&link), Err(Error::NotFound));
     assert_eq!(s.run(&create), Err(Error::NotFound));
     assert_eq!(s.run(&into), Err(Error::NotFound));
     for file in [f, empty] {
-        s.run(&Operation::Dispose { file: file.clone(), time: at(9) }).unwrap();
-        assert_eq!(s.run(&Operation::Stat { file: file.clone() }), Err(Error::Stale));
-        assert_eq!(s.run(&Operation::Dispose { file, time: at(9) }), Err(Error::Stale));
+        s.run(&Operation::Dispose(operation::Dispose { file: file.clone(), time: at(9) })).unwrap();
+        assert_eq!(s.run(&Operation::Stat(operation::Stat { file: file.clone() })), Err(Error::Stale));
+        assert_eq!(s.run(&Operation::Dispose(operation::Dispose { file, time: at(9) })), Err(Error::Stale));
     }
 }
 
@@ -296,7 +302,7 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
     }
     // No other client may dispose of an orphan that is still open elsewhere.
     s.run_text("0:0 unlink f open").unwrap();
-    let dispose = Operation::Dispose { file: f.clone(), time: at(9) };
+    let dispose = Operation::Dispose(operation::Dispose { file: f.clone(), time: at(9) });
     let Verdict::Refused { error, evidence } = decide(&dispose, &s.tree) else { panic!() };
     assert_eq!(error, Error::Invalid);
     assert!(evidence.contains(&others_open));
@@ -372,12 +378,14 @@ fn nonsense() {
     let mut s = Situation::new(KINDS);
     let good = s.operation(&["0:0", "create", "644", "22", "new"]);
     assert!(matches!(decide(&good, &s.tree), Verdict::Done { .. }));
-    let Operation::Create { dir, label, position, new, cred, time } = good else { panic!() };
+    let Operation::Create(operation::Create { dir, label, position, new, cred, time }) = good else {
+        panic!()
+    };
     let operation = |label: &[u8], position: u64, change: &dyn Fn(&mut namespace::NewFile), nanos: u32| {
         let (label, mut new) = (Label::attribute(label).unwrap(), new.clone());
         change(&mut new);
         let (dir, cred, time) = (dir.clone(), cred.clone(), Timestamp { nanos, ..time });
-        Operation::Create { dir, label, position, new, cred, time }
+        Operation::Create(operation::Create { dir, label, position, new, cred, time })
     };
     let same: &dyn Fn(&mut namespace::NewFile) = &|_| {};
     let bad = [
@@ -391,26 +399,40 @@ fn nonsense() {
         operation(b"a", position, &|new| new.file = FileId::root().child(77), 0),
         operation(b"a", position, &|new| new.ino = 0, 0),
         operation(b"a", position, &|new| new.ino = 1 << 63, 0),
-        operation(b"a", position, &|new| new.mode = 0o10000, 0),
-        operation(b"a", position, &|new| new.umask = 0o1000, 0),
-        operation(b"a", position, &|new| new.rdev = 1, 0),
-        operation(b"a", position, &|new| new.target = b"x".to_vec(), 0),
-        operation(b"a", position, &|new| new.kind = FileKind::Symlink, 0),
-        operation(b"a", position, &|new| (new.kind, new.target) = (FileKind::Symlink, vec![b'x'; 4096]), 0),
-        operation(b"a", position, &|new| (new.kind, new.target) = (FileKind::Symlink, b"a\0b".to_vec()), 0),
+        operation(b"a", position, &|new| new.spec.mode = 0o10000, 0),
+        operation(b"a", position, &|new| new.spec.umask = 0o1000, 0),
+        operation(b"a", position, &|new| new.spec.rdev = 1, 0),
+        operation(b"a", position, &|new| new.spec.target = b"x".to_vec(), 0),
+        operation(b"a", position, &|new| new.spec.kind = FileKind::Symlink, 0),
+        operation(
+            b"a",
+            position,
+            &|new| (new.spec.kind, new.spec.target) = (FileKind::Symlink, vec![b'x'; 4096]),
+            0,
+        ),
+        operation(
+            b"a",
+            position,
+            &|new| (new.spec.kind, new.spec.target) = (FileKind::Symlink, b"a\0b".to_vec()),
+            0,
+        ),
     ];
-    let label_of_lookup = Operation::Lookup {
+    let label_of_lookup = Operation::Lookup(operation::Lookup {
         dir: FileId::root(),
         label: Label::attribute(b"..").unwrap(),
         cred: cred.clone(),
-    };
+    });
     for operation in bad.into_iter().chain([label_of_lookup, s.operation(&["0:0", "chmod", "10000", "f"])]) {
         let nothing = Seen { tree: &s.tree, leases: &[] };
         let refused = Verdict::Refused { error: Error::Invalid, evidence: vec![] };
         assert_eq!(decide(&operation, &nothing), refused, "{operation:?}");
     }
-    let longest =
-        operation(b"a", position, &|new| (new.kind, new.target) = (FileKind::Symlink, vec![b'x'; 4095]), 0);
+    let longest = operation(
+        b"a",
+        position,
+        &|new| (new.spec.kind, new.spec.target) = (FileKind::Symlink, vec![b'x'; 4095]),
+        0,
+    );
     assert!(matches!(decide(&longest, &s.tree), Verdict::Done { .. }));
     assert_eq!(label.as_bytes(), b"new");
 }

@@ -5,7 +5,7 @@ use crate::situation::Situation;
 use crate::tree::{Seen, at};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Mode, Open};
-use namespace::{Answer, Cred, Effect, Error, Link, Operation, Verdict, decide};
+use namespace::{Answer, Cred, Effect, Error, Link, Operation, Verdict, decide, operation};
 
 const FILES: &str = "
     . drwxrwxrwx 0:0
@@ -27,11 +27,17 @@ fn deleting() -> Open {
 }
 
 fn opening(file: &FileId, open: Open, own: Open) -> Operation {
-    Operation::Open { file: file.clone(), mask: 0, open, own, cred: user() }
+    Operation::Open(operation::Open { file: file.clone(), mask: 0, open, own, cred: user() })
 }
 
 fn setting(file: &FileId, link: Option<Link>) -> Operation {
-    Operation::SetDisposition { file: file.clone(), link, own: deleting(), cred: user(), time: at(9) }
+    Operation::SetDisposition(operation::SetDisposition {
+        file: file.clone(),
+        link,
+        own: deleting(),
+        cred: user(),
+        time: at(9),
+    })
 }
 
 #[test]
@@ -109,7 +115,8 @@ fn setting_the_disposition_asks_what_unlink_asks() {
     let (d, f) = (s.id("d"), s.id("d/f"));
     assert_eq!(s.run(&setting(&f, Some(link(&d, "f")))), Err(Error::AccessDenied));
     let (own, cred, time) = (Open::posix(true, true), Cred::default(), at(9));
-    let unentitled = Operation::SetDisposition { file: f, link: None, own, cred, time };
+    let unentitled =
+        Operation::SetDisposition(operation::SetDisposition { file: f, link: None, own, cred, time });
     assert_eq!(s.run(&unentitled), Err(Error::AccessDenied));
 }
 
@@ -117,7 +124,7 @@ fn setting_the_disposition_asks_what_unlink_asks() {
 fn the_last_close_deletes_what_is_to_be_deleted() {
     let mut s = Situation::new(FILES);
     let (d, f) = (s.id("d"), s.id("d/f"));
-    let dispose = Operation::Dispose { file: f.clone(), time: at(10) };
+    let dispose = Operation::Dispose(operation::Dispose { file: f.clone(), time: at(10) });
     assert_eq!(s.run(&dispose), Err(Error::Invalid), "nothing is pending");
     s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
     s.tree.elsewhere.insert(f.clone(), Open::with([]));
@@ -134,14 +141,14 @@ fn the_disposition_follows_a_name_and_spares_others() {
     let (d, f) = (s.id("d"), s.id("d/f"));
     s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
     s.run_text("1:1 rename d/f e/g").unwrap();
-    s.run(&Operation::Dispose { file: f.clone(), time: at(10) }).unwrap();
+    s.run(&Operation::Dispose(operation::Dispose { file: f.clone(), time: at(10) })).unwrap();
     assert!(!s.tree.files.contains_key(&f));
     // The file has two names, and only the named one goes.
     let mut s = Situation::new(FILES);
     let (d, f) = (s.id("d"), s.id("d/f"));
     s.run_text("1:1 link d/f e/g").unwrap();
     s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
-    s.run(&Operation::Dispose { file: f.clone(), time: at(10) }).unwrap();
+    s.run(&Operation::Dispose(operation::Dispose { file: f.clone(), time: at(10) })).unwrap();
     assert_eq!(s.tree.files[&f].links.as_slice(), [link(&s.id("e"), "g")]);
     assert_eq!(s.tree.files[&f].disposition, None);
 }
@@ -155,7 +162,7 @@ fn a_directory_about_to_be_deleted_gets_no_entries() {
         assert_eq!(s.run_text(row).map(|_| ()), Err(Error::DeletePending), "{row}");
     }
     let Verdict::Done { effects, .. } =
-        decide(&Operation::Dispose { file: e.clone(), time: at(10) }, &s.tree)
+        decide(&Operation::Dispose(operation::Dispose { file: e.clone(), time: at(10) }), &s.tree)
     else {
         panic!()
     };

@@ -2,7 +2,7 @@
 
 use crate::situation::{Situation, rows};
 use crate::tree::at;
-use namespace::{Attributes, Operation};
+use namespace::{Attributes, Operation, operation};
 
 #[test]
 fn mode_bits() {
@@ -215,8 +215,8 @@ fn what_utimens_sets() {
     let times = s.file("d").times;
     assert_eq!((times.mtime, times.ctime, times.generation), (at(7), at(1000), 1));
     let (file, before) = (s.id("f"), (s.file("f").attributes, s.file("f").content));
-    s.run(&Operation::Accessed { file: file.clone(), time: at(2000) }).unwrap();
-    s.run(&Operation::Accessed { file, time: at(1500) }).unwrap();
+    s.run(&Operation::Accessed(operation::Accessed { file: file.clone(), time: at(2000) })).unwrap();
+    s.run(&Operation::Accessed(operation::Accessed { file, time: at(1500) })).unwrap();
     let attributes = Attributes { atime: at(2000), ..before.0 };
     assert_eq!((s.file("f").attributes, s.file("f").content), (attributes, before.1), "never backwards");
     // A later touch goes on from there, and the generation does not bind it.

@@ -8,12 +8,12 @@ use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineError, MachineSettings};
 use admin::{FsckFault, Invitation};
 use backup::{Archive, BackupError, BackupOrder, BackupReport, Restoring, list, restore};
-use client::{Call, Reply};
+use client::call;
 use data_dir::DataError;
-use file_service::Response;
+use file_service::{FileCall, LookupReply, Observed};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{Cred, Error, FileKind};
+use namespace::{Cred, Error, FileKind, FileSpec};
 use net::join;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,20 +29,23 @@ pub(crate) fn start(dir: &Path) -> Machine {
     Machine::start(dir, "a test", MachineSettings::default()).unwrap()
 }
 
-fn ask(machine: &Machine, call: Call) -> Result<Response, Error> {
+/// Makes a call, and waits for its reply.
+pub(crate) fn ask<C: FileCall>(machine: &Machine, call: C) -> Result<C::Reply, Error> {
     let (tell, told) = channel();
-    machine.file_service().call(
-        &Cred::default(),
-        call,
-        Box::new(move |result| tell.send(result).unwrap_or_default()),
-    );
+    machine.file_service().ask(&Cred::default(), call, move |result| tell.send(result).unwrap_or_default());
     told.recv().unwrap()
 }
 
-fn node(machine: &Machine, call: Call) -> Result<FileId, Error> {
-    match ask(machine, call)? {
-        Response::Reply(Reply::Node(entry, _)) | Response::Uncached(Reply::Node(entry, _)) => Ok(entry.file),
-        other => panic!("{other:?}"),
+fn create(machine: &Machine, create: call::Create) -> Result<FileId, Error> {
+    Ok(ask(machine, create)?.value.0.file)
+}
+
+fn find(machine: &Machine, dir: FileId, label: Label) -> Result<FileId, Error> {
+    match ask(machine, call::Lookup { dir, label })? {
+        LookupReply::Leased(Observed { value: (entry, _), .. }) | LookupReply::Glimpsed(Some((entry, _))) => {
+            Ok(entry.file)
+        }
+        LookupReply::Glimpsed(None) => Err(Error::NotFound),
     }
 }
 
@@ -61,41 +64,34 @@ pub(crate) fn content(name: &str) -> Vec<u8> {
 pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
     let dir = machine.file_service().root();
     let open = Open::posix(true, true);
-    let call = Call::Create {
+    let call = call::Create {
         dir,
         label: label(name),
-        kind: FileKind::Regular,
-        mode: 0o644,
-        umask: 0,
-        rdev: 0,
-        target: Vec::new(),
+        spec: FileSpec::new(FileKind::Regular, 0o644, 0),
         open: Some(open),
     };
-    let file = node(machine, call)?;
+    let file = create(machine, call)?;
     let data = content(name).into();
-    ask(machine, Call::Write { file: file.clone(), offset: 0, data, append: false })?;
-    ask(machine, Call::Sync { file: file.clone() })?;
-    ask(machine, Call::Close { file, open }).map(drop)
+    ask(machine, call::Write { file: file.clone(), offset: 0, data, append: false })?;
+    ask(machine, call::Sync { file: file.clone() })?;
+    ask(machine, call::Close { file, open }).map(drop)
 }
 
 pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
-    let file = node(machine, Call::Lookup { dir: machine.file_service().root(), label: label(name) })?;
+    let file = find(machine, machine.file_service().root(), label(name))?;
     let open = Open::posix(true, false);
-    ask(machine, Call::Open { file: file.clone(), open, mask: 4 })?;
+    ask(machine, call::Open { file: file.clone(), open, mask: 4 })?;
     let read = ask(
         machine,
-        Call::Read { file: file.clone(), offset: 0, length: 1 << 20, kept: false, quietly: false },
+        call::Read { file: file.clone(), offset: 0, length: 1 << 20, kept: false, quietly: false },
     )?;
-    ask(machine, Call::Close { file, open })?;
-    match read {
-        Response::Data(parts) => Ok(parts.concat()),
-        other => panic!("{other:?}"),
-    }
+    ask(machine, call::Close { file, open })?;
+    Ok(read.concat())
 }
 
 fn remove(machine: &Machine, name: &str) {
     let dir = machine.file_service().root();
-    ask(machine, Call::Unlink { dir, label: label(name), directory: false }).unwrap();
+    ask(machine, call::Unlink { dir, label: label(name), directory: false }).unwrap();
 }
 
 fn is_clean(machine: &Machine) {
@@ -236,7 +232,7 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
     let before = stored();
     assert!(before > 0);
     remove(&site.machine, "a");
-    ask(&site.machine, Call::SyncAll).unwrap();
+    ask(&site.machine, call::SyncAll).unwrap();
     // Later changes are settled as usual.
     write(&site.machine, "b").unwrap();
     is_clean_but_for_what_is_held(&site.machine);

@@ -1,14 +1,13 @@
 //! Faulty and hostile peers: the server refuses each by name, and its state does not change.
 
+use super::backups::ask;
 use crate::receipts::Receipts;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineSettings};
 use admin::Invitation;
-use client::{Call, Reply};
-use file_service::Response;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released, SessionId};
-use namespace::{AttributeChange, Cred, FileKind, Operation, RenameMode, Timestamp};
+use namespace::{AttributeChange, Cred, FileKind, FileSpec, Operation, RenameMode, Timestamp, operation};
 use net::call::{self, End, Stream};
 use net::frames::{self, Frames};
 use net::{Authority, Caller, CredentialStore, Credentials, Reception, Token, join};
@@ -282,7 +281,8 @@ fn updates_and_releases_without_leases_end_the_session() {
     let mut office = TestCluster::new();
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
-    let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
+    let operation =
+        Operation::SetAttributes(operation::SetAttributes { file: FileId::root(), change, cred, time });
     let update = LogEntry::Update { version: Version::NEWEST, operation };
     is_fenced(&mut office, "forger", &ToServer::Log { answer: true, first: 1, entries: vec![update] });
     // A directory has no content, so no client can hold a lease on it.
@@ -369,7 +369,8 @@ fn what_sessions_say_and_are_told_is_counted() {
     let (one, other, address) = (office.join("one"), office.join("other"), office.address.clone());
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
-    let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
+    let operation =
+        Operation::SetAttributes(operation::SetAttributes { file: FileId::root(), change, cred, time });
     let ask = ToServer::Ask { number: 1, operation, wants: Vec::new(), mode: AskMode::Lease };
     run(async {
         let (mut one, _) = session(&address, &one).await;
@@ -417,40 +418,19 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &office.token(), "fired").unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
-    let door = machine.file_service();
-    let root = door.root();
+    let root = machine.file_service().root();
     let label = |name: &str| Label::new(name.as_bytes()).unwrap();
-    let ask = |call| {
-        let (tell, told) = std::sync::mpsc::channel();
-        door.call(&Cred::default(), call, Box::new(move |result| tell.send(result).unwrap()));
-        told.recv().unwrap().unwrap()
-    };
-    let made = ask(Call::Create {
-        dir: root.clone(),
-        label: label("late"),
-        kind: FileKind::Regular,
-        mode: 0o644,
-        umask: 0,
-        rdev: 0,
-        target: Vec::new(),
-        open: None,
-    });
-    let (Response::Reply(Reply::Node(made, _)) | Response::Uncached(Reply::Node(made, _))) = made else {
-        panic!("{made:?}")
-    };
+    let spec = FileSpec::new(FileKind::Regular, 0o644, 0);
+    let create = client::call::Create { dir: root.clone(), label: label("late"), spec, open: None };
+    let (made, _) = ask(&machine, create).unwrap().value;
     // In the alphabet one of these names stands before `late`, and the other after it.
     for name in ["early", "later"] {
-        ask(Call::Link { file: made.file.clone(), dir: root.clone(), label: label(name) });
+        let (file, dir) = (made.file.clone(), root.clone());
+        ask(&machine, client::call::Link { file, dir, label: label(name) }).unwrap();
     }
     let (mode, whiteout) = (RenameMode::Replace, false);
-    ask(Call::Rename {
-        from_dir: root.clone(),
-        from: label("later"),
-        to_dir: root.clone(),
-        to: label("last"),
-        mode,
-        whiteout,
-    });
+    let (from_dir, from, to_dir, to) = (root.clone(), label("later"), root, label("last"));
+    ask(&machine, client::call::Rename { from_dir, from, to_dir, to, mode, whiteout }).unwrap();
     machine.client_host().refuse();
     let salvage = SalvageStore::open(dir.path()).unwrap();
     // The first record is too early: the end is tried only after what follows it has begun.
@@ -496,13 +476,7 @@ fn who_says_nothing_keeps_nobody_out() {
     office.join("newcomer");
     let dir = office.dirs.last().unwrap().path();
     let machine = Machine::start(dir, "a test", MachineSettings::default()).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
-    machine.file_service().call(
-        &Cred::default(),
-        Call::Space,
-        Box::new(move |result| tell.send(result.is_ok()).unwrap()),
-    );
-    assert!(told.recv().unwrap());
+    ask(&machine, client::call::Space).unwrap();
     machine.stop().unwrap();
     drop(stop);
     more.join().unwrap();

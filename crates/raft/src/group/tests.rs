@@ -244,7 +244,8 @@ fn an_answer_that_rests_on_nothing_new_waits_for_no_disk() {
     };
     let session = delivered.lock().iter().find_map(opened).unwrap();
     let ask = |number| {
-        let operation = namespace::Operation::Stat { file: ident::FileId::root() };
+        let operation =
+            namespace::Operation::Stat(namespace::operation::Stat { file: ident::FileId::root() });
         let message = ToServer::Ask { number, operation, wants: Vec::new(), mode: wire::AskMode::Report };
         group.propose(Input::Message { session, message });
         let reported = |output: &Output| {

@@ -2,7 +2,7 @@
 
 use super::{Host, News, Violation};
 use crate::calls::create;
-use client::{Call, Outcome, Reply, Settings, Ticket};
+use client::{Call, Outcome, Reply, Settings, Ticket, call};
 use directory::Policy;
 use ident::FileId;
 use lease::Label;
@@ -67,7 +67,7 @@ impl Host {
 
     /// The answer to stat, and whether it may be kept.
     pub fn stat(&mut self, at: usize, file: &FileId) -> Result<(Stat, bool), Error> {
-        let reply = self.tries(at, Call::Stat { file: file.clone() })?;
+        let reply = self.tries(at, Call::Stat(call::Stat { file: file.clone() }))?;
         let kept = !matches!(reply, Reply::Passing(_));
         match reply.told() {
             Reply::Stat(stat) => Ok((stat, kept)),

@@ -1,7 +1,7 @@
 //! The cost of locking, in messages.
 
 use super::machines::Machines;
-use client::{Call, Outcome, Reply};
+use client::{Call, Outcome, Reply, call};
 use namespace::{Conflict, Cred, LockChange, LockKind, LockRange, LockSpace};
 
 const READ: Option<LockKind> = Some(LockKind::Read);
@@ -14,7 +14,7 @@ fn machines(count: u64) -> Machines {
 impl Machines {
     fn locks(&mut self, at: usize, owner: u64, (first, last): (u64, u64), kind: Option<LockKind>) {
         let change = change(owner, (first, last), kind);
-        let call = Call::Lock { file: self.file(0), change, wait: false };
+        let call = Call::Lock(call::Lock { file: self.file(0), change, wait: false });
         let reply = self.host.does(at, call);
         assert!(matches!(reply, Reply::Nothing), "{reply:?}");
     }
@@ -22,7 +22,7 @@ impl Machines {
     /// The lock that conflicts with owner 99.
     fn in_the_way(&mut self, at: usize) -> Option<Conflict> {
         let (space, range, kind) = (LockSpace::Posix, LockRange::WHOLE, LockKind::Write);
-        let call = Call::GetLock { file: self.file(0), owner: 99, space, range, kind };
+        let call = Call::GetLock(call::GetLock { file: self.file(0), owner: 99, space, range, kind });
         match self.host.does(at, call) {
             Reply::Lock(conflict) => conflict,
             other => panic!("{other:?}"),
@@ -31,7 +31,8 @@ impl Machines {
 
     /// Asks for a lock; returns whether the call still waits after all messages have arrived.
     fn waits(&mut self, at: usize, owner: u64, range: (u64, u64), kind: Option<LockKind>) -> bool {
-        let call = Call::Lock { file: self.file(0), change: change(owner, range, kind), wait: true };
+        let call =
+            Call::Lock(call::Lock { file: self.file(0), change: change(owner, range, kind), wait: true });
         let Outcome::Waiting(ticket) = self.host.call(at, &Cred::default(), call).unwrap() else {
             return false;
         };
@@ -156,12 +157,12 @@ fn two_who_raise_a_lock_of_a_whole_file_do_not_wait_for_each_other() {
         |owner, kind| LockChange { owner, pid: 1, space: LockSpace::Flock, range: LockRange::WHOLE, kind };
     let file = machines.file(0);
     for at in 0..2 {
-        let call = Call::Lock { file: file.clone(), change: flock(1, READ), wait: true };
+        let call = Call::Lock(call::Lock { file: file.clone(), change: flock(1, READ), wait: true });
         machines.host.does(at, call);
     }
     let mut waiting = 0;
     for at in 0..2 {
-        let call = Call::Lock { file: file.clone(), change: flock(1, WRITE), wait: true };
+        let call = Call::Lock(call::Lock { file: file.clone(), change: flock(1, WRITE), wait: true });
         waiting +=
             u32::from(matches!(machines.host.call(at, &Cred::default(), call).unwrap(), Outcome::Waiting(_)));
     }
@@ -170,7 +171,7 @@ fn two_who_raise_a_lock_of_a_whole_file_do_not_wait_for_each_other() {
     let [(winner, _, Ok(Reply::Nothing))] = machines.host.answers()[..] else {
         panic!("{:?}", machines.host.news)
     };
-    let unlock = Call::Lock { file, change: flock(1, None), wait: false };
+    let unlock = Call::Lock(call::Lock { file, change: flock(1, None), wait: false });
     machines.host.does(winner, unlock);
     machines.host.deliver().unwrap();
     assert_eq!(machines.host.answers().len(), 2);
@@ -185,7 +186,8 @@ fn who_would_wait_for_itself_is_told() {
     machines.locks(0, 3, (2, 2), READ);
     assert!(machines.waits(0, 1, (1, 1), READ));
     assert!(machines.waits(0, 2, (2, 2), WRITE));
-    let call = Call::Lock { file: machines.file(0), change: change(3, (0, 0), WRITE), wait: true };
+    let call =
+        Call::Lock(call::Lock { file: machines.file(0), change: change(3, (0, 0), WRITE), wait: true });
     assert_eq!(machines.host.tries(0, call).err(), Some(namespace::Error::Deadlock));
     machines.locks(0, 3, (2, 2), None);
     assert_eq!(machines.host.answers().len(), 1);

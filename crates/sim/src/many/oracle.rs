@@ -2,7 +2,7 @@
 
 use super::{Doing, ManyMachines};
 use crate::host::Violation;
-use client::Call;
+use client::{Call, call};
 use directory::Store;
 use ident::FileId;
 use lease::{Field, Open};
@@ -97,7 +97,7 @@ impl ManyMachines {
         self.listed = None;
         self.call(
             0,
-            Call::List { dir: dir.clone(), after: 0, upto: None, limit: 1_000, stat: false },
+            Call::List(call::List { dir: dir.clone(), after: 0, upto: None, limit: 1_000, stat: false }),
             Doing::Name,
         )?;
         self.rest()?;

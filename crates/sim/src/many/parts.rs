@@ -3,7 +3,7 @@
 use super::{Doing, ManyMachines, Work};
 use crate::host::Violation;
 use crate::paper::{Actor, Script, Testbed};
-use client::Call;
+use client::{Call, call};
 use directory::Policy;
 use wire::ToClient;
 
@@ -32,11 +32,11 @@ impl ManyMachines {
             return Ok(());
         };
         let doing = match &call {
-            Call::Open { file, open, .. } => Doing::Open(file.clone(), *open),
-            Call::Create { open, .. } => Doing::Create(*open),
-            Call::Stat { file } | Call::Read { file, .. } | Call::Write { file, .. } => {
-                Doing::Use(file.clone())
-            }
+            Call::Open(call::Open { file, open, .. }) => Doing::Open(file.clone(), *open),
+            Call::Create(call::Create { open, .. }) => Doing::Create(*open),
+            Call::Stat(call::Stat { file })
+            | Call::Read(call::Read { file, .. })
+            | Call::Write(call::Write { file, .. }) => Doing::Use(file.clone()),
             _ => Doing::Name,
         };
         self.call(at, call, doing)

@@ -37,7 +37,11 @@ impl ManyMachines {
     fn tries(&mut self, at: usize, file: &FileId, open: Open) -> bool {
         let handles = |office: &ManyMachines| office.programs[at].open.get(file).map_or(0, Vec::len);
         let before = handles(self);
-        self.calls(at, Call::Open { file: file.clone(), open, mask: 0 }, Doing::Open(file.clone(), open));
+        self.calls(
+            at,
+            Call::Open(call::Open { file: file.clone(), open, mask: 0 }),
+            Doing::Open(file.clone(), open),
+        );
         handles(self) > before
     }
 
@@ -46,11 +50,15 @@ impl ManyMachines {
     }
 
     fn closes(&mut self, at: usize, file: &FileId, open: Open) {
-        self.calls(at, Call::Close { file: file.clone(), open }, Doing::Name);
+        self.calls(at, Call::Close(call::Close { file: file.clone(), open }), Doing::Name);
     }
 
     fn unlinks(&mut self, at: usize) {
-        let call = Call::Unlink { dir: FileId::root(), label: Label::new(b"a").unwrap(), directory: false };
+        let call = Call::Unlink(call::Unlink {
+            dir: FileId::root(),
+            label: Label::new(b"a").unwrap(),
+            directory: false,
+        });
         self.calls(at, call, Doing::Name);
     }
 
@@ -58,7 +66,11 @@ impl ManyMachines {
     fn dooms(&mut self, at: usize, file: &FileId) -> bool {
         let before = self.tally.doomed;
         let link = self.names.get(file).cloned();
-        self.calls(at, Call::SetDisposition { file: file.clone(), link }, Doing::Doom(true));
+        self.calls(
+            at,
+            Call::SetDisposition(call::SetDisposition { file: file.clone(), link }),
+            Doing::Doom(true),
+        );
         self.tally.doomed > before
     }
 
@@ -155,8 +167,8 @@ fn a_directory_is_emptied_and_removed_among_many_creators() {
             let label = office.label();
             let call = match office.host.below(7) {
                 0..2 => create(dir.clone(), label, FileKind::Regular, None),
-                2..6 => Call::Unlink { dir: dir.clone(), label, directory: false },
-                _ => Call::Unlink { dir: root.clone(), label: name.clone(), directory: true },
+                2..6 => Call::Unlink(call::Unlink { dir: dir.clone(), label, directory: false }),
+                _ => Call::Unlink(call::Unlink { dir: root.clone(), label: name.clone(), directory: true }),
             };
             if office.programs[at].calls.len() < CALLS_MAX {
                 office.call(at, call, Doing::Name).unwrap();
@@ -188,7 +200,7 @@ fn who_creates_again_asks_nobody() {
         let (dir, label) = (FileId::root(), Label::new(name).unwrap());
         let call = create(dir.clone(), label.clone(), FileKind::Regular, None);
         office.calls(at, call, Doing::Create(None));
-        office.calls(at, Call::Unlink { dir, label, directory: false }, Doing::Name);
+        office.calls(at, Call::Unlink(call::Unlink { dir, label, directory: false }), Doing::Name);
         office.tally.messages - before
     };
     // The first machine has all of the directory, the second the leases that it needs.
@@ -222,9 +234,9 @@ fn carry_out(plan: Plan) {
         // The file has a second name for a moment. Removing the first name asks for no handles;
         // removing the last name does.
         let (dir, label) = (FileId::root(), Label::new(b"b").unwrap());
-        let link = Call::Link { file: file.clone(), dir: dir.clone(), label: label.clone() };
+        let link = Call::Link(call::Link { file: file.clone(), dir: dir.clone(), label: label.clone() });
         office.calls(2, link, Doing::Name);
-        office.calls(2, Call::Unlink { dir, label, directory: false }, Doing::Name);
+        office.calls(2, Call::Unlink(call::Unlink { dir, label, directory: false }), Doing::Name);
     }
     let mut named = true;
     for step in 0..4 {

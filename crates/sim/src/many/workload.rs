@@ -4,7 +4,7 @@ use super::oracle::record_key;
 use super::{Doing, ManyMachines, Work};
 use crate::calls::create;
 use crate::host::Violation;
-use client::Call;
+use client::{Call, call};
 use directory::Store;
 use ident::FileId;
 use lease::{Label, Mode, Open};
@@ -57,32 +57,48 @@ impl ManyMachines {
             .collect();
         match (self.host.below(20), some_open, some_known) {
             (0..4, Some((file, open)), _) if !used.contains(&file) => {
-                (Call::Close { file, open }, Doing::Name)
+                (Call::Close(call::Close { file, open }), Doing::Name)
             }
-            (4, Some((file, _)), _) => (Call::Stat { file: file.clone() }, Doing::Use(file)),
+            (4, Some((file, _)), _) => (Call::Stat(call::Stat { file: file.clone() }), Doing::Use(file)),
             (5, Some((file, open)), _) if open.has_mode(Mode::AccessRead) => (
-                Call::Read { file: file.clone(), offset: 0, length: 1, kept: true, quietly: false },
+                Call::Read(call::Read {
+                    file: file.clone(),
+                    offset: 0,
+                    length: 1,
+                    kept: true,
+                    quietly: false,
+                }),
                 Doing::Use(file),
             ),
             (6..8, Some((file, open)), _) if open.has_mode(Mode::AccessDelete) => {
                 let set = self.host.below(3) > 0;
                 let link = self.names.get(&file).filter(|_| set).cloned();
-                (Call::SetDisposition { file: file.clone(), link }, Doing::Doom(set))
+                (Call::SetDisposition(call::SetDisposition { file: file.clone(), link }), Doing::Doom(set))
             }
             (8..12, _, Some(file)) => {
                 let open = self.some_opening();
-                (Call::Open { file: file.clone(), open, mask: 0 }, Doing::Open(file, open))
+                (Call::Open(call::Open { file: file.clone(), open, mask: 0 }), Doing::Open(file, open))
             }
-            (12, ..) => (Call::Lookup { dir, label }, Doing::Name),
+            (12, ..) => (Call::Lookup(call::Lookup { dir, label }), Doing::Name),
             (13, ..) => {
                 let directory = self.host.one_in(3);
-                (Call::Unlink { dir, label, directory }, Doing::Name)
+                (Call::Unlink(call::Unlink { dir, label, directory }), Doing::Name)
             }
             (14, ..) => {
                 let (to_dir, to, mode) = (self.some_dir(at), self.label(), RenameMode::Replace);
-                (Call::Rename { from_dir: dir, from: label, to_dir, to, mode, whiteout: false }, Doing::Name)
+                (
+                    Call::Rename(call::Rename {
+                        from_dir: dir,
+                        from: label,
+                        to_dir,
+                        to,
+                        mode,
+                        whiteout: false,
+                    }),
+                    Doing::Name,
+                )
             }
-            (15, _, Some(file)) => (Call::Link { file, dir, label }, Doing::Name),
+            (15, _, Some(file)) => (Call::Link(call::Link { file, dir, label }), Doing::Name),
             (16, ..) if self.dirs.len() < DIRS_MAX => {
                 (create(dir, label, FileKind::Directory, None), Doing::Create(None))
             }

@@ -2,10 +2,10 @@
 
 use crate::host::Violation;
 use bytes::Bytes;
-use client::{Call, Reply};
+use client::{Call, Reply, call};
 use ident::FileId;
 use lease::{Label, Mode, Open};
-use namespace::{Error, FileKind, RenameMode};
+use namespace::{Error, FileKind, FileSpec, RenameMode};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -191,12 +191,19 @@ impl Editor {
             // The file must still be the visited one.
             0 => edited.look(label),
             1 => (lookup(backup), Due::Node(Some(edited.old.clone()))),
-            2 => (Call::Unlink { dir, label: backup, directory: false }, Due::Nothing),
+            2 => (Call::Unlink(call::Unlink { dir, label: backup, directory: false }), Due::Nothing),
             3 => (lookup(backup), Due::NotFound),
             4 => {
                 let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
                 (
-                    Call::Rename { from_dir, from: label, to_dir, to: backup, mode, whiteout: false },
+                    Call::Rename(call::Rename {
+                        from_dir,
+                        from: label,
+                        to_dir,
+                        to: backup,
+                        mode,
+                        whiteout: false,
+                    }),
                     Due::Nothing,
                 )
             }
@@ -210,12 +217,12 @@ impl Editor {
                 let data = Bytes::from(vec![b'.'; edited.size as usize]);
                 let length = data.len();
                 (
-                    Call::Write { file: edited.file.clone(), offset: 0, data, append: false },
+                    Call::Write(call::Write { file: edited.file.clone(), offset: 0, data, append: false }),
                     Due::Written(length),
                 )
             }
-            8 => (Call::Sync { file: edited.file.clone() }, Due::Nothing),
-            9 => (Call::Close { file: edited.file.clone(), open: WRITING }, Due::Nothing),
+            8 => (Call::Sync(call::Sync { file: edited.file.clone() }), Due::Nothing),
+            9 => (Call::Close(call::Close { file: edited.file.clone(), open: WRITING }), Due::Nothing),
             _ => {
                 (self.saves, self.step) = (self.saves - 1, 0);
                 edited.look(label)
@@ -255,9 +262,9 @@ impl Opener {
         let (file, reading) = (self.file.clone(), Open::posix(true, false));
         [
             (lookup(label(OPENED)), Due::Node(Some(file.clone()))),
-            (Call::Open { file: file.clone(), open: exclusive_write(), mask: 6 }, Due::Conflict),
-            (Call::Open { file: file.clone(), open: reading, mask: 4 }, Due::Opened),
-            (Call::Close { file, open: reading }, Due::Nothing),
+            (Call::Open(call::Open { file: file.clone(), open: exclusive_write(), mask: 6 }), Due::Conflict),
+            (Call::Open(call::Open { file: file.clone(), open: reading, mask: 4 }), Due::Opened),
+            (Call::Close(call::Close { file, open: reading }), Due::Nothing),
         ]
     }
 
@@ -271,7 +278,7 @@ impl Opener {
 }
 
 fn lookup(label: Label) -> Call {
-    Call::Lookup { dir: FileId::root(), label }
+    Call::Lookup(call::Lookup { dir: FileId::root(), label })
 }
 
 /// Shared-read/exclusive-write access: this handle reads and writes, others only read.
@@ -280,8 +287,8 @@ pub(super) fn exclusive_write() -> Open {
 }
 
 fn create(label: Label, open: Option<Open>) -> Call {
-    let (dir, kind, target) = (FileId::root(), FileKind::Regular, Vec::new());
-    Call::Create { dir, label, kind, mode: 0o644, umask: 0o022, rdev: 0, target, open }
+    let (dir, spec) = (FileId::root(), FileSpec::new(FileKind::Regular, 0o644, 0o022));
+    Call::Create(call::Create { dir, label, spec, open })
 }
 
 #[expect(clippy::expect_used, reason = "the names above are short")]

@@ -9,12 +9,12 @@
 use super::Violation;
 use super::checks::Inodes;
 use bytes::Bytes;
-use client::{Call, LostWhat};
+use client::{Call, LostWhat, call};
 use ident::FileId;
 use lease::{Label, SessionId};
 use namespace::{
     ContentChange, Effect, Error, Extent, FileKind, Operation, POLICY_LABEL, Place, RenameMode, Spread,
-    Timestamp,
+    Timestamp, operation,
 };
 use rustc_hash::FxHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -230,7 +230,8 @@ impl History {
         (called.done, called.when, called.made) = (now, when, made.clone());
         self.order.push(number);
         let life = called.life;
-        let (Call::Write { file, .. } | Call::SetAttributes { file, size: Some(_), .. }) = &called.call
+        let (Call::Write(call::Write { file, .. })
+        | Call::SetAttributes(call::SetAttributes { file, size: Some(_), .. })) = &called.call
         else {
             return;
         };
@@ -273,7 +274,7 @@ impl History {
                 };
                 calls.iter_mut().filter(is_it).for_each(|called| called.refused = true);
                 // The machine's writes to a file that it then removed went with the file.
-                if let Operation::Unlink { dir, label, .. } = &**operation
+                if let Operation::Unlink(operation::Unlink { dir, label, .. }) = &**operation
                     && let Some(Value::Bound(removed)) = self.now(&Key::Name(dir.clone(), label.clone()))
                 {
                     self.lose_written(life, &removed);
@@ -330,7 +331,7 @@ impl History {
         }
         let call = self.find(session, &operation, false)?;
         let moved = |effect: &Effect| match (effect, &operation) {
-            (Effect::Bind { dir, label, entry }, Operation::Rename { to_dir, to, .. })
+            (Effect::Bind { dir, label, entry }, Operation::Rename(operation::Rename { to_dir, to, .. }))
                 if (dir, label) == (to_dir, to) =>
             {
                 Some(entry.file.clone())
@@ -353,7 +354,7 @@ impl History {
                     self.version(Key::Name(dir.clone(), label.clone()), Value::Unbound, call);
                 }
                 Effect::Birth { file, attributes, .. } => {
-                    let Operation::Create { dir, .. } = &operation else { continue };
+                    let Operation::Create(operation::Create { dir, .. }) = &operation else { continue };
                     self.born(file, dir, attributes.kind, (attributes.uid, attributes.mode), call);
                 }
                 Effect::Xattr { file, value, .. } if is_policy_of(effect, file) => {
@@ -384,7 +385,7 @@ impl History {
     pub fn applied(&mut self, session: SessionId, operation: &Operation) -> Result<(), Violation> {
         match operation {
             Operation::Accessed { .. } | Operation::Dispose { .. } => return Ok(()),
-            Operation::Publish { file, mtime, change, .. } => {
+            Operation::Publish(operation::Publish { file, mtime, change, .. }) => {
                 self.published(session, file, tick_of(*mtime));
                 return self.check_spread(file, change);
             }
@@ -392,17 +393,24 @@ impl History {
         }
         let call = self.find(session, operation, true)?;
         match operation {
-            Operation::Create { dir, label, new, cred, .. } => {
+            Operation::Create(operation::Create { dir, label, new, cred, .. }) => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(new.file.clone()), call);
-                self.born(&new.file, dir, new.kind, (cred.uid, new.mode & !new.umask), call);
+                self.born(&new.file, dir, new.spec.kind, (cred.uid, new.spec.mode & !new.spec.umask), call);
             }
-            Operation::Link { file, dir, label, .. } => {
+            Operation::Link(operation::Link { file, dir, label, .. }) => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(file.clone()), call);
             }
-            Operation::Unlink { dir, label, .. } => {
+            Operation::Unlink(operation::Unlink { dir, label, .. }) => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Unbound, call);
             }
-            Operation::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, .. } => {
+            Operation::Rename(operation::Rename {
+                from_dir,
+                from,
+                to_dir,
+                to,
+                mode: RenameMode::Replace,
+                ..
+            }) => {
                 let (from, to) =
                     (Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone()));
                 let moved = self.now(&from).unwrap_or(Value::Unbound);
@@ -415,17 +423,17 @@ impl History {
                     self.version(to, moved, call);
                 }
             }
-            Operation::SetAttributes { file, change, .. } => {
+            Operation::SetAttributes(operation::SetAttributes { file, change, .. }) => {
                 let key = Key::Attributes(file.clone());
                 if let Some(Value::Attributes(uid, mode)) = self.now(&key) {
                     let value = Value::Attributes(change.uid.unwrap_or(uid), change.mode.unwrap_or(mode));
                     self.version(key, value, call);
                 }
             }
-            Operation::SetXattr { file, value, .. } => {
+            Operation::SetXattr(operation::SetXattr { file, value, .. }) => {
                 self.version(Key::Policy(file.clone()), Value::Policy(Some(value.clone())), call);
             }
-            Operation::RemoveXattr { file, .. } => {
+            Operation::RemoveXattr(operation::RemoveXattr { file, .. }) => {
                 self.version(Key::Policy(file.clone()), Value::Policy(None), call);
             }
             other => return Err(format!("nobody was to do {other:?}")),
@@ -435,7 +443,7 @@ impl History {
 
     /// Checks a rename of `moved` by the server, before its versions are noted.
     fn check_rename(&self, call: CallNumber, operation: &Operation, moved: &FileId) -> Result<(), Violation> {
-        let Operation::Rename { to_dir, to, .. } = operation else { return Ok(()) };
+        let Operation::Rename(operation::Rename { to_dir, to, .. }) = operation else { return Ok(()) };
         match self.now(&Key::Name(to_dir.clone(), to.clone())) {
             Some(Value::Bound(replaced)) if replaced != *moved => self.check_replaced(call, moved),
             _ => Ok(()),
@@ -501,7 +509,7 @@ impl History {
         // of the file is unpublished.
         let under_way = |number: &&CallNumber| {
             self.calls.get(**number).is_some_and(|called| {
-                matches!(&called.call, Call::Write { file: of, .. } if of == file)
+                matches!(&called.call, Call::Write(call::Write { file: of, .. }) if of == file)
                     && (called.begun..called.done.min(called.given_up)).contains(&tick)
             })
         };
@@ -659,15 +667,23 @@ pub(super) fn at_first(key: &Key) -> Option<Value> {
 /// The registers that a call changes if it is done, apart from those of a new file.
 fn changes(call: &Call) -> Vec<Key> {
     match call {
-        Call::Create { dir, label, .. } | Call::Link { dir, label, .. } | Call::Unlink { dir, label, .. } => {
+        Call::Create(call::Create { dir, label, .. })
+        | Call::Link(call::Link { dir, label, .. })
+        | Call::Unlink(call::Unlink { dir, label, .. }) => {
             vec![Key::Name(dir.clone(), label.clone())]
         }
-        Call::Rename { from_dir, from, to_dir, to, .. } => {
+        Call::Rename(call::Rename { from_dir, from, to_dir, to, .. }) => {
             vec![Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone())]
         }
-        Call::SetAttributes { file, size: None, .. } => vec![Key::Attributes(file.clone())],
-        Call::SetXattr { file, .. } | Call::RemoveXattr { file, .. } => vec![Key::Policy(file.clone())],
-        Call::SetAttributes { file, .. } | Call::Write { file, .. } => vec![Key::Content(file.clone())],
+        Call::SetAttributes(call::SetAttributes { file, size: None, .. }) => {
+            vec![Key::Attributes(file.clone())]
+        }
+        Call::SetXattr(call::SetXattr { file, .. }) | Call::RemoveXattr(call::RemoveXattr { file, .. }) => {
+            vec![Key::Policy(file.clone())]
+        }
+        Call::SetAttributes(call::SetAttributes { file, .. }) | Call::Write(call::Write { file, .. }) => {
+            vec![Key::Content(file.clone())]
+        }
         _ => Vec::new(),
     }
 }
@@ -693,40 +709,47 @@ fn is_policy_of(effect: &Effect, of: &FileId) -> bool {
 
 fn is_of(operation: &Operation, called: &Called) -> bool {
     match (operation, &called.call) {
-        (Operation::Create { dir, label, .. }, Call::Create { dir: d, label: l, .. }) => {
-            (dir, label) == (d, l)
-        }
-        (Operation::Link { file, dir, label, .. }, Call::Link { file: f, dir: d, label: l }) => {
-            (file, dir, label) == (f, d, l)
-        }
-        (Operation::Unlink { dir, label, .. }, Call::Unlink { dir: d, label: l, .. }) => {
-            (dir, label) == (d, l)
-        }
         (
-            Operation::Rename { from_dir, from, to_dir, to, .. },
-            Call::Rename { from_dir: fd, from: f, to_dir: td, to: t, .. },
+            Operation::Create(operation::Create { dir, label, .. }),
+            Call::Create(call::Create { dir: d, label: l, .. }),
+        ) => (dir, label) == (d, l),
+        (
+            Operation::Link(operation::Link { file, dir, label, .. }),
+            Call::Link(call::Link { file: f, dir: d, label: l }),
+        ) => (file, dir, label) == (f, d, l),
+        (
+            Operation::Unlink(operation::Unlink { dir, label, .. }),
+            Call::Unlink(call::Unlink { dir: d, label: l, .. }),
+        ) => (dir, label) == (d, l),
+        (
+            Operation::Rename(operation::Rename { from_dir, from, to_dir, to, .. }),
+            Call::Rename(call::Rename { from_dir: fd, from: f, to_dir: td, to: t, .. }),
         ) => (from_dir, from, to_dir, to) == (fd, f, td, t),
         (
-            Operation::SetAttributes { file, change, .. },
-            Call::SetAttributes { file: f, change: c, size: None, .. },
+            Operation::SetAttributes(operation::SetAttributes { file, change, .. }),
+            Call::SetAttributes(call::SetAttributes { file: f, change: c, size: None, .. }),
         ) => (file, change) == (f, c),
-        (Operation::SetXattr { file, value, .. }, Call::SetXattr { file: f, value: v, .. }) => {
-            (file, value) == (f, v)
-        }
-        (Operation::RemoveXattr { file, .. }, Call::RemoveXattr { file: f, .. }) => file == f,
+        (
+            Operation::SetXattr(operation::SetXattr { file, value, .. }),
+            Call::SetXattr(call::SetXattr { file: f, value: v, .. }),
+        ) => (file, value) == (f, v),
+        (
+            Operation::RemoveXattr(operation::RemoveXattr { file, .. }),
+            Call::RemoveXattr(call::RemoveXattr { file: f, .. }),
+        ) => file == f,
         _ => false,
     }
 }
 
 fn time_of(operation: &Operation) -> Option<Timestamp> {
     match operation {
-        Operation::Create { time, .. }
-        | Operation::Link { time, .. }
-        | Operation::Unlink { time, .. }
-        | Operation::Rename { time, .. }
-        | Operation::SetAttributes { time, .. }
-        | Operation::SetXattr { time, .. }
-        | Operation::RemoveXattr { time, .. } => Some(*time),
+        Operation::Create(operation::Create { time, .. })
+        | Operation::Link(operation::Link { time, .. })
+        | Operation::Unlink(operation::Unlink { time, .. })
+        | Operation::Rename(operation::Rename { time, .. })
+        | Operation::SetAttributes(operation::SetAttributes { time, .. })
+        | Operation::SetXattr(operation::SetXattr { time, .. })
+        | Operation::RemoveXattr(operation::RemoveXattr { time, .. }) => Some(*time),
         _ => None,
     }
 }
@@ -753,9 +776,9 @@ fn change(bytes: &mut Vec<u8>, call: &Call) {
         bytes[offset..offset + data.len()].copy_from_slice(data);
     };
     match call {
-        Call::Write { data, append: true, .. } => bytes.extend_from_slice(data),
-        Call::Write { offset, data, .. } => write(*offset as usize, data),
-        Call::SetAttributes { size: Some(size), .. } => bytes.resize(*size as usize, 0),
+        Call::Write(call::Write { data, append: true, .. }) => bytes.extend_from_slice(data),
+        Call::Write(call::Write { offset, data, .. }) => write(*offset as usize, data),
+        Call::SetAttributes(call::SetAttributes { size: Some(size), .. }) => bytes.resize(*size as usize, 0),
         _ => {}
     }
 }

@@ -7,7 +7,7 @@
 //! them go with a lease.
 
 use super::Mutation;
-use client::{Call, Entries, Given, Invalidation, Reply, When};
+use client::{Call, Entries, Given, Invalidation, Reply, When, call};
 use ident::FileId;
 use lease::{Label, Time};
 use namespace::{Entry, Error, Stat};
@@ -72,12 +72,12 @@ impl Kernel {
             self.attributes.get(file).filter(|(until, _)| now < *until).map(|(_, stat)| *stat)
         };
         match call {
-            Call::Lookup { dir, label } => {
+            Call::Lookup(call::Lookup { dir, label }) => {
                 let (_, entry) =
                     self.names.get(&(dir.clone(), label.clone())).filter(|(until, _)| now < *until)?;
                 Some(Kept::Name(entry.clone().map(|entry| (entry.clone(), stat(&entry.file)))))
             }
-            Call::Stat { file } => stat(file).map(Kept::Stat),
+            Call::Stat(call::Stat { file }) => stat(file).map(Kept::Stat),
             _ => None,
         }
     }
@@ -99,7 +99,9 @@ impl Kernel {
         }
         match (call, result) {
             (
-                Call::Lookup { dir, label } | Call::Create { dir, label, .. } | Call::Link { dir, label, .. },
+                Call::Lookup(call::Lookup { dir, label })
+                | Call::Create(call::Create { dir, label, .. })
+                | Call::Link(call::Link { dir, label, .. }),
                 Ok(reply),
             ) => {
                 if let Reply::Glimpsed(_) = reply {
@@ -109,18 +111,21 @@ impl Kernel {
                     self.given_stat(&entry.file, begun, reply, until);
                 }
             }
-            (Call::Lookup { dir, label }, Err(Error::NotFound)) => {
+            (Call::Lookup(call::Lookup { dir, label }), Err(Error::NotFound)) => {
                 self.given_entry((dir, label), begun, (until, None));
             }
-            (Call::Stat { file } | Call::SetAttributes { file, .. }, Ok(reply)) => {
+            (
+                Call::Stat(call::Stat { file }) | Call::SetAttributes(call::SetAttributes { file, .. }),
+                Ok(reply),
+            ) => {
                 self.given_stat(file, begun, reply, until);
             }
-            (Call::Write { file, .. }, Ok(_)) => _ = self.attributes.remove(file),
-            (Call::Unlink { dir, label, .. }, Ok(_)) => {
+            (Call::Write(call::Write { file, .. }), Ok(_)) => _ = self.attributes.remove(file),
+            (Call::Unlink(call::Unlink { dir, label, .. }), Ok(_)) => {
                 self.names.remove(&(dir.clone(), label.clone()));
             }
             // The kernel moves its own entry, which stays good for as long as it was.
-            (Call::Rename { from_dir, from, to_dir, to, .. }, Ok(_)) => {
+            (Call::Rename(call::Rename { from_dir, from, to_dir, to, .. }), Ok(_)) => {
                 let moved = self.names.remove(&(from_dir.clone(), from.clone()));
                 match moved.filter(|(_, entry)| entry.is_some()) {
                     Some(moved) => self.given_entry((to_dir, to), begun, moved),
@@ -228,12 +233,12 @@ impl Kernel {
 /// The directories that a call keeps locked until it is answered.
 pub(super) fn locks(call: &Call) -> [Option<&FileId>; 2] {
     match call {
-        Call::Create { dir, .. }
-        | Call::Link { dir, .. }
-        | Call::Unlink { dir, .. }
-        | Call::Lookup { dir, .. }
-        | Call::List { dir, .. } => [Some(dir), None],
-        Call::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
+        Call::Create(call::Create { dir, .. })
+        | Call::Link(call::Link { dir, .. })
+        | Call::Unlink(call::Unlink { dir, .. })
+        | Call::Lookup(call::Lookup { dir, .. })
+        | Call::List(call::List { dir, .. }) => [Some(dir), None],
+        Call::Rename(call::Rename { from_dir, to_dir, .. }) => [Some(from_dir), Some(to_dir)],
         _ => [None, None],
     }
 }

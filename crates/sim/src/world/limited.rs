@@ -11,7 +11,7 @@ use client::Call;
 use directory::Input;
 use ident::FileId;
 use lease::{Field, Kind, Lease, SessionId};
-use namespace::{FileKind, Operation};
+use namespace::{FileKind, Operation, operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, MachineId, Rights, ToServer};
 
@@ -130,7 +130,7 @@ impl World {
         self.rights_of(at)?;
         let field = if self.one_in(2) { Field::Content } else { Field::Attributes };
         let wants = vec![Lease::new(file.clone(), field, Kind::Read)];
-        let operation = Operation::Stat { file };
+        let operation = Operation::Stat(operation::Stat { file });
         Some(ToServer::Ask { number: QUESTION, operation, wants, mode: AskMode::Report })
     }
 }

@@ -10,7 +10,7 @@ use super::history::CallNumber;
 use super::{Violation, World};
 use crate::calls::create;
 use crate::names::label;
-use client::{Call, Input, Reply};
+use client::{Call, Input, Reply, call};
 use ident::FileId;
 use lease::Open;
 use namespace::{AttributeChange, Error, FileKind, POLICY_LABEL, RenameMode};
@@ -79,7 +79,8 @@ impl World {
         let (life, pick) = (self.machines[at].life, self.below(ALWAYS.len() as u64) as usize);
         if self.one_in(8) {
             let made = create(dir.clone(), label(EXCLUSIVE.as_bytes()), FileKind::Regular, None);
-            let gone = Call::Unlink { dir, label: label(EXCLUSIVE.as_bytes()), directory: false };
+            let gone =
+                Call::Unlink(call::Unlink { dir, label: label(EXCLUSIVE.as_bytes()), directory: false });
             return if self.one_in(2) { made } else { gone };
         }
         let fresh = Walk { name: ALWAYS[pick].0, found: None, again: false, open: None, life };
@@ -89,19 +90,21 @@ impl World {
         }
         let walk = walk.clone();
         if let Some((file, open)) = walk.open {
-            return Call::Close { file, open };
+            return Call::Close(call::Close { file, open });
         }
-        let Some(file) = walk.found else { return Call::Lookup { dir, label: label(walk.name.as_bytes()) } };
+        let Some(file) = walk.found else {
+            return Call::Lookup(call::Lookup { dir, label: label(walk.name.as_bytes()) });
+        };
         match self.below(6) {
-            0 | 1 => Call::Open { file, open: Open::posix(true, false), mask: 4 },
+            0 | 1 => Call::Open(call::Open { file, open: Open::posix(true, false), mask: 4 }),
             2 => {
                 let uid = Some(self.happened.calls as u32);
                 let change = AttributeChange { uid, ..AttributeChange::default() };
-                Call::SetAttributes { file, change, size: None, through_handle: false }
+                Call::SetAttributes(call::SetAttributes { file, change, size: None, through_handle: false })
             }
-            3 => Call::Access { file, mask: 0 },
-            4 => Call::GetXattr { file, name: POLICY_LABEL.clone() },
-            _ => Call::Stat { file },
+            3 => Call::Access(call::Access { file, mask: 0 }),
+            4 => Call::GetXattr(call::GetXattr { file, name: POLICY_LABEL.clone() }),
+            _ => Call::Stat(call::Stat { file }),
         }
     }
 
@@ -119,17 +122,17 @@ impl World {
                 // The new file has content, which the rename must bring along.
                 self.paths.walks.insert((at, program), Walk { found: None, ..walk });
                 let data = self.happened.calls.to_be_bytes().repeat(3).into();
-                return Call::Write { file, offset: 0, data, append: false };
+                return Call::Write(call::Write { file, offset: 0, data, append: false });
             }
             let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
-            return Call::Rename {
+            return Call::Rename(call::Rename {
                 from_dir,
                 from: new,
                 to_dir,
                 to: label(name.as_bytes()),
                 mode,
                 whiteout: false,
-            };
+            });
         }
         let life = self.machines[at].life;
         let made = Walk { name, found: None, again: false, open: None, life };
@@ -173,13 +176,15 @@ impl World {
         }
         // Programs have other calls, too.
         let ours = match call {
-            Call::Lookup { dir, label: of } => *dir == always_in && of == &label(walk.name.as_bytes()),
-            Call::Open { file, .. }
-            | Call::SetAttributes { file, .. }
-            | Call::Access { file, .. }
-            | Call::GetXattr { file, .. }
-            | Call::Stat { file } => walk.found.as_ref() == Some(file),
-            Call::Close { file, .. } => walk.open.as_ref().is_some_and(|(open, _)| open == file),
+            Call::Lookup(call::Lookup { dir, label: of }) => {
+                *dir == always_in && of == &label(walk.name.as_bytes())
+            }
+            Call::Open(call::Open { file, .. })
+            | Call::SetAttributes(call::SetAttributes { file, .. })
+            | Call::Access(call::Access { file, .. })
+            | Call::GetXattr(call::GetXattr { file, .. })
+            | Call::Stat(call::Stat { file }) => walk.found.as_ref() == Some(file),
+            Call::Close(call::Close { file, .. }) => walk.open.as_ref().is_some_and(|(open, _)| open == file),
             _ => false,
         };
         if !ours {
@@ -193,7 +198,7 @@ impl World {
                 Reply::Node(entry, _) => walk.found = Some(entry.file),
                 _ => _ = self.paths.walks.remove(&(at, program)),
             },
-            (Call::Open { file, open, .. }, Ok(_)) => walk.open = Some((file.clone(), *open)),
+            (Call::Open(call::Open { file, open, .. }), Ok(_)) => walk.open = Some((file.clone(), *open)),
             (_, Err(Error::Stale)) if !walk.again => (walk.again, walk.found) = (true, None),
             (_, Err(error @ (Error::Stale | Error::NotFound))) if self.is_steady(at) => {
                 return Err(format!("machine {at}, {call:?}, of a name that always exists: {error}"));
@@ -211,7 +216,7 @@ impl World {
         call: &Call,
         before: [u64; ALWAYS.len()],
     ) -> Result<(), Violation> {
-        let Call::Lookup { dir, label: of } = call else { return Ok(()) };
+        let Call::Lookup(call::Lookup { dir, label: of }) = call else { return Ok(()) };
         let name = ALWAYS.iter().position(|(name, _)| label(name.as_bytes()) == *of);
         let Some(name) = name.filter(|_| *dir == self.always_in()) else { return Ok(()) };
         let overtaken = self.paths.replaced[name] - before[name];

@@ -8,7 +8,7 @@ use super::{Violation, World};
 use crate::calls::create;
 use crate::names::{self, label};
 use bytes::Bytes;
-use client::{Call, Now, Outcome, Reply};
+use client::{Call, Now, Outcome, Reply, call};
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{AttributeChange, Cred, Entry, Error, FileKind, POLICY_LABEL, RenameMode, Stat, XattrMode};
@@ -106,19 +106,23 @@ impl World {
             let (dirs, files) = self.stays_for(at);
             for dir in dirs {
                 for label in self.known.labels.clone() {
-                    self.call(at, NOBODY, Call::Lookup { dir: dir.clone(), label })?;
+                    self.call(at, NOBODY, Call::Lookup(call::Lookup { dir: dir.clone(), label }))?;
                 }
                 if self.weather.policies > 0 {
                     self.call(at, NOBODY, policy_of(dir.clone()))?;
                 }
-                self.call(at, NOBODY, Call::List { dir, after: 0, upto: None, limit: 1_000, stat: false })?;
-            }
-            for file in files {
-                self.call(at, NOBODY, Call::Stat { file: file.clone() })?;
                 self.call(
                     at,
                     NOBODY,
-                    Call::Read { file, offset: 0, length: 1 << 20, kept: true, quietly: false },
+                    Call::List(call::List { dir, after: 0, upto: None, limit: 1_000, stat: false }),
+                )?;
+            }
+            for file in files {
+                self.call(at, NOBODY, Call::Stat(call::Stat { file: file.clone() }))?;
+                self.call(
+                    at,
+                    NOBODY,
+                    Call::Read(call::Read { file, offset: 0, length: 1 << 20, kept: true, quietly: false }),
                 )?;
             }
             self.complete()?;
@@ -151,7 +155,7 @@ impl World {
             self.path_begun(number);
         }
         let machine = &mut self.machines[at];
-        if let Call::Close { file, open } = &call {
+        if let Call::Close(call::Close { file, open }) = &call {
             let open_files = &mut self.known.open[at];
             if let Some(index) = open_files.iter().position(|it| (&it.0, &it.1) == (file, open)) {
                 open_files.remove(index);
@@ -225,7 +229,7 @@ impl World {
             }
             Kept::Stat(stat) => self.answered(at, number, program, Ok(Reply::Stat(stat)), now),
             Kept::Name(Some((entry, None))) => {
-                if let Some(Call::Lookup { dir, label }) =
+                if let Some(Call::Lookup(call::Lookup { dir, label })) =
                     self.history.calls.get(number).map(|it| it.call.clone())
                 {
                     let seen = Seen::Value(Value::Bound(entry.file));
@@ -300,7 +304,7 @@ impl World {
         tick: u64,
     ) -> Result<(), Violation> {
         match (call, reply) {
-            (Call::Lookup { dir, label }, Reply::Node(entry, stat)) => {
+            (Call::Lookup(call::Lookup { dir, label }), Reply::Node(entry, stat)) => {
                 let key = Key::Name(dir.clone(), label.clone());
                 self.history.observe(number, key, Seen::Value(Value::Bound(entry.file.clone())), tick);
                 self.history.inodes.told(&entry.file, entry.ino)?;
@@ -312,20 +316,22 @@ impl World {
                 self.history.inodes.told(&entry.file, entry.ino)?;
                 self.remember(at, entry);
             }
-            (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick)?,
+            (Call::Stat(call::Stat { file }), Reply::Stat(stat)) => {
+                self.observes_stat(number, file, &stat, tick)?
+            }
             // No call made the root.
             (Call::Parent { .. }, Reply::Node(above, stat)) if above.file != FileId::root() => {
                 self.observes_stat(number, &above.file, &stat, tick)?;
             }
-            (Call::GetXattr { file, .. }, Reply::Bytes(policy)) => {
+            (Call::GetXattr(call::GetXattr { file, .. }), Reply::Bytes(policy)) => {
                 let seen = Seen::Value(Value::Policy(Some(policy)));
                 self.history.observe(number, Key::Policy(file.clone()), seen, tick);
             }
-            (Call::Read { file, .. }, Reply::Data(parts)) => {
+            (Call::Read(call::Read { file, .. }), Reply::Data(parts)) => {
                 let bytes = self.gather(&parts)?;
                 self.history.observe(number, Key::Content(file.clone()), Seen::Value(content(&bytes)), tick);
             }
-            (Call::List { dir, .. }, Reply::Listing { entries, .. }) => {
+            (Call::List(call::List { dir, .. }), Reply::Listing { entries, .. }) => {
                 for listed in &entries {
                     self.history.inodes.told(&listed.entry.file, listed.entry.ino)?;
                 }
@@ -336,7 +342,7 @@ impl World {
                     self.history.observe(number, Key::Name(dir.clone(), name), Seen::Value(value), tick);
                 }
             }
-            (Call::Open { file, open, .. }, Reply::Opened { .. }) => {
+            (Call::Open(call::Open { file, open, .. }), Reply::Opened { .. }) => {
                 self.known.open[at].push((file.clone(), *open));
             }
             _ => {}
@@ -371,36 +377,36 @@ impl World {
         error: Error,
         tick: u64,
     ) -> Result<(), Violation> {
-        if let (Call::GetXattr { file, .. }, Error::NoAttribute) = (call, error) {
+        if let (Call::GetXattr(call::GetXattr { file, .. }), Error::NoAttribute) = (call, error) {
             let seen = Seen::Value(Value::Policy(None));
             self.history.observe(number, Key::Policy(file.clone()), seen, tick);
         }
         let stays = |dir: &FileId| self.known.dirs.contains(dir);
         let told = match (call, error) {
-            (Call::Lookup { dir, label } | Call::Unlink { dir, label, .. }, Error::NotFound)
-                if stays(dir) =>
-            {
-                Some((dir, label, Seen::Value(Value::Unbound)))
-            }
-            (Call::Rename { from_dir, from, to_dir, .. }, Error::NotFound)
+            (
+                Call::Lookup(call::Lookup { dir, label }) | Call::Unlink(call::Unlink { dir, label, .. }),
+                Error::NotFound,
+            ) if stays(dir) => Some((dir, label, Seen::Value(Value::Unbound))),
+            (Call::Rename(call::Rename { from_dir, from, to_dir, .. }), Error::NotFound)
                 if stays(from_dir) && stays(to_dir) =>
             {
                 Some((from_dir, from, Seen::Value(Value::Unbound)))
             }
-            (Call::Create { dir, label, .. } | Call::Link { dir, label, .. }, Error::Exists) => {
-                Some((dir, label, Seen::Bound))
-            }
+            (
+                Call::Create(call::Create { dir, label, .. }) | Call::Link(call::Link { dir, label, .. }),
+                Error::Exists,
+            ) => Some((dir, label, Seen::Bound)),
             _ => None,
         };
         if let Some((dir, label, seen)) = told {
             self.history.observe(number, Key::Name(dir.clone(), label.clone()), seen, tick);
         }
         let stays = match call {
-            Call::Stat { file }
-            | Call::Read { file, .. }
-            | Call::Write { file, .. }
-            | Call::Sync { file } => self.known.files.contains(file),
-            Call::Lookup { dir, .. } | Call::List { dir, .. } => {
+            Call::Stat(call::Stat { file })
+            | Call::Read(call::Read { file, .. })
+            | Call::Write(call::Write { file, .. })
+            | Call::Sync(call::Sync { file }) => self.known.files.contains(file),
+            Call::Lookup(call::Lookup { dir, .. }) | Call::List(call::List { dir, .. }) => {
                 self.known.dirs.contains(dir) && error != Error::NotFound
             }
             _ => false,
@@ -460,7 +466,7 @@ impl World {
             14..16 => self.some_read(at),
             18 => self.some_open(at),
             _ if self.one_in(5) => Call::SyncAll,
-            _ => Call::Sync { file: self.some_file(at) },
+            _ => Call::Sync(call::Sync { file: self.some_file(at) }),
         }
     }
 
@@ -469,14 +475,14 @@ impl World {
         match self.below(16) {
             0..4 => create(dir, name, FileKind::Regular, None),
             4 => create(dir, name, FileKind::Directory, None),
-            5..8 => Call::Unlink { dir, label: name, directory: false },
-            8 => Call::Unlink { dir, label: name, directory: true },
+            5..8 => Call::Unlink(call::Unlink { dir, label: name, directory: false }),
+            8 => Call::Unlink(call::Unlink { dir, label: name, directory: true }),
             9 | 10 => self.some_save(at, dir, name),
             11..13 => {
                 let (to_dir, to, mode) = (self.some_dir(at), self.some_label(), RenameMode::Replace);
-                Call::Rename { from_dir: dir, from: name, to_dir, to, mode, whiteout: false }
+                Call::Rename(call::Rename { from_dir: dir, from: name, to_dir, to, mode, whiteout: false })
             }
-            13..15 => Call::Link { file: self.some_file(at), dir, label: name },
+            13..15 => Call::Link(call::Link { file: self.some_file(at), dir, label: name }),
             _ => {
                 let file = self.some_file(at);
                 let mut change = AttributeChange::default();
@@ -486,7 +492,7 @@ impl World {
                 } else {
                     change.mode = Some(self.below(0o2000) as u16);
                 }
-                Call::SetAttributes { file, change, size: None, through_handle: false }
+                Call::SetAttributes(call::SetAttributes { file, change, size: None, through_handle: false })
             }
         }
     }
@@ -510,7 +516,7 @@ impl World {
             at if at < names.len() => names[at].clone(),
             _ => (self.some_dir(at), self.some_label()),
         };
-        Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false }
+        Call::Rename(call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false })
     }
 
     /// Directories move between two of those that stay. Their names are looked at by all, and only
@@ -521,11 +527,18 @@ impl World {
         let mut either = || self.known.labels[(self.rng.next_u64() % 2) as usize].clone();
         let (from, to) = (either(), either());
         if !self.one_in(self.weather.moves) {
-            Call::Lookup { dir: from_dir, label: from }
+            Call::Lookup(call::Lookup { dir: from_dir, label: from })
         } else if self.one_in(4) {
             create(from_dir, from, FileKind::Directory, None)
         } else {
-            Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false }
+            Call::Rename(call::Rename {
+                from_dir,
+                from,
+                to_dir,
+                to,
+                mode: RenameMode::Replace,
+                whiteout: false,
+            })
         }
     }
 
@@ -534,11 +547,11 @@ impl World {
         let file = self.known.files[0].clone();
         if at == 0 && program == 0 {
             let data = self.happened.calls.to_be_bytes().repeat(2).into();
-            Call::Write { file, offset: 0, data, append: false }
+            Call::Write(call::Write { file, offset: 0, data, append: false })
         } else if self.one_in(4) {
-            Call::Stat { file }
+            Call::Stat(call::Stat { file })
         } else {
-            Call::Read { file, offset: 0, length: 1 << 20, kept: false, quietly: false }
+            Call::Read(call::Read { file, offset: 0, length: 1 << 20, kept: false, quietly: false })
         }
     }
 
@@ -548,9 +561,14 @@ impl World {
         match self.below(8) {
             0 | 1 => {
                 let value = POLICIES[self.below(POLICIES.len() as u64) as usize].to_vec();
-                Call::SetXattr { file, name: POLICY_LABEL.clone(), value, mode: XattrMode::Set }
+                Call::SetXattr(call::SetXattr {
+                    file,
+                    name: POLICY_LABEL.clone(),
+                    value,
+                    mode: XattrMode::Set,
+                })
             }
-            2 => Call::RemoveXattr { file, name: POLICY_LABEL.clone() },
+            2 => Call::RemoveXattr(call::RemoveXattr { file, name: POLICY_LABEL.clone() }),
             3 => self.some_open(at),
             4 | 5 if program == 0 => self.some_write(at, Some(LARGE)),
             _ => policy_of(file),
@@ -560,16 +578,16 @@ impl World {
     fn some_question(&mut self, at: usize) -> Call {
         let (dir, name) = (self.some_dir(at), self.some_label());
         match self.below(7) {
-            0..4 => Call::Lookup { dir, label: name },
-            4 => Call::List { dir, after: 0, upto: None, limit: 1_000, stat: false },
-            5 => Call::Parent { dir },
-            _ => Call::Stat { file: self.some_file(at) },
+            0..4 => Call::Lookup(call::Lookup { dir, label: name }),
+            4 => Call::List(call::List { dir, after: 0, upto: None, limit: 1_000, stat: false }),
+            5 => Call::Parent(call::Parent { dir }),
+            _ => Call::Stat(call::Stat { file: self.some_file(at) }),
         }
     }
 
     fn some_read(&mut self, at: usize) -> Call {
         let kept = self.one_in(2);
-        Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept, quietly: false }
+        Call::Read(call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept, quietly: false })
     }
 
     /// A write of bytes that no other call writes, of the given length or a random one.
@@ -581,12 +599,12 @@ impl World {
         };
         if size > CONTENT_MAX || self.one_in(6) {
             let size = Some(self.below(100));
-            return Call::SetAttributes {
+            return Call::SetAttributes(call::SetAttributes {
                 file,
                 change: AttributeChange::default(),
                 size,
                 through_handle: true,
-            };
+            });
         }
         let words = words.unwrap_or_else(|| match self.below(24) {
             0 => LARGE,
@@ -596,18 +614,18 @@ impl World {
         let token = self.happened.calls.to_be_bytes();
         let data: Bytes = token.repeat(words as usize).into();
         let (offset, append) = if self.one_in(2) { (0, true) } else { (self.below(200), false) };
-        Call::Write { file, offset, data, append }
+        Call::Write(call::Write { file, offset, data, append })
     }
 
     fn some_open(&mut self, at: usize) -> Call {
         let open = &self.known.open[at];
         if let Some((file, open)) = open.first().cloned().filter(|_| open.len() > 3) {
-            return Call::Close { file, open };
+            return Call::Close(call::Close { file, open });
         }
         // A machine with restricted rights asks for the permissions that it needs.
         let (writes, mask) = (!self.may_only_read(at), if self.is_limited(at) { 6 } else { 0 });
         let (open, mask) = (Open::posix(true, writes), if writes { mask } else { 4 });
-        Call::Open { file: self.some_file(at), open, mask }
+        Call::Open(call::Open { file: self.some_file(at), open, mask })
     }
 
     fn some_file(&mut self, at: usize) -> FileId {
@@ -637,5 +655,5 @@ impl World {
 }
 
 fn policy_of(file: FileId) -> Call {
-    Call::GetXattr { file, name: POLICY_LABEL.clone() }
+    Call::GetXattr(call::GetXattr { file, name: POLICY_LABEL.clone() })
 }

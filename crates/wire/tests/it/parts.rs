@@ -165,35 +165,35 @@ every! { effects -> Effect {
     Lock { file: file(), change: change(Some(LockKind::Read)) },
 } }
 every! { operations -> Operation {
-    Lookup { dir: dir(), label: label(), cred: cred() },
-    Stat { file: file() },
-    Access { file: file(), mask: 5, cred: cred() },
-    Open { file: file(), mask: 6, open: Open::posix(true, true), own: Open::EVERY, cred: Cred::default() },
-    ReadLink { file: file() },
-    List { dir: dir() },
-    GetXattr { file: file(), name: name(), cred: cred() },
-    ListXattrs { file: file() },
-    Create { dir: dir(), label: label(), position: 200, new: new_file(), cred: cred(), time: at(9) },
-    Link { file: file(), dir: dir(), label: label(), position: 201, cred: cred(), time: at(9) },
-    Unlink { dir: dir(), label: label(), directory: true, open: true, cred: cred(), time: at(9) },
-    Rename {
+    Lookup(operation::Lookup { dir: dir(), label: label(), cred: cred() }),
+    Stat(operation::Stat { file: file() }),
+    Access(operation::Access { file: file(), mask: 5, cred: cred() }),
+    Open(operation::Open { file: file(), mask: 6, open: Open::posix(true, true), own: Open::EVERY, cred: Cred::default() }),
+    ReadLink(operation::ReadLink { file: file() }),
+    List(operation::List { dir: dir() }),
+    GetXattr(operation::GetXattr { file: file(), name: name(), cred: cred() }),
+    ListXattrs(operation::ListXattrs { file: file() }),
+    Create(operation::Create { dir: dir(), label: label(), position: 200, new: new_file(), cred: cred(), time: at(9) }),
+    Link(operation::Link { file: file(), dir: dir(), label: label(), position: 201, cred: cred(), time: at(9) }),
+    Unlink(operation::Unlink { dir: dir(), label: label(), directory: true, open: true, cred: cred(), time: at(9) }),
+    Rename(operation::Rename {
         from_dir: dir(), from: label(), to_dir: FileId::root(), to: name(), mode: RenameMode::Replace, position: 9, whiteout: Some(Whiteout { integer: 202, ino: 11 }), open: true,
         cred: cred(), time: at(9),
-    },
-    SetAttributes { file: file(), change: attribute_change(), cred: cred(), time: at(9) },
-    SetXattr { file: file(), name: name(), value: b"value".to_vec(), mode: XattrMode::Create, cred: cred(), time: at(9) },
-    RemoveXattr { file: file(), name: name(), cred: cred(), time: at(9) },
-    Publish { file: file(), version: 10, size: 70_000, mtime: at(2), ctime: at(3), change: ContentChange::Inline { sealed: b"text".to_vec(), key: None } },
-    Accessed { file: file(), time: at(9) },
-    SetDisposition { file: file(), link: Some(link()), own: Open::with([Mode::AccessDelete]), cred: cred(), time: at(9) },
-    Dispose { file: file(), time: at(9) },
-    Lock { file: file(), change: change(None) },
-    GetLock { file: file(), owner: 77, space: LockSpace::Flock, range: LockRange::WHOLE, kind: LockKind::Write },
+    }),
+    SetAttributes(operation::SetAttributes { file: file(), change: attribute_change(), cred: cred(), time: at(9) }),
+    SetXattr(operation::SetXattr { file: file(), name: name(), value: b"value".to_vec(), mode: XattrMode::Create, cred: cred(), time: at(9) }),
+    RemoveXattr(operation::RemoveXattr { file: file(), name: name(), cred: cred(), time: at(9) }),
+    Publish(operation::Publish { file: file(), version: 10, size: 70_000, mtime: at(2), ctime: at(3), change: ContentChange::Inline { sealed: b"text".to_vec(), key: None } }),
+    Accessed(operation::Accessed { file: file(), time: at(9) }),
+    SetDisposition(operation::SetDisposition { file: file(), link: Some(link()), own: Open::with([Mode::AccessDelete]), cred: cred(), time: at(9) }),
+    Dispose(operation::Dispose { file: file(), time: at(9) }),
+    Lock(operation::Lock { file: file(), change: change(None) }),
+    GetLock(operation::GetLock { file: file(), owner: 77, space: LockSpace::Flock, range: LockRange::WHOLE, kind: LockKind::Write }),
 } }
 
 fn new_file() -> NewFile {
-    let (kind, mode, umask, rdev) = (FileKind::BlockDevice, 0o644, 0o22, 0x801);
-    NewFile { file: file(), ino: 4097, kind, mode, umask, rdev, target: b"to".to_vec() }
+    let device = FileSpec::new(FileKind::BlockDevice, 0o644, 0o22);
+    NewFile { file: file(), ino: 4097, spec: FileSpec { rdev: 0x801, target: b"to".to_vec(), ..device } }
 }
 
 fn attribute_change() -> AttributeChange {

@@ -138,7 +138,7 @@ every! { account_refusals -> AccountRefusal {
 } }
 every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport, Values } }
 every! { log_entries -> LogEntry {
-    Update { version: Version(300), operation: Operation::Dispose { file: file(), time: at(9) } },
+    Update { version: Version(300), operation: Operation::Dispose(operation::Dispose { file: file(), time: at(9) }) },
     Release(released()),
     Return { file: file(), fields: black_boxes(), own: Open::posix(true, false) },
     Flushed { number: 300 },
@@ -147,7 +147,7 @@ every! { log_entries -> LogEntry {
 } }
 every! { to_server -> ToServer {
     Renew,
-    Ask { number: 7, operation: Operation::Stat { file: file() }, wants: wants(), mode: AskMode::Lease },
+    Ask { number: 7, operation: Operation::Stat(operation::Stat { file: file() }), wants: wants(), mode: AskMode::Lease },
     Log { first: 8, entries: values(log_entries()), answer: true },
     Reserve { dir: dir() },
     ReserveInodes { known: 8193 },
@@ -189,8 +189,12 @@ pub fn samples() -> Vec<(String, Message)> {
         add("ToServer", name, Message::ToServer(message));
     }
     for (name, mode) in ask_modes() {
-        let ask =
-            ToServer::Ask { number: 7, operation: Operation::List { dir: dir() }, wants: Vec::new(), mode };
+        let ask = ToServer::Ask {
+            number: 7,
+            operation: Operation::List(operation::List { dir: dir() }),
+            wants: Vec::new(),
+            mode,
+        };
         add("ToServer.Ask", name, Message::ToServer(ask));
     }
     let operations = operations().into_iter().map(|(name, operation)| (name.to_owned(), operation));
@@ -237,38 +241,55 @@ fn variations() -> Vec<(String, Operation)> {
     for (name, mode) in rename_modes() {
         let (from_dir, from, to_dir, to) = (dir(), label(), dir(), label());
         let (position, whiteout, open, cred, time) = (9, None, false, cred(), at(9));
-        let rename =
-            Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time };
+        let rename = Operation::Rename(operation::Rename {
+            from_dir,
+            from,
+            to_dir,
+            to,
+            mode,
+            position,
+            whiteout,
+            open,
+            cred,
+            time,
+        });
         all.push((format!("Rename.{name}"), rename));
     }
     for (name, mode) in xattr_modes() {
         let (file, label, value, cred, time) = (file(), label(), Vec::new(), cred(), at(9));
-        let set = Operation::SetXattr { file, name: label, value, mode, cred, time };
+        let set = Operation::SetXattr(operation::SetXattr { file, name: label, value, mode, cred, time });
         all.push((format!("SetXattr.{name}"), set));
     }
     for (name, time) in set_times() {
         let change = AttributeChange { atime: Some(time), ..AttributeChange::default() };
-        let set = Operation::SetAttributes { file: file(), change, cred: cred(), time: at(9) };
+        let set = Operation::SetAttributes(operation::SetAttributes {
+            file: file(),
+            change,
+            cred: cred(),
+            time: at(9),
+        });
         all.push((format!("SetAttributes.{name}"), set));
     }
     for (name, change) in content_changes() {
         let (file, version, size, mtime, ctime) = (file(), 10, 4, at(2), at(3));
-        let publish = Operation::Publish { file, version, size, mtime, ctime, change };
+        let publish = Operation::Publish(operation::Publish { file, version, size, mtime, ctime, change });
         all.push((format!("Publish.{name}"), publish));
     }
     for (name, space) in lock_spaces() {
         let change = LockChange { space, ..change(None) };
-        all.push((format!("Lock.{name}"), Operation::Lock { file: file(), change }));
+        all.push((format!("Lock.{name}"), Operation::Lock(operation::Lock { file: file(), change })));
     }
     for (name, kind) in lock_kinds() {
         let change = change(Some(kind));
-        all.push((format!("Lock.{name}"), Operation::Lock { file: file(), change }));
+        all.push((format!("Lock.{name}"), Operation::Lock(operation::Lock { file: file(), change })));
     }
     for (name, kind) in file_kinds() {
-        let new =
-            NewFile { file: file(), ino: 4097, kind, mode: 0o644, umask: 0, rdev: 0, target: Vec::new() };
+        let new = NewFile { file: file(), ino: 4097, spec: FileSpec::new(kind, 0o644, 0) };
         let (dir, label, position, cred, time) = (dir(), label(), 200, Cred::default(), at(9));
-        all.push((format!("Create.{name}"), Operation::Create { dir, label, position, new, cred, time }));
+        all.push((
+            format!("Create.{name}"),
+            Operation::Create(operation::Create { dir, label, position, new, cred, time }),
+        ));
     }
     all
 }

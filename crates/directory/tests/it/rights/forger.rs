@@ -27,14 +27,14 @@ fn operation(tree: &Tree, kind: u8, a: usize, b: usize) -> Operation {
         4 => link(x, y, n, 61),
         5 => unlink(x, n, false),
         6 => create(x, n, FileKind::Regular, 62, 4000),
-        7 => Operation::Open {
+        7 => Operation::Open(operation::Open {
             file: x.clone(),
             mask: 4,
             open: Open::posix(true, false),
             own: Open::CLOSED,
             cred: Cred::default(),
-        },
-        _ => Operation::ReadLink { file: x.clone() },
+        }),
+        _ => Operation::ReadLink(operation::ReadLink { file: x.clone() }),
     }
 }
 

@@ -11,7 +11,7 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Open, SessionId};
 use namespace::{
     AttributeChange, Capabilities, Capability, Cred, Error, FileKind, Link, LockChange, LockKind, LockRange,
-    LockSpace, Operation, RenameMode, SetTime,
+    LockSpace, Operation, RenameMode, SetTime, operation,
 };
 use wire::{AskMode, FileGrant, Rights, ToClient, ToServer};
 
@@ -61,7 +61,7 @@ impl Tree {
 
 fn link(file: &FileId, dir: &FileId, name: &str, position: u64) -> Operation {
     let (file, dir, label) = (file.clone(), dir.clone(), label(name));
-    Operation::Link { file, dir, label, position, cred: Cred::default(), time: at(20) }
+    Operation::Link(operation::Link { file, dir, label, position, cred: Cred::default(), time: at(20) })
 }
 
 /// A tree, and a session of a machine with these rights.

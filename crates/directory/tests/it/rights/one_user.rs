@@ -5,7 +5,9 @@ use super::*;
 #[test]
 fn who_is_squashed_acts_as_that_user_only() {
     let (mut world, tree, session) = with(squashed);
-    let asks = |cred: Cred| Operation::Lookup { dir: tree.inside.clone(), label: label("f"), cred };
+    let asks = |cred: Cred| {
+        Operation::Lookup(operation::Lookup { dir: tree.inside.clone(), label: label("f"), cred })
+    };
     let mut in_group = user(1000);
     in_group.groups.push(0);
     let able = Cred { capabilities: Capabilities::NONE.with(Capability::Chown), ..user(1000) };
@@ -14,26 +16,26 @@ fn who_is_squashed_acts_as_that_user_only() {
             let told = answer(&mut world, session, asks(cred.clone()), vec![], mode);
             assert_eq!(refusal(&told), Some(Error::AccessDenied));
         }
-        let remove = Operation::Unlink {
+        let remove = Operation::Unlink(operation::Unlink {
             dir: tree.inside.clone(),
             label: label("f"),
             directory: false,
             open: false,
             cred,
             time: at(20),
-        };
+        });
         assert_eq!(world.update(session, remove), Err(Error::AccessDenied));
     }
     assert_eq!(refusal(&answer(&mut world, session, asks(user(1000)), vec![], AskMode::Lease)), None);
     // As that user the machine may do only what the user may: nothing in root's directory.
-    let remove = Operation::Unlink {
+    let remove = Operation::Unlink(operation::Unlink {
         dir: tree.inside.clone(),
         label: label("f"),
         directory: false,
         open: false,
         cred: user(1000),
         time: at(20),
-    };
+    });
     let told = answer(&mut world, session, remove, vec![], AskMode::Ship);
     assert_eq!(refusal(&told), Some(Error::AccessDenied));
 }
@@ -45,8 +47,12 @@ fn who_is_squashed_gets_no_content_that_its_user_may_not_read_and_none_to_write_
         let other = world.open(1, mode as u64 + 2);
         let change =
             AttributeChange { mode: Some(mode), mtime: None::<SetTime>, ..AttributeChange::default() };
-        let set =
-            Operation::SetAttributes { file: tree.f.clone(), change, cred: Cred::default(), time: at(50) };
+        let set = Operation::SetAttributes(operation::SetAttributes {
+            file: tree.f.clone(),
+            change,
+            cred: Cred::default(),
+            time: at(50),
+        });
         world.ask(other, set, vec![], AskMode::Ship);
         while world.yields(holder) > 0 {}
         assert!(world.told(other).iter().any(|m| matches!(m, ToClient::Shipped { result: Ok(_), .. })));
@@ -98,7 +104,7 @@ fn who_is_squashed_gets_no_content_that_its_user_may_not_read_and_none_to_write_
 #[test]
 fn who_is_squashed_moves_no_access_time_of_what_its_user_may_not_read() {
     let (mut world, tree, session) = with(squashed);
-    let accessed = || Operation::Accessed { file: tree.f.clone(), time: at(1 << 33) };
+    let accessed = || Operation::Accessed(operation::Accessed { file: tree.f.clone(), time: at(1 << 33) });
     let attributes = |world: &mut World| {
         let wants = vec![want(&tree.f, Field::Attributes, Kind::Write)];
         grants_of(answer(world, session, stat(&tree.f), wants, AskMode::Lease))
@@ -108,7 +114,12 @@ fn who_is_squashed_moves_no_access_time_of_what_its_user_may_not_read() {
     // Root makes it his own.
     let root = world.open(1, 9);
     let change = AttributeChange { mode: Some(0o620), ..AttributeChange::default() };
-    let set = Operation::SetAttributes { file: tree.f.clone(), change, cred: Cred::default(), time: at(50) };
+    let set = Operation::SetAttributes(operation::SetAttributes {
+        file: tree.f.clone(),
+        change,
+        cred: Cred::default(),
+        time: at(50),
+    });
     world.ask(root, set, vec![], AskMode::Ship);
     while world.yields(session) > 0 {}
     world.send(root, ToServer::Goodbye);

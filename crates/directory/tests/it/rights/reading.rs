@@ -13,8 +13,13 @@ fn who_may_only_read_is_granted_nothing_to_write_and_changes_nothing() {
     assert!(grants.iter().all(|grant| grant.values.reservation.is_none()));
     // It opens and closes, and locks.
     let open = Open::posix(true, false);
-    let opens =
-        Operation::Open { file: tree.f.clone(), mask: 4, open, own: Open::CLOSED, cred: Cred::default() };
+    let opens = Operation::Open(operation::Open {
+        file: tree.f.clone(),
+        mask: 4,
+        open,
+        own: Open::CLOSED,
+        cred: Cred::default(),
+    });
     assert_eq!(refusal(&answer(&mut world, session, opens, vec![], AskMode::Lease)), None);
     let lock = LockChange {
         owner: 1,
@@ -23,7 +28,7 @@ fn who_may_only_read_is_granted_nothing_to_write_and_changes_nothing() {
         range: LockRange::WHOLE,
         kind: Some(LockKind::Read),
     };
-    let locks = Operation::Lock { file: tree.f.clone(), change: lock };
+    let locks = Operation::Lock(operation::Lock { file: tree.f.clone(), change: lock });
     assert_eq!(refusal(&answer(&mut world, session, locks.clone(), vec![], AskMode::Lease)), None);
     assert_eq!(world.update(session, locks), Ok(()));
     let operations = [
@@ -32,8 +37,8 @@ fn who_may_only_read_is_granted_nothing_to_write_and_changes_nothing() {
         rename(&tree.inside, "f", &tree.inside, "h", 50),
         link(&tree.f, &tree.inside, "again", 50),
         publish(&tree.f, 2, 1, inline(b"x")),
-        Operation::Accessed { file: tree.f.clone(), time: at(90) },
-        Operation::Dispose { file: tree.f.clone(), time: at(90) },
+        Operation::Accessed(operation::Accessed { file: tree.f.clone(), time: at(90) }),
+        Operation::Dispose(operation::Dispose { file: tree.f.clone(), time: at(90) }),
     ];
     for operation in operations {
         for mode in MODES {

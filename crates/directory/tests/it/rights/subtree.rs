@@ -38,7 +38,7 @@ fn nothing_goes_in_or_out_of_a_subtree() {
         rename(&tree.outside, "secret", &tree.inside, "stolen", 50),
         rename(&tree.inside, "f", &tree.outside, "dropped", 50),
         rename(&tree.inside, "sub", &tree.outside, "dropped", 50),
-        Operation::Rename {
+        Operation::Rename(operation::Rename {
             from_dir: tree.inside.clone(),
             from: label("f"),
             to_dir: tree.outside.clone(),
@@ -49,16 +49,16 @@ fn nothing_goes_in_or_out_of_a_subtree() {
             open: false,
             cred: Cred::default(),
             time: at(30),
-        },
+        }),
         create(&tree.outside, "new", FileKind::Regular, 50, 4000),
         unlink(&tree.outside, "secret", false),
-        Operation::SetAttributes {
+        Operation::SetAttributes(operation::SetAttributes {
             file: tree.secret.clone(),
             change: AttributeChange { mode: Some(0o777), ..AttributeChange::default() },
             cred: Cred::default(),
             time: at(30),
-        },
-        Operation::SetDisposition {
+        }),
+        Operation::SetDisposition(operation::SetDisposition {
             file: tree.both.clone(),
             link: Some(Link { dir: tree.outside.clone(), label: label("both") }),
             own: {
@@ -68,7 +68,7 @@ fn nothing_goes_in_or_out_of_a_subtree() {
             },
             cred: Cred::default(),
             time: at(30),
-        },
+        }),
     ];
     world.granted(session, list(&tree.inside), AskMode::Lease);
     for operation in operations {
@@ -100,7 +100,8 @@ fn a_file_with_names_in_and_out_is_within_and_its_other_names_are_not_told() {
     own.set(&Field::Mode(lease::Mode::AccessDelete), true);
     let name = Link { dir: tree.outside.clone(), label: label("both") };
     let (file, cred, time) = (tree.both.clone(), Cred::default(), at(30));
-    let delete = Operation::SetDisposition { file, link: Some(name), own, cred, time };
+    let delete =
+        Operation::SetDisposition(operation::SetDisposition { file, link: Some(name), own, cred, time });
     // It goes when this machine has closed it.
     world.returns(session, &tree.both, None, true);
     let number = world.ask(other, delete, vec![], AskMode::Ship);
@@ -172,7 +173,8 @@ fn what_a_machine_has_open_it_may_close_wherever_it_is() {
     let other = world.open(1, 2);
     world.ask(other, rename(&tree.inside, "sub", &tree.outside, "sub", 0), vec![], AskMode::Ship);
     while world.yields(session) > 0 {}
-    let closes = Operation::Access { file: tree.g.clone(), mask: 0, cred: Cred::default() };
+    let closes =
+        Operation::Access(operation::Access { file: tree.g.clone(), mask: 0, cred: Cred::default() });
     let wants = vec![handles, want(&tree.g, Field::Content, Kind::Read)];
     let grants = grants_of(answer(&mut world, session, closes, wants, AskMode::Lease));
     let [grant] = grants.as_slice() else { panic!("{grants:?}") };

@@ -4,8 +4,9 @@ use crate::tree::{Tree, root};
 use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{
-    AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, INLINE_SEAL_BYTES, LockChange,
-    LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
+    AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, FileSpec, INLINE_SEAL_BYTES,
+    LockChange, LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout,
+    XattrMode, operation,
 };
 
 /// Bytes that serve as decisions, followed by zeros. So shorter input means simpler operations.
@@ -91,18 +92,23 @@ impl World {
         self.lock_elsewhere(c, &file);
         match c.pick(33) {
             0..5 => self.create(c, dir, label, cred, time),
-            5 => Operation::Lookup { dir, label, cred },
-            6 => Operation::Stat { file },
-            7 => Operation::Access { file, mask: c.pick(8) as u8, cred },
-            8 => Operation::ReadLink { file },
-            9 => Operation::List { dir },
-            10 => Operation::GetXattr { file, name: name(c), cred },
-            11 => Operation::ListXattrs { file },
-            12 => Operation::Link { file, dir, label, position: self.next(), cred, time },
-            13..15 => {
-                Operation::Unlink { dir, label, directory: c.pick(2) == 1, open: c.pick(3) == 1, cred, time }
-            }
-            15..18 => Operation::Rename {
+            5 => Operation::Lookup(operation::Lookup { dir, label, cred }),
+            6 => Operation::Stat(operation::Stat { file }),
+            7 => Operation::Access(operation::Access { file, mask: c.pick(8) as u8, cred }),
+            8 => Operation::ReadLink(operation::ReadLink { file }),
+            9 => Operation::List(operation::List { dir }),
+            10 => Operation::GetXattr(operation::GetXattr { file, name: name(c), cred }),
+            11 => Operation::ListXattrs(operation::ListXattrs { file }),
+            12 => Operation::Link(operation::Link { file, dir, label, position: self.next(), cred, time }),
+            13..15 => Operation::Unlink(operation::Unlink {
+                dir,
+                label,
+                directory: c.pick(2) == 1,
+                open: c.pick(3) == 1,
+                cred,
+                time,
+            }),
+            15..18 => Operation::Rename(operation::Rename {
                 from_dir: dir,
                 from: label,
                 to_dir: self.dir(c),
@@ -113,27 +119,48 @@ impl World {
                 open: c.pick(3) == 1,
                 cred,
                 time,
-            },
-            18..20 => Operation::SetAttributes { file, change: change(c), cred, time },
+            }),
+            18..20 => {
+                Operation::SetAttributes(operation::SetAttributes { file, change: change(c), cred, time })
+            }
             20 => {
                 let (name, mode) = (name(c), c.of(&[XattrMode::Set, XattrMode::Create, XattrMode::Replace]));
-                Operation::SetXattr { file, value: value(c, &name), name, mode, cred, time }
+                Operation::SetXattr(operation::SetXattr {
+                    file,
+                    value: value(c, &name),
+                    name,
+                    mode,
+                    cred,
+                    time,
+                })
             }
-            21 => Operation::RemoveXattr { file, name: name(c), cred, time },
+            21 => Operation::RemoveXattr(operation::RemoveXattr { file, name: name(c), cred, time }),
             22 => self.publish(c, file, time),
-            23 => Operation::Accessed { file, time },
-            30 | 31 => Operation::Lock { file, change: lock(c) },
+            23 => Operation::Accessed(operation::Accessed { file, time }),
+            30 | 31 => Operation::Lock(operation::Lock { file, change: lock(c) }),
             32 => {
                 let LockChange { owner, space, range, kind, .. } = lock(c);
-                Operation::GetLock { file, owner, space, range, kind: kind.unwrap_or(LockKind::Read) }
+                Operation::GetLock(operation::GetLock {
+                    file,
+                    owner,
+                    space,
+                    range,
+                    kind: kind.unwrap_or(LockKind::Read),
+                })
             }
-            24 | 25 => Operation::Open { file, mask: c.pick(8) as u8, open: open(c), own: open(c), cred },
+            24 | 25 => Operation::Open(operation::Open {
+                file,
+                mask: c.pick(8) as u8,
+                open: open(c),
+                own: open(c),
+                cred,
+            }),
             26 | 27 => {
                 let links = self.tree.files.get(&file).map(|file| file.links.clone()).unwrap_or_default();
                 let link = if c.rarely() || links.is_empty() { None } else { Some(c.of(&links)) };
-                Operation::SetDisposition { file, link, own: open(c), cred, time }
+                Operation::SetDisposition(operation::SetDisposition { file, link, own: open(c), cred, time })
             }
-            _ => Operation::Dispose { file, time },
+            _ => Operation::Dispose(operation::Dispose { file, time }),
         }
     }
 
@@ -174,13 +201,15 @@ impl World {
         let new = NewFile {
             file: FileId::for_child(&dir, n, ino),
             ino,
-            kind,
-            mode: c.of(&MODES),
-            umask: c.of(&[0o022, 0, 0o077, 0o777]),
-            rdev: if kind == FileKind::CharDevice { c.of(&[0, 1, u32::MAX]) } else { 0 },
-            target: if kind == FileKind::Symlink { b"target".to_vec() } else { Vec::new() },
+            spec: FileSpec {
+                kind,
+                mode: c.of(&MODES),
+                umask: c.of(&[0o022, 0, 0o077, 0o777]),
+                rdev: if kind == FileKind::CharDevice { c.of(&[0, 1, u32::MAX]) } else { 0 },
+                target: if kind == FileKind::Symlink { b"target".to_vec() } else { Vec::new() },
+            },
         };
-        Operation::Create { dir, label, position, new, cred, time }
+        Operation::Create(operation::Create { dir, label, position, new, cred, time })
     }
 
     fn publish(&mut self, c: &mut Choices<'_>, file: FileId, time: Timestamp) -> Operation {
@@ -197,7 +226,7 @@ impl World {
             ),
         };
         let version = old.version + if c.rarely() { 2 } else { 1 };
-        Operation::Publish { file, version, size, mtime: time, ctime: time, change }
+        Operation::Publish(operation::Publish { file, version, size, mtime: time, ctime: time, change })
     }
 
     fn next(&mut self) -> u64 {

@@ -129,25 +129,27 @@ impl Situation {
         match words[1..] {
             ["lookup", path] => {
                 let (dir, label) = self.place(path);
-                Operation::Lookup { dir, label, cred }
+                Operation::Lookup(operation::Lookup { dir, label, cred })
             }
-            ["access", mask, path] => {
-                Operation::Access { file: self.id(path), mask: bits(&mask.replace('.', "-")) as u8, cred }
-            }
+            ["access", mask, path] => Operation::Access(operation::Access {
+                file: self.id(path),
+                mask: bits(&mask.replace('.', "-")) as u8,
+                cred,
+            }),
             ["link", old, new] => {
                 let (dir, label) = self.place(new);
-                Operation::Link { file: self.id(old), dir, label, position, cred, time }
+                Operation::Link(operation::Link { file: self.id(old), dir, label, position, cred, time })
             }
             [verb @ ("unlink" | "rmdir"), path, ref open @ ..] => {
                 let (dir, label) = self.place(path);
-                Operation::Unlink {
+                Operation::Unlink(operation::Unlink {
                     dir,
                     label,
                     directory: verb == "rmdir",
                     open: open == ["open"],
                     cred,
                     time,
-                }
+                })
             }
             [verb @ ("rename" | "leave" | "exchange" | "noreplace"), from, to, ref open @ ..] => {
                 let mode = match verb {
@@ -159,7 +161,18 @@ impl Situation {
                     (verb == "leave").then(|| Whiteout { integer: self.number(), ino: self.number() });
                 let ((from_dir, from), (to_dir, to), open) =
                     (self.place(from), self.place(to), open == ["open"]);
-                Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time }
+                Operation::Rename(operation::Rename {
+                    from_dir,
+                    from,
+                    to_dir,
+                    to,
+                    mode,
+                    position,
+                    whiteout,
+                    open,
+                    cred,
+                    time,
+                })
             }
             ["chmod", mode, path] => self.set(path, cred, |change| change.mode = Some(octal(mode))),
             ["chown", owner, path] => self.set(path, cred, |change| {
@@ -174,15 +187,18 @@ impl Situation {
                 self.set_xattr(name, value.as_bytes(), XattrMode::Set, path, words[0])
             }
             ["getxattr", name, path] => {
-                Operation::GetXattr { file: self.id(path), name: name_of(name), cred }
+                Operation::GetXattr(operation::GetXattr { file: self.id(path), name: name_of(name), cred })
             }
-            ["removexattr", name, path] => {
-                Operation::RemoveXattr { file: self.id(path), name: name_of(name), cred, time }
-            }
+            ["removexattr", name, path] => Operation::RemoveXattr(operation::RemoveXattr {
+                file: self.id(path),
+                name: name_of(name),
+                cred,
+                time,
+            }),
             [verb, mode, umask, path] => {
                 let (dir, label) = self.place(path);
                 let new = new_file(&dir, verb, octal(mode), octal(umask), position);
-                Operation::Create { dir, label, position, new, cred, time }
+                Operation::Create(operation::Create { dir, label, position, new, cred, time })
             }
             _ => panic!("{words:?}"),
         }
@@ -191,12 +207,17 @@ impl Situation {
     fn set(&self, path: &str, cred: Cred, set: impl FnOnce(&mut AttributeChange)) -> Operation {
         let mut change = AttributeChange::default();
         set(&mut change);
-        Operation::SetAttributes { file: self.id(path), change, cred, time: at(NOW) }
+        Operation::SetAttributes(operation::SetAttributes {
+            file: self.id(path),
+            change,
+            cred,
+            time: at(NOW),
+        })
     }
 
     pub fn set_xattr(&self, name: &str, value: &[u8], mode: XattrMode, path: &str, asker: &str) -> Operation {
         let (file, name, value) = (self.id(path), name_of(name), value.to_vec());
-        Operation::SetXattr { file, name, value, mode, cred: cred(asker), time: at(NOW) }
+        Operation::SetXattr(operation::SetXattr { file, name, value, mode, cred: cred(asker), time: at(NOW) })
     }
 }
 
@@ -333,5 +354,5 @@ fn new_file(dir: &FileId, verb: &str, mode: u16, umask: u16, n: u64) -> NewFile 
         _ => panic!("{verb}"),
     };
     let target = if kind == FileKind::Symlink { b"target".to_vec() } else { Vec::new() };
-    NewFile { file: FileId::for_child(dir, n, n), ino: n, kind, mode, umask, rdev, target }
+    NewFile { file: FileId::for_child(dir, n, n), ino: n, spec: FileSpec { kind, mode, umask, rdev, target } }
 }

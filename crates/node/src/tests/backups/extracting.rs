@@ -3,7 +3,7 @@
 use super::*;
 use backup::{ExtractReport, Extracting, extract};
 use bytes::Bytes;
-use namespace::{AttributeChange, POLICY, SetTime, Timestamp, XattrMode};
+use namespace::{AttributeChange, FileSpec, POLICY, SetTime, Timestamp, XattrMode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -14,11 +14,12 @@ const LONG_AGO: Timestamp = Timestamp { secs: 1_000_000_000, nanos: 7 };
 fn make(machine: &Machine, dir: &FileId, name: &[u8], kind: FileKind, mode: u16, bytes: &[u8]) -> FileId {
     let open = (kind == FileKind::Regular).then(|| Open::posix(true, true));
     let target = if kind == FileKind::Symlink { bytes.to_vec() } else { Vec::new() };
-    let label = Label::new(name).unwrap();
-    let call = Call::Create { dir: dir.clone(), label, kind, mode, umask: 0, rdev: 0, target, open };
-    let file = node(machine, call).unwrap();
+    let (dir, label) = (dir.clone(), Label::new(name).unwrap());
+    let spec = FileSpec { target, ..FileSpec::new(kind, mode, 0) };
+    let call = call::Create { dir, label, spec, open };
+    let file = create(machine, call).unwrap();
     if let Some(open) = open {
-        ask(machine, Call::Close { file: file.clone(), open }).unwrap();
+        ask(machine, call::Close { file: file.clone(), open }).unwrap();
         put(machine, &file, 0, bytes);
     }
     file
@@ -26,20 +27,20 @@ fn make(machine: &Machine, dir: &FileId, name: &[u8], kind: FileKind, mode: u16,
 
 fn put(machine: &Machine, file: &FileId, offset: u64, bytes: &[u8]) {
     let (open, data) = (Open::posix(true, true), Bytes::copy_from_slice(bytes));
-    ask(machine, Call::Open { file: file.clone(), open, mask: 6 }).unwrap();
-    ask(machine, Call::Write { file: file.clone(), offset, data, append: false }).unwrap();
-    ask(machine, Call::Sync { file: file.clone() }).unwrap();
-    ask(machine, Call::Close { file: file.clone(), open }).unwrap();
+    ask(machine, call::Open { file: file.clone(), open, mask: 6 }).unwrap();
+    ask(machine, call::Write { file: file.clone(), offset, data, append: false }).unwrap();
+    ask(machine, call::Sync { file: file.clone() }).unwrap();
+    ask(machine, call::Close { file: file.clone(), open }).unwrap();
 }
 
 fn set_xattr(machine: &Machine, file: &FileId, name: &[u8], value: &[u8]) {
     let name = Label::attribute(name).unwrap();
-    let call = Call::SetXattr { file: file.clone(), name, value: value.to_vec(), mode: XattrMode::Set };
+    let call = call::SetXattr { file: file.clone(), name, value: value.to_vec(), mode: XattrMode::Set };
     ask(machine, call).unwrap();
 }
 
 fn set_attributes(machine: &Machine, file: &FileId, change: AttributeChange, size: Option<u64>) {
-    let call = Call::SetAttributes { file: file.clone(), change, size, through_handle: false };
+    let call = call::SetAttributes { file: file.clone(), change, size, through_handle: false };
     ask(machine, call).unwrap();
 }
 
@@ -91,7 +92,7 @@ fn a_tree_is_restored_with_all_that_belongs_to_it() {
     let large = make(machine, &dir, b"large", FileKind::Regular, 0o600, &content("large"));
     // The overwritten part stays a piece of its own.
     put(machine, &large, 100_000, b"in between");
-    ask(machine, Call::Link { file: large.clone(), dir: dir.clone(), label: label("hard") }).unwrap();
+    ask(machine, call::Link { file: large.clone(), dir: dir.clone(), label: label("hard") }).unwrap();
     let sparse = make(machine, &dir, b"sparse", FileKind::Regular, 0o644, b"");
     put(machine, &sparse, 4 << 20, &content("sparse"));
     set_attributes(machine, &sparse, AttributeChange::default(), Some(64 << 20));
@@ -108,7 +109,7 @@ fn a_tree_is_restored_with_all_that_belongs_to_it() {
         let mtime = Some(SetTime::At(LONG_AGO));
         set_attributes(machine, file, AttributeChange { mtime, ..Default::default() }, None);
     }
-    ask(machine, Call::SyncAll).unwrap();
+    ask(machine, call::SyncAll).unwrap();
     site.back_up(None);
 
     let at = tempfile::tempdir().unwrap();

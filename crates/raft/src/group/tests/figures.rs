@@ -61,14 +61,14 @@ fn plain(dir: &Path) {
 /// Makes a message of a session that does not exist, so that applying it costs next to nothing. The
 /// figures are those of the path to it.
 pub(super) fn message(bytes: usize) -> Input {
-    let operation = namespace::Operation::Publish {
+    let operation = namespace::Operation::Publish(namespace::operation::Publish {
         file: ident::FileId::root(),
         version: 1,
         size: bytes as u64,
         mtime: namespace::Timestamp::default(),
         ctime: namespace::Timestamp::default(),
         change: namespace::ContentChange::Inline { sealed: vec![7; bytes], key: None },
-    };
+    });
     let entries = vec![wire::LogEntry::Update { version: Version::NEWEST, operation }];
     Input::Message { session: SessionId(999), message: ToServer::Log { answer: true, first: 1, entries } }
 }

@@ -6,7 +6,7 @@ use super::several::TestGroup;
 use super::*;
 use ident::FileId;
 use lease::Label;
-use namespace::{Cred, FileKind, NewFile, Operation, Timestamp};
+use namespace::{Cred, FileKind, FileSpec, NewFile, Operation, Timestamp, operation};
 use wire::{AskMode, LogEntry, Space};
 
 /// Requests under way.
@@ -72,7 +72,11 @@ impl Talk {
 
     fn lookup(&mut self, dir: &FileId, name: &str) {
         self.requests += 1;
-        let operation = Operation::Lookup { dir: dir.clone(), label: label(name), cred: Cred::default() };
+        let operation = Operation::Lookup(operation::Lookup {
+            dir: dir.clone(),
+            label: label(name),
+            cred: Cred::default(),
+        });
         self.say(ToServer::Ask { number: self.requests, operation, wants: Vec::new(), mode: AskMode::Lease });
     }
 
@@ -98,9 +102,16 @@ impl Talk {
             (block.0, self.inodes.0) = (position + 1, ino + 1);
             let file = FileId::for_child(dir, position, ino);
             made.push(file.clone());
-            let new = NewFile { file, ino, kind, mode: 0o755, umask: 0, rdev: 0, target: Vec::new() };
+            let new = NewFile { file, ino, spec: FileSpec::new(kind, 0o755, 0) };
             let (dir, label, time) = (dir.clone(), label(&number.to_string()), Timestamp::default());
-            let operation = Operation::Create { dir, label, position, new, cred: Cred::default(), time };
+            let operation = Operation::Create(operation::Create {
+                dir,
+                label,
+                position,
+                new,
+                cred: Cred::default(),
+                time,
+            });
             entries.push(LogEntry::Update { version: Version::NEWEST, operation });
             if entries.len() == TOGETHER || number + 1 == count {
                 let (first, entries) = (self.entries + 1, std::mem::take(&mut entries));

@@ -4,7 +4,7 @@
 
 use crate::world::Violation;
 use crate::world::history::{Called, History};
-use client::Call;
+use client::{Call, call};
 
 impl History {
     pub(super) fn check_acknowledged(&self) -> Result<(), Violation> {
@@ -35,11 +35,11 @@ fn covers(sync: &Call, update: &Call) -> bool {
     match (sync, update) {
         (Call::SyncAll, _) => true,
         (
-            Call::Sync { file },
-            Call::Write { file: of, .. }
-            | Call::SetAttributes { file: of, .. }
-            | Call::SetXattr { file: of, .. }
-            | Call::RemoveXattr { file: of, .. },
+            Call::Sync(call::Sync { file }),
+            Call::Write(call::Write { file: of, .. })
+            | Call::SetAttributes(call::SetAttributes { file: of, .. })
+            | Call::SetXattr(call::SetXattr { file: of, .. })
+            | Call::RemoveXattr(call::RemoveXattr { file: of, .. }),
         ) => file == of,
         _ => false,
     }

@@ -6,7 +6,7 @@
 
 use crate::world::history::{Key, Value};
 use crate::world::{Violation, World};
-use client::Call;
+use client::{Call, call};
 use directory::Output;
 use ident::FileId;
 use lease::{Field, Kind, SessionId};
@@ -127,13 +127,15 @@ impl World {
     pub(in crate::world) fn check_done_within(&self, at: usize, call: &Call) -> Result<(), Violation> {
         let Some(rights) = self.limits.rights.get(&self.machines[at].id) else { return Ok(()) };
         let file = match call {
-            Call::Stat { file }
-            | Call::Read { file, .. }
-            | Call::Write { file, .. }
-            | Call::GetXattr { file, .. }
-            | Call::SetXattr { file, .. }
-            | Call::RemoveXattr { file, .. } => file,
-            Call::Lookup { dir, .. } | Call::List { dir, .. } | Call::Create { dir, .. } => dir,
+            Call::Stat(call::Stat { file })
+            | Call::Read(call::Read { file, .. })
+            | Call::Write(call::Write { file, .. })
+            | Call::GetXattr(call::GetXattr { file, .. })
+            | Call::SetXattr(call::SetXattr { file, .. })
+            | Call::RemoveXattr(call::RemoveXattr { file, .. }) => file,
+            Call::Lookup(call::Lookup { dir, .. })
+            | Call::List(call::List { dir, .. })
+            | Call::Create(call::Create { dir, .. }) => dir,
             _ => return Ok(()),
         };
         // No other machine knows a file that the machine has made and not yet sent.
@@ -161,8 +163,8 @@ impl World {
     ) -> Result<(), Violation> {
         let (dirs, files) = self.stays_for(at);
         let stays = match call {
-            Call::Lookup { dir, .. } => dirs.contains(dir),
-            Call::Stat { file } | Call::Read { file, .. } => files.contains(file),
+            Call::Lookup(call::Lookup { dir, .. }) => dirs.contains(dir),
+            Call::Stat(call::Stat { file }) | Call::Read(call::Read { file, .. }) => files.contains(file),
             _ => false,
         };
         if stays { Err(format!("machine {at}: {call:?}: {error:?}")) } else { Ok(()) }

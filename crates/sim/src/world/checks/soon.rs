@@ -5,7 +5,7 @@
 
 use crate::world::history::{Called, Key, Life, Value};
 use crate::world::{Violation, World};
-use client::Call;
+use client::{Call, call};
 use ident::FileId;
 
 /// The bound, and the time of messages where nothing is wrong, ms.
@@ -43,7 +43,8 @@ impl World {
     fn removed_by(&self, life: Life) -> Vec<FileId> {
         let of_life = self.history.calls.iter().filter(|called| called.life == life && !called.applied);
         let names = of_life.filter(|called| called.done < u64::MAX).filter_map(|called| match &called.call {
-            Call::Unlink { dir, label, .. } | Call::Rename { to_dir: dir, to: label, .. } => {
+            Call::Unlink(call::Unlink { dir, label, .. })
+            | Call::Rename(call::Rename { to_dir: dir, to: label, .. }) => {
                 Some(Key::Name(dir.clone(), label.clone()))
             }
             _ => None,
