@@ -483,8 +483,8 @@ fn what_is_offered_stays_while_its_directory_is_locked() {
 fn what_is_offered_stays_while_a_request_waits_in_its_directory() {
     let (notices, kernel, _) = locked_root();
     let asker = Asker { uid: 0, gid: 0, pid: u32::MAX, request: 1, keeps_set_ids: false };
-    let new = crate::front::NewNode::new(FileKind::Directory, 0o755, 0);
-    notices.front.make(asker, ROOT, b"new", new, |_| ());
+    let spec = FileSpec::new(FileKind::Directory, 0o755, 0);
+    notices.front.make(asker, ROOT, b"new", spec, |_| ());
     let Revocation { kept, .. } = notices.revoke(&[], &[entry("1")]);
     assert_eq!(kept, BTreeSet::from([FileId::root()]));
     assert!(notices.state.lock().queue.is_empty() && kernel.recorder.told.lock().is_empty());
