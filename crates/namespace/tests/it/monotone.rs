@@ -92,7 +92,7 @@ fn the_random_operations_reach_everything() {
         let steps: Vec<Vec<u8>> = (0..60).map(|_| (0..40).map(|_| byte()).collect()).collect();
         run(&steps, |operation, verdict| {
             let text = format!("{operation:?}");
-            let name = text.split(' ').next().unwrap().to_owned();
+            let name = text.split(['(', ' ']).next().unwrap().to_owned();
             match verdict {
                 Verdict::Done { .. } => done.insert(name),
                 Verdict::Refused { error, .. } => errors.insert(format!("{name} {error:?}")),
