@@ -26,7 +26,7 @@ pub enum Call {
     Unlink(Unlink),
     Rename(Rename),
     SetAttributes(SetAttributes),
-    Open(Open),
+    OpenFile(OpenFile),
     SetDisposition(SetDisposition),
     Accessed(Accessed),
     Close(Close),
@@ -60,7 +60,7 @@ impl Call {
             Call::Unlink { .. } => "unlink",
             Call::Rename { .. } => "rename",
             Call::SetAttributes { .. } => "setattr",
-            Call::Open { .. } => "open",
+            Call::OpenFile { .. } => "open",
             Call::SetDisposition { .. } => "delete on close",
             Call::Close { .. } => "close",
             Call::Read { .. } => "read",
@@ -87,7 +87,7 @@ impl Call {
     pub(crate) fn writes(&self) -> bool {
         const WRITE: u8 = 2;
         match self {
-            Call::Access(Access { mask, .. }) | Call::Open(Open { mask, .. }) => mask & WRITE != 0,
+            Call::Access(Access { mask, .. }) | Call::OpenFile(OpenFile { mask, .. }) => mask & WRITE != 0,
             Call::Create { .. }
             | Call::Link { .. }
             | Call::Unlink { .. }
@@ -216,7 +216,7 @@ pub struct SetAttributes {
 /// Opens a handle with modes, given permission to read (4), write (2), execute (1):
 /// [`crate::Reply::Opened`]. The file stays until the handle is closed, whatever its links.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct OpenFile {
     pub file: FileId,
     pub open: lease::Open,
     pub mask: u8,
@@ -384,7 +384,7 @@ macro_rules! calls {
     };
 }
 
-calls! { Lookup Parent Links Stat Glance Access ReadLink Create Link Unlink Rename SetAttributes Open SetDisposition Accessed Close Read Write Allocate Seek Sync List GetXattr ListXattrs SetXattr RemoveXattr Lock GetLock }
+calls! { Lookup Parent Links Stat Glance Access ReadLink Create Link Unlink Rename SetAttributes OpenFile SetDisposition Accessed Close Read Write Allocate Seek Sync List GetXattr ListXattrs SetXattr RemoveXattr Lock GetLock }
 
 impl From<SyncAll> for Call {
     fn from(_: SyncAll) -> Call {

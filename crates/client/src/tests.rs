@@ -63,7 +63,7 @@ pub(crate) fn writer(allowance: u64) -> (Client, FileId) {
     let grant = FileGrant { whole: true, fields: vec![(Field::Content, Kind::Write)], values, ..empty };
     let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
     client.handle(at(1), Input::Message(granted), &mut out);
-    let open = Call::Open(call::Open { file: file.clone(), open: Open::posix(false, true), mask: 0 });
+    let open = Call::OpenFile(call::OpenFile { file: file.clone(), open: Open::posix(false, true), mask: 0 });
     client.call(at(1), &Cred::default(), open, &mut out);
     (client, file)
 }

@@ -102,7 +102,7 @@ replies! {
     ReadLink | GetXattr => Vec<u8>, bytes;
     ListXattrs => Vec<Label>, names;
     Unlink | Rename => Option<FileId>, lingering;
-    Open => OpenedHandle, opened;
+    OpenFile => OpenedHandle, opened;
     Read => Vec<Bytes>, data;
     Write => u32, written;
     Seek => u64, offset;

@@ -10,7 +10,8 @@ use crate::{mountpoint, transport};
 pub use crate::errno::Errno;
 pub use crate::groups::Asker;
 pub use transport::{
-    Attr, Call, EntryReply, Forget, KernelReply, KernelRequest, Lines, Lock, Pages, Serve, SetAttr, Totals,
+    Attr, Call, EntryReply, Forget, KernelLock, KernelReply, KernelRequest, Lines, Pages, Serve, SetAttr,
+    Totals,
 };
 
 /// Unmounts such a file system.

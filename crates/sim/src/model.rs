@@ -219,7 +219,7 @@ impl Model {
                     file.content.resize(usize::try_from(*size).unwrap_or(usize::MAX), 0);
                 }
             }),
-            Call::Open(call::Open { file, .. }) => self.edit(file, |file| file.open += 1),
+            Call::OpenFile(call::OpenFile { file, .. }) => self.edit(file, |file| file.open += 1),
             Call::Close(call::Close { file, .. }) => {
                 self.edit(file, |file| file.open -= 1);
                 self.bury(file);

@@ -13,7 +13,7 @@ impl Machines {
     /// Opens the file; returns whether content read through the handle is better not kept.
     fn opens(&mut self, at: usize, open: Open) -> bool {
         let file = self.file(0);
-        match self.host.does(at, Call::Open(call::Open { file, open, mask: 0 })) {
+        match self.host.does(at, Call::OpenFile(call::OpenFile { file, open, mask: 0 })) {
             Reply::Opened { passing, .. } => passing,
             other => panic!("{other:?}"),
         }

@@ -70,7 +70,7 @@ fn a_machine_that_may_only_read_reads_and_is_refused_the_rest_without_a_message(
     let reader = host.joins(Rights { root: inside.clone(), read_only: true, squash: None });
     assert_eq!(host.machines[reader].client.root(), &inside);
     host.tries(reader, lookup(&inside, "f")).unwrap();
-    let open = Call::Open(call::Open { file: f.clone(), open: READING, mask: 4 });
+    let open = Call::OpenFile(call::OpenFile { file: f.clone(), open: READING, mask: 4 });
     host.tries(reader, open).unwrap();
     assert_eq!(host.read(reader, &f), Ok(true));
     assert!(matches!(
@@ -82,7 +82,7 @@ fn a_machine_that_may_only_read_reads_and_is_refused_the_rest_without_a_message(
     assert_eq!(host.write(reader, &f, b"x").err(), Some(Error::ReadOnly));
     let remove = Call::Unlink(call::Unlink { dir: inside.clone(), label: label("f"), directory: false });
     assert_eq!(host.tries(reader, remove.clone()).err(), Some(Error::ReadOnly));
-    let open = Call::Open(call::Open { file: f.clone(), open: Open::posix(true, true), mask: 6 });
+    let open = Call::OpenFile(call::OpenFile { file: f.clone(), open: Open::posix(true, true), mask: 6 });
     assert_eq!(host.tries(reader, open).err(), Some(Error::ReadOnly));
     assert_eq!(host.messages, before);
     // The machine sees the changes of others.
@@ -116,7 +116,7 @@ fn all_users_of_a_machine_count_as_one() {
     host.write(0, &secret, b"mine").unwrap();
     host.chmod(0, &secret, 0o600);
     assert_eq!(host.attributes(guest, &secret).map(|it| it.mode), Ok(0o600));
-    let open = Call::Open(call::Open { file: secret.clone(), open: READING, mask: 4 });
+    let open = Call::OpenFile(call::OpenFile { file: secret.clone(), open: READING, mask: 4 });
     assert_eq!(host.tries(guest, open).err(), Some(Error::AccessDenied));
     // The same holds for calls without a permission check before.
     assert_eq!(host.read(guest, &secret), Err(Error::AccessDenied));

@@ -68,7 +68,7 @@ impl Cluster {
                 Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout: false })
             }
             11 => match self.pick(model, |id| regular(id) && model.files[id].links > 0) {
-                Some(file) => Call::Open(call::Open { file, open: Open::posix(true, true), mask: 6 }),
+                Some(file) => Call::OpenFile(call::OpenFile { file, open: Open::posix(true, true), mask: 6 }),
                 None => self.create(model),
             },
             12 => match self.pick(model, open) {

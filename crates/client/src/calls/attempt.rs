@@ -52,7 +52,7 @@ impl Client {
             Call::Unlink(unlink) => self.unlink(now, cred, unlink),
             Call::Rename(rename) => self.rename(now, waiting, rename, out),
             Call::SetAttributes(set) => self.set_attributes(now, waiting, set),
-            Call::Open(open) => self.open(now, cred, open),
+            Call::OpenFile(open) => self.open(now, cred, open),
             // Another machine uses the file, and no caller waits for this.
             Call::Accessed { .. } if waiting.keeps_losing() => Ok(Reply::Nothing),
             Call::Accessed(call::Accessed { file }) => self.access(now, &file),

@@ -111,7 +111,7 @@ impl Client {
         &mut self,
         now: Now,
         cred: Cred,
-        call::Open { file, open, mask }: call::Open,
+        call::OpenFile { file, open, mask }: call::OpenFile,
     ) -> Result<Reply, Stop> {
         self.used(&file);
         let own = self.own(&file);
@@ -140,7 +140,7 @@ impl Client {
         // The creator of a file may use its handle as requested, whatever the permissions of the
         // new file.
         let cred = self.rights().cred(&Cred::default());
-        self.open(now, cred, call::Open { file, open, mask: 0 })?;
+        self.open(now, cred, call::OpenFile { file, open, mask: 0 })?;
         Ok(Reply::Node(entry, stat))
     }
 

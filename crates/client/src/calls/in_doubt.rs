@@ -39,7 +39,7 @@ impl Client {
             | Call::Stat(call::Stat { file })
             | Call::Glance(call::Glance { file })
             | Call::Access(call::Access { file, .. })
-            | Call::Open(call::Open { file, .. })
+            | Call::OpenFile(call::OpenFile { file, .. })
             | Call::GetXattr(call::GetXattr { file, .. })
             | Call::ListXattrs(call::ListXattrs { file }) => self.is_changing(file),
             _ => false,

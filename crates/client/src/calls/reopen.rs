@@ -57,7 +57,7 @@ impl Client {
             if let Some(reopening) = self.reopening.get_mut(&file) {
                 reopening.state = ReopenState::Asked;
             }
-            let call = Call::Open(call::Open { file: file.clone(), open: Open::CLOSED, mask: 0 });
+            let call = Call::OpenFile(call::OpenFile { file: file.clone(), open: Open::CLOSED, mask: 0 });
             let waiting = Waiting::own(now, Caller::Reopening(file), call);
             let ticket = self.calls.ticket();
             self.go_on(now, ticket, waiting, out);

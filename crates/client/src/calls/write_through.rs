@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn opens(client: &mut Client, file: &FileId, open: Open) {
-        let call = Call::Open(call::Open { file: file.clone(), open, mask: 0 });
+        let call = Call::OpenFile(call::OpenFile { file: file.clone(), open, mask: 0 });
         let called = client.call(at(1), &Cred::default(), call, &mut Vec::new());
         assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
     }
@@ -373,7 +373,7 @@ mod tests {
                     size: None,
                     through_handle: false,
                 }),
-                Call::Open(call::Open { file, open: Open::posix(true, false), mask: 0 }),
+                Call::OpenFile(call::OpenFile { file, open: Open::posix(true, false), mask: 0 }),
             ]
         };
         for which in 0..4 {

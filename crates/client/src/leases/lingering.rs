@@ -108,7 +108,7 @@ impl Client {
             | Call::ReadLink(call::ReadLink { file: of })
             | Call::Link(call::Link { file: of, .. })
             | Call::SetAttributes(call::SetAttributes { file: of, .. })
-            | Call::Open(call::Open { file: of, .. })
+            | Call::OpenFile(call::OpenFile { file: of, .. })
             | Call::GetXattr(call::GetXattr { file: of, .. })
             | Call::ListXattrs(call::ListXattrs { file: of })
             | Call::SetXattr(call::SetXattr { file: of, .. })
@@ -313,7 +313,8 @@ mod tests {
         assert!(matches!(unlinks(&mut client, &dir), Ok(Reply::Lingers(gone)) if gone == file));
         let stat = call(&mut client, 3, Call::Stat(call::Stat { file: file.clone() }));
         assert!(matches!(stat, Ok(Reply::Stat(stat)) if stat.attributes.links == 0));
-        let open = Call::Open(call::Open { file: file.clone(), open: Open::posix(true, true), mask: 6 });
+        let open =
+            Call::OpenFile(call::OpenFile { file: file.clone(), open: Open::posix(true, true), mask: 6 });
         assert!(matches!(call(&mut client, 3, open), Ok(Reply::Opened { .. })));
         client.handle(at(4), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
         let close = Call::Close(call::Close { file: file.clone(), open: Open::posix(true, true) });

@@ -104,7 +104,7 @@ impl Front {
     ) {
         let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         let (open, mask) = opening(flags);
-        self.ask(node, asker, call::Open { file, open, mask }, move |front, told| {
+        self.ask(node, asker, call::OpenFile { file, open, mask }, move |front, told| {
             let opened = match told {
                 Ok(OpenedHandle { keep_pages, passing }) => {
                     Opened { handle: front.handles.next(flags, passing), keep_pages }

@@ -119,9 +119,9 @@ pub enum Call {
     ReleaseDir {
         handle: u64,
     },
-    GetLock(Lock),
+    GetLock(KernelLock),
     SetLock {
-        lock: Lock,
+        lock: KernelLock,
         wait: bool,
     },
     Access {
@@ -178,7 +178,7 @@ pub struct SetAttr {
 /// A lock on a file's bytes from `first` to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Lock {
+pub struct KernelLock {
     pub handle: u64,
     pub owner: u64,
     pub first: u64,
@@ -377,8 +377,8 @@ impl Fields<'_> {
     }
 
     /// `struct fuse_lk_in`.
-    fn lock(&mut self) -> Option<Lock> {
-        Some(Lock {
+    fn lock(&mut self) -> Option<KernelLock> {
+        Some(KernelLock {
             handle: self.u64()?,
             owner: self.u64()?,
             first: self.u64()?,
@@ -557,7 +557,7 @@ mod tests {
     fn whose_lock_it_is() {
         let lock = header(SETLKW).call(&words(&[1, 0, 2, 0, 3, 0, 4, 0, 1, 77, 1, 0]), &[]);
         let expected =
-            Lock { handle: 1, owner: 2, first: 3, last: 4, kind: libc::F_WRLCK, pid: 77, flock: true };
+            KernelLock { handle: 1, owner: 2, first: 3, last: 4, kind: libc::F_WRLCK, pid: 77, flock: true };
         assert_eq!(lock, Some(Call::SetLock { lock: expected, wait: true }));
     }
 

@@ -9,7 +9,7 @@ mod reply;
 mod requests;
 mod rings;
 
-pub use call::{Call, Forget, KernelRequest, Lock, SetAttr};
+pub use call::{Call, Forget, KernelLock, KernelRequest, SetAttr};
 pub(crate) use kernel::Notifier;
 pub use reply::{Attr, EntryReply, KernelReply, Lines, Pages, Totals};
 

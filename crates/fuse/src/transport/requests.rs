@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Serve;
-use super::call::{Call, KernelRequest, Lock, SetAttr};
+use super::call::{Call, KernelLock, KernelRequest, SetAttr};
 use super::reply::{Attr, EntryReply, KernelReply, Lines, Pages, Totals};
 use crate::errno::Errno;
 use crate::flight::RENAMES;
@@ -319,9 +319,9 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: KernelR
     }
 }
 
-fn get_lock(front: &Arc<Front>, asker: Asker, node: u64, lock: &Lock, reply: KernelReply) {
+fn get_lock(front: &Arc<Front>, asker: Asker, node: u64, lock: &KernelLock, reply: KernelReply) {
     let Some(request) = lock_request(lock, false) else { return reply.error(INVALID) };
-    let Lock { first, last, .. } = *lock;
+    let KernelLock { first, last, .. } = *lock;
     front.get_lock(asker, node, request, move |conflict| match conflict {
         Ok(Some(Conflict { range, kind, pid })) => {
             // A process of another machine has no number here.
@@ -370,7 +370,7 @@ fn allocate(mode: i32) -> Option<AllocateMode> {
 const LOCK_END: u64 = i64::MAX as u64;
 
 /// The front door's form of a lock. Nothing for an unknown sort of lock.
-fn lock_request(lock: &Lock, wait: bool) -> Option<LockRequest> {
+fn lock_request(lock: &KernelLock, wait: bool) -> Option<LockRequest> {
     let kind = match lock.kind {
         libc::F_RDLCK => Some(LockKind::Read),
         libc::F_WRLCK => Some(LockKind::Write),

@@ -195,7 +195,7 @@ fn name_of(call: &Call) -> &'static str {
         Call::Unlink { .. } => "unlink",
         Call::Rename { .. } => "rename",
         Call::SetAttributes { .. } => "set attributes",
-        Call::Open { .. } => "open",
+        Call::OpenFile { .. } => "open",
         Call::Accessed { .. } => "accessed",
         Call::SetDisposition { .. } => "set disposition",
         Call::Close { .. } => "close",
@@ -254,7 +254,7 @@ impl Tree {
                 self.set_attributes(cred, &file, change, size)?
             }
             Call::Accessed { .. } | Call::SetDisposition { .. } => return Err(Error::NotSupported),
-            Call::Open(call::Open { file, mask, .. }) => self.open(cred, &file, mask)?,
+            Call::OpenFile(call::OpenFile { file, mask, .. }) => self.open(cred, &file, mask)?,
             Call::Close(call::Close { file, .. }) => self.close(&file)?,
             Call::Read(call::Read { file, offset, length, .. }) => {
                 return self.read(&file, offset, length).map(Response::Data);

@@ -5,34 +5,34 @@ use crate::{Mode, Open};
 /// The rights that an open has been granted: an access mask (MS-SMB2 §2.2.13.1). The caller has
 /// replaced generic rights and MAXIMUM_ALLOWED by those that they stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Access(pub u32);
+pub struct AccessMask(pub u32);
 
-impl Access {
+impl AccessMask {
     /// FILE_READ_DATA.
-    pub const READ_DATA: Access = Access(0x1);
+    pub const READ_DATA: AccessMask = AccessMask(0x1);
     /// FILE_WRITE_DATA.
-    pub const WRITE_DATA: Access = Access(0x2);
+    pub const WRITE_DATA: AccessMask = AccessMask(0x2);
     /// FILE_APPEND_DATA.
-    pub const APPEND_DATA: Access = Access(0x4);
+    pub const APPEND_DATA: AccessMask = AccessMask(0x4);
     /// FILE_EXECUTE.
-    pub const EXECUTE: Access = Access(0x20);
+    pub const EXECUTE: AccessMask = AccessMask(0x20);
     /// FILE_READ_ATTRIBUTES.
-    pub const READ_ATTRIBUTES: Access = Access(0x80);
+    pub const READ_ATTRIBUTES: AccessMask = AccessMask(0x80);
     /// FILE_WRITE_ATTRIBUTES.
-    pub const WRITE_ATTRIBUTES: Access = Access(0x100);
+    pub const WRITE_ATTRIBUTES: AccessMask = AccessMask(0x100);
     /// DELETE.
-    pub const DELETE: Access = Access(0x1_0000);
+    pub const DELETE: AccessMask = AccessMask(0x1_0000);
     /// READ_CONTROL.
-    pub const READ_CONTROL: Access = Access(0x2_0000);
+    pub const READ_CONTROL: AccessMask = AccessMask(0x2_0000);
     /// SYNCHRONIZE.
-    pub const SYNCHRONIZE: Access = Access(0x10_0000);
+    pub const SYNCHRONIZE: AccessMask = AccessMask(0x10_0000);
 
     /// Returns the rights of both.
-    pub const fn or(self, other: Access) -> Access {
-        Access(self.0 | other.0)
+    pub const fn or(self, other: AccessMask) -> AccessMask {
+        AccessMask(self.0 | other.0)
     }
 
-    const fn meets(self, rights: Access) -> bool {
+    const fn meets(self, rights: AccessMask) -> bool {
         self.0 & rights.0 != 0
     }
 
@@ -42,10 +42,10 @@ impl Access {
     /// READ_CONTROL is among them. This departs from MS-SMB2 §3.3.1.4: because Windows, Samba and
     /// the conformance tests (`statopen4`) take such an open for a stat open.
     pub const fn is_stat(self) -> bool {
-        const STAT: Access = Access::READ_ATTRIBUTES
-            .or(Access::WRITE_ATTRIBUTES)
-            .or(Access::SYNCHRONIZE)
-            .or(Access::READ_CONTROL);
+        const STAT: AccessMask = AccessMask::READ_ATTRIBUTES
+            .or(AccessMask::WRITE_ATTRIBUTES)
+            .or(AccessMask::SYNCHRONIZE)
+            .or(AccessMask::READ_CONTROL);
         self.0 & !STAT.0 == 0
     }
 
@@ -53,9 +53,9 @@ impl Access {
     /// deletes excludes nobody, whatever its sharing says.
     pub fn modes(self, sharing: Sharing) -> Open {
         let rights = [
-            (Access::READ_DATA.or(Access::EXECUTE), Mode::AccessRead),
-            (Access::WRITE_DATA.or(Access::APPEND_DATA), Mode::AccessWrite),
-            (Access::DELETE, Mode::AccessDelete),
+            (AccessMask::READ_DATA.or(AccessMask::EXECUTE), Mode::AccessRead),
+            (AccessMask::WRITE_DATA.or(AccessMask::APPEND_DATA), Mode::AccessWrite),
+            (AccessMask::DELETE, Mode::AccessDelete),
         ];
         let access = Open::with(rights.into_iter().filter(|(r, _)| self.meets(*r)).map(|(_, mode)| mode));
         if access.modes().next().is_none() {

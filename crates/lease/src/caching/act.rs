@@ -2,7 +2,7 @@
 //! §2.1.4.12).
 
 use super::holder::{LeaseKey, OpenId};
-use super::state::State;
+use super::state::CachingState;
 
 /// An act on an object that is no open of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,31 +57,31 @@ impl Actor {
 #[derive(Clone, Copy)]
 pub(super) struct Toll {
     /// The flags that the holder loses.
-    pub takes: State,
+    pub takes: CachingState,
     /// The flags, among them, for whose acknowledgment the act waits.
-    pub awaits: State,
+    pub awaits: CachingState,
 }
 
 impl Toll {
-    pub(super) const NOTHING: Toll = Toll { takes: State::NONE, awaits: State::NONE };
-    pub(super) const WRITE: Toll = Toll { takes: State::WRITE, awaits: State::WRITE };
-    pub(super) const HANDLE: Toll = Toll { takes: State::HANDLE, awaits: State::HANDLE };
+    pub(super) const NOTHING: Toll = Toll { takes: CachingState::NONE, awaits: CachingState::NONE };
+    pub(super) const WRITE: Toll = Toll { takes: CachingState::WRITE, awaits: CachingState::WRITE };
+    pub(super) const HANDLE: Toll = Toll { takes: CachingState::HANDLE, awaits: CachingState::HANDLE };
     /// Cached data is void. Read caching ends without being waited for (MS-SMB2 §3.3.1.4).
-    pub(super) const DATA: Toll = Toll { takes: State::RWH, awaits: State::WRITE };
+    pub(super) const DATA: Toll = Toll { takes: CachingState::RWH, awaits: CachingState::WRITE };
 
     pub(super) fn of(act: Act) -> Toll {
         match act {
             Act::Read => Toll::WRITE,
             Act::Write | Act::Resize | Act::Lock => Toll::DATA,
             Act::Rename | Act::Link | Act::Dispose | Act::MoveAbove => Toll::HANDLE,
-            Act::ChangeListing => Toll { awaits: State::NONE, ..Toll::DATA },
+            Act::ChangeListing => Toll { awaits: CachingState::NONE, ..Toll::DATA },
         }
     }
 
     /// Another machine wants what is above `keep`. Its answer says that nobody here has it. So the
     /// answer waits for every flag, and for read caching, too.
-    pub(super) fn of_recall(keep: State) -> Toll {
-        let takes = State::RWH.but(keep.of_lease());
+    pub(super) fn of_recall(keep: CachingState) -> Toll {
+        let takes = CachingState::RWH.but(keep.of_lease());
         Toll { takes, awaits: takes }
     }
 }

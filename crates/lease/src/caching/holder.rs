@@ -44,7 +44,7 @@ pub struct ObjectId(pub u64);
 
 /// The holder of a state: a lease of any number of opens, or the legacy oplock of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Holder {
+pub enum LeaseHolder {
     /// A lease.
     Lease(LeaseId),
     /// The oplock of this open.
@@ -62,16 +62,16 @@ pub(super) enum Own {
 }
 
 impl Own {
-    pub(super) fn of(holder: Option<Holder>) -> Own {
+    pub(super) fn of(holder: Option<LeaseHolder>) -> Own {
         match holder {
             None => Own::Nothing,
-            Some(Holder::Lease(lease)) => Own::Key(lease.key),
-            Some(Holder::Oplock(open)) => Own::Oplock(open),
+            Some(LeaseHolder::Lease(lease)) => Own::Key(lease.key),
+            Some(LeaseHolder::Oplock(open)) => Own::Oplock(open),
         }
     }
 
     /// Returns whether the holder, or an open with this holder, is another's.
-    pub(super) fn is_not(self, holder: Option<Holder>) -> bool {
+    pub(super) fn is_not(self, holder: Option<LeaseHolder>) -> bool {
         self == Own::Nothing || self != Own::of(holder)
     }
 }

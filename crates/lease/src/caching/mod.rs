@@ -32,11 +32,11 @@ mod opening;
 mod record;
 mod state;
 
-pub use access::{Access, Sharing};
+pub use access::{AccessMask, Sharing};
 pub use act::{Act, Actor};
 pub use clients::{Clients, KeyInUse};
-pub use holder::{ClientGuid, Holder, LeaseId, LeaseKey, ObjectId, OpenId};
+pub use holder::{ClientGuid, LeaseHolder, LeaseId, LeaseKey, ObjectId, OpenId};
 pub use object::{Judgement, Object};
 pub use opening::{Asks, Grant, Opening, SharingViolation};
-pub use record::{ACKNOWLEDGE_WITHIN_MS, AcknowledgeError, Break, Version};
-pub use state::State;
+pub use record::{ACKNOWLEDGE_WITHIN_MS, AcknowledgeError, Break, LeaseVersion};
+pub use state::CachingState;

@@ -1,10 +1,10 @@
 //! One object that is open on this machine, with its opens and the states of their holders.
 
 use super::act::{Act, Actor, Toll};
-use super::holder::{Holder, LeaseId, OpenId, Own};
+use super::holder::{LeaseHolder, LeaseId, OpenId, Own};
 use super::opening::Grant;
 use super::record::{AcknowledgeError, Break, Record};
-use super::state::State;
+use super::state::CachingState;
 use crate::{Open, Time};
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 pub struct Object {
     pub(super) is_directory: bool,
     /// The state that the machine's own leases allow its clients.
-    pub(super) cover: State,
+    pub(super) cover: CachingState,
     pub(super) opens: BTreeMap<OpenId, Handle>,
-    pub(super) records: BTreeMap<Holder, Record>,
+    pub(super) records: BTreeMap<LeaseHolder, Record>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Handle {
-    pub holder: Option<Holder>,
+    pub holder: Option<LeaseHolder>,
     pub modes: Open,
     pub is_stat: bool,
 }
@@ -35,18 +35,18 @@ pub enum Judgement<T> {
     Go(T),
     /// The act waits for these holders. It is judged again when one of them has acknowledged, has
     /// closed its last open, or has let its time pass.
-    Waits(Vec<Holder>),
+    Waits(Vec<LeaseHolder>),
 }
 
 impl Object {
     /// Makes a file or stream that nobody has open. `cover` is the state that the machine's own
     /// leases allow.
-    pub fn file(cover: State) -> Object {
+    pub fn file(cover: CachingState) -> Object {
         Object { is_directory: false, cover, opens: BTreeMap::new(), records: BTreeMap::new() }
     }
 
     /// Makes a directory that nobody has open.
-    pub fn directory(cover: State) -> Object {
+    pub fn directory(cover: CachingState) -> Object {
         Object { is_directory: true, ..Object::file(cover) }
     }
 
@@ -62,14 +62,14 @@ impl Object {
 
     /// Judges a recall of what the machine has above `keep`. Nothing above it is granted from here
     /// on. When the recall may go on, nobody here has any of it, and the caller answers it.
-    pub fn recall(&mut self, now: Time, keep: State, out: &mut Vec<Break>) -> Judgement<()> {
+    pub fn recall(&mut self, now: Time, keep: CachingState, out: &mut Vec<Break>) -> Judgement<()> {
         self.cover = self.cover.and(keep.of_lease());
         self.charge(now, Own::Nothing, Toll::of_recall(keep), out)
     }
 
     /// Notes that the machine's own leases now allow this state, too. No recall of it may be
     /// unanswered.
-    pub fn extend_cover(&mut self, state: State) {
+    pub fn extend_cover(&mut self, state: CachingState) {
         self.cover = self.cover.or(state);
     }
 
@@ -78,10 +78,10 @@ impl Object {
     pub fn acknowledge(
         &mut self,
         now: Time,
-        holder: Holder,
-        keeps: State,
+        holder: LeaseHolder,
+        keeps: CachingState,
         out: &mut Vec<Break>,
-    ) -> Result<State, AcknowledgeError> {
+    ) -> Result<CachingState, AcknowledgeError> {
         let record = self.records.get_mut(&holder).ok_or(AcknowledgeError::Unknown)?;
         record.acknowledge(now, holder, keeps, out)
     }
@@ -97,8 +97,8 @@ impl Object {
         }
         self.records.remove(&holder);
         match holder {
-            Holder::Lease(lease) => Some(lease),
-            Holder::Oplock(_) => None,
+            LeaseHolder::Lease(lease) => Some(lease),
+            LeaseHolder::Oplock(_) => None,
         }
     }
 
@@ -109,14 +109,14 @@ impl Object {
 
     /// Ends the breaks that nobody acknowledged in time. Returns their holders, which now have
     /// nothing. Their opens stay good.
-    pub fn expire(&mut self, now: Time) -> Vec<Holder> {
+    pub fn expire(&mut self, now: Time) -> Vec<LeaseHolder> {
         let expired =
             self.records.iter_mut().filter_map(|(holder, record)| record.expire(now).then_some(*holder));
         expired.collect()
     }
 
     /// Returns what a holder has, as an answer to an open of its own would say.
-    pub fn held(&self, holder: Holder) -> Option<Grant> {
+    pub fn held(&self, holder: LeaseHolder) -> Option<Grant> {
         self.records.get(&holder).map(Grant::of)
     }
 
@@ -135,7 +135,7 @@ impl Object {
         now: Time,
         toll: Toll,
         out: &mut Vec<Break>,
-        pays: impl Fn(Holder) -> bool,
+        pays: impl Fn(LeaseHolder) -> bool,
     ) -> Judgement<()> {
         let mut waits = Vec::new();
         for (holder, record) in self.records.iter_mut().filter(|(holder, _)| pays(**holder)) {

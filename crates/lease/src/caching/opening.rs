@@ -1,11 +1,11 @@
 //! Opens: what they break, and what they are granted (MS-SMB2 §3.3.1.4, MS-FSA §2.1.5.18).
 
-use super::access::{Access, Sharing, conflict};
+use super::access::{AccessMask, Sharing, conflict};
 use super::act::Toll;
-use super::holder::{Holder, LeaseId, OpenId, Own};
+use super::holder::{LeaseHolder, LeaseId, OpenId, Own};
 use super::object::{Handle, Judgement, Object};
-use super::record::{Break, Record, Version, legal};
-use super::state::State;
+use super::record::{Break, LeaseVersion, Record, legal};
+use super::state::CachingState;
 use crate::Time;
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Opening {
     /// The rights.
-    pub access: Access,
+    pub access: AccessMask,
     /// The sharing.
     pub sharing: Sharing,
     /// Whether it replaces what the file has: OVERWRITE, OVERWRITE_IF or SUPERSEDE.
@@ -33,15 +33,15 @@ pub enum Asks {
     /// No lease and no oplock.
     Nothing,
     /// A legacy oplock: R is level II, RW exclusive, RWH batch.
-    Oplock(State),
+    Oplock(CachingState),
     /// A lease.
     Lease {
         /// The lease.
         lease: LeaseId,
         /// The state.
-        state: State,
+        state: CachingState,
         /// The version of the request.
-        version: Version,
+        version: LeaseVersion,
     },
 }
 
@@ -49,11 +49,11 @@ pub enum Asks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// The state. During a break, the one before.
-    pub state: State,
+    pub state: CachingState,
     /// Whether a break is under way (flag 0x2).
     pub is_breaking: bool,
     /// The version, which is that of the open that made the lease.
-    pub version: Version,
+    pub version: LeaseVersion,
 }
 
 /// STATUS_SHARING_VIOLATION.
@@ -62,7 +62,7 @@ pub struct Grant {
 pub struct SharingViolation;
 
 impl Grant {
-    const NOTHING: Grant = Grant { state: State::NONE, is_breaking: false, version: Version::V1 };
+    const NOTHING: Grant = Grant { state: CachingState::NONE, is_breaking: false, version: LeaseVersion::V1 };
 
     pub(super) fn of(record: &Record) -> Grant {
         Grant { state: record.state, is_breaking: record.is_breaking(), version: record.version }
@@ -107,7 +107,7 @@ impl Object {
         let modes = opening.access.modes(opening.sharing);
         let mut in_the_way = self.opens.values().filter(|handle| conflict(handle.modes, modes)).peekable();
         if in_the_way.peek().is_some() {
-            let holders: BTreeSet<Holder> = in_the_way.filter_map(|handle| handle.holder).collect();
+            let holders: BTreeSet<LeaseHolder> = in_the_way.filter_map(|handle| handle.holder).collect();
             let others = |holder| own.is_not(Some(holder)) && holders.contains(&holder);
             return match self.charge_each(now, Toll::HANDLE, out, others) {
                 Judgement::Go(()) => Err(SharingViolation),
@@ -129,15 +129,15 @@ impl Object {
     /// A request that is no superset departs from MS-SMB2 §3.3.1.4, which takes it for the union
     /// with what is held: because Windows (MS-SMB2 §3.3.5.9.8) and the conformance tests
     /// (`upgrade2`) leave the state as it is.
-    fn grant(&mut self, open: OpenId, own: Own, opening: &Opening) -> (Option<Holder>, Grant) {
+    fn grant(&mut self, open: OpenId, own: Own, opening: &Opening) -> (Option<LeaseHolder>, Grant) {
         let (holder, asked, version) = match opening.asks {
             Asks::Nothing => return (None, Grant::NOTHING),
-            Asks::Oplock(state) => (Holder::Oplock(open), state, Version::V1),
-            Asks::Lease { lease, state, version } => (Holder::Lease(lease), state, version),
+            Asks::Oplock(state) => (LeaseHolder::Oplock(open), state, LeaseVersion::V1),
+            Asks::Lease { lease, state, version } => (LeaseHolder::Lease(lease), state, version),
         };
-        let asks = legal(holder, if self.is_directory { asked.but(State::WRITE) } else { asked });
+        let asks = legal(holder, if self.is_directory { asked.but(CachingState::WRITE) } else { asked });
         let fits = legal(holder, asks.and(self.room(holder, own, opening)));
-        if let (Holder::Oplock(_), State::NONE) = (holder, fits) {
+        if let (LeaseHolder::Oplock(_), CachingState::NONE) = (holder, fits) {
             return (None, Grant::NOTHING);
         }
         let record = self.records.entry(holder).or_insert_with(|| Record::new(fits, version));
@@ -149,29 +149,33 @@ impl Object {
     }
 
     /// Returns the flags that nobody else's state, open or lock stands in the way of.
-    fn room(&self, holder: Holder, own: Own, opening: &Opening) -> State {
-        let is_oplock = matches!(holder, Holder::Oplock(_));
+    fn room(&self, holder: LeaseHolder, own: Own, opening: &Opening) -> CachingState {
+        let is_oplock = matches!(holder, LeaseHolder::Oplock(_));
         // While any holder breaks, nothing is granted: otherwise a break might never end, and two
         // clients could be made to take a state from each other for ever.
         let is_breaking = self.records.values().any(Record::is_breaking);
         if is_breaking || (opening.locked && !opening.overwrites) || (is_oplock && self.is_directory) {
-            return State::NONE;
+            return CachingState::NONE;
         }
         let mut room = self.cover;
         let is_opened = |handle: &Handle| !handle.is_stat && own.is_not(handle.holder);
         if self.opens.values().any(is_opened) {
-            room = room.but(State::WRITE);
+            room = room.but(CachingState::WRITE);
         }
         if opening.deleting {
-            room = room.but(State::HANDLE);
+            room = room.but(CachingState::HANDLE);
         }
         for (other, record) in self.records.iter().filter(|(other, _)| own.is_not(Some(**other))) {
-            let (has, oplock) = (record.state, matches!(other, Holder::Oplock(_)));
-            if has.has(State::WRITE) || (is_oplock && has.has(State::HANDLE)) {
-                return State::NONE;
+            let (has, oplock) = (record.state, matches!(other, LeaseHolder::Oplock(_)));
+            if has.has(CachingState::WRITE) || (is_oplock && has.has(CachingState::HANDLE)) {
+                return CachingState::NONE;
             }
-            if has != State::NONE {
-                room = room.but(if oplock { State::WRITE.or(State::HANDLE) } else { State::WRITE });
+            if has != CachingState::NONE {
+                room = room.but(if oplock {
+                    CachingState::WRITE.or(CachingState::HANDLE)
+                } else {
+                    CachingState::WRITE
+                });
             }
         }
         room

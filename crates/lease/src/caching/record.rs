@@ -1,8 +1,8 @@
 //! One lease or oplock: what its client was told, and what is needed now.
 
 use super::act::Toll;
-use super::holder::{Holder, LeaseKey};
-use super::state::State;
+use super::holder::{LeaseHolder, LeaseKey};
+use super::state::CachingState;
 use crate::Time;
 
 /// The time in which a client has to acknowledge a break. It is less than the time for which an SMB
@@ -12,7 +12,7 @@ pub const ACKNOWLEDGE_WITHIN_MS: u64 = 35_000;
 /// The version of a lease: that of the create context of the open that made it. Later opens do not
 /// change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Version {
+pub enum LeaseVersion {
     /// No epoch and no parent key (SMB 2.1).
     V1,
     /// SMB 3.x.
@@ -25,27 +25,27 @@ pub enum Version {
     },
 }
 
-impl Version {
+impl LeaseVersion {
     /// The flag of a version 2 context that says that its parent key counts.
     pub const PARENT_KEY_SET: u32 = 0x4;
 
     /// Returns the version 2 of a request. Its parent key is ignored without the flag, and so is
     /// every other flag.
-    pub fn v2(epoch: u16, flags: u32, parent: [u8; 16]) -> Version {
-        let parent = if flags & Version::PARENT_KEY_SET != 0 { LeaseKey::new(parent) } else { None };
-        Version::V2 { epoch, parent }
+    pub fn v2(epoch: u16, flags: u32, parent: [u8; 16]) -> LeaseVersion {
+        let parent = if flags & LeaseVersion::PARENT_KEY_SET != 0 { LeaseKey::new(parent) } else { None };
+        LeaseVersion::V2 { epoch, parent }
     }
 
     /// Returns the epoch for a message; 0 in version 1.
     pub fn epoch(self) -> u16 {
         match self {
-            Version::V1 => 0,
-            Version::V2 { epoch, .. } => epoch,
+            LeaseVersion::V1 => 0,
+            LeaseVersion::V2 { epoch, .. } => epoch,
         }
     }
 
     fn advance(&mut self) {
-        if let Version::V2 { epoch, .. } = self {
+        if let LeaseVersion::V2 { epoch, .. } = self {
             *epoch = epoch.wrapping_add(1);
         }
     }
@@ -55,11 +55,11 @@ impl Version {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Break {
     /// The addressee.
-    pub holder: Holder,
+    pub holder: LeaseHolder,
     /// The state before.
-    pub from: State,
+    pub from: CachingState,
     /// The new state. An oplock's is level II (R) or none.
-    pub to: State,
+    pub to: CachingState,
     /// The epoch; 0 for leases of version 1 and for oplocks.
     pub epoch: u16,
     /// Whether the holder has to acknowledge. Otherwise the new state counts already.
@@ -79,7 +79,7 @@ pub enum AcknowledgeError {
     #[error("the client wants to keep more than it was told: it may keep {told} at most")]
     MoreThanTold {
         /// The state that the break has.
-        told: State,
+        told: CachingState,
     },
 }
 
@@ -91,14 +91,14 @@ pub enum AcknowledgeError {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Record {
     /// While a step is not acknowledged, the state before it.
-    pub(super) state: State,
+    pub(super) state: CachingState,
     breaking: Option<Breaking>,
     /// Whether the acknowledgment of a break is owed that ended by its time. Nothing is granted until
     /// it has come, late, and has been refused. This departs from MS-SMB2 §3.3.6.5: because an
     /// acknowledgment does not say which break it is for, and the late one would be taken for the
     /// answer to a later break.
     owes: bool,
-    pub(super) version: Version,
+    pub(super) version: LeaseVersion,
     /// The number of opens. The record lives as long as there are any, even at none.
     pub(super) opens: usize,
 }
@@ -106,18 +106,18 @@ pub(super) struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Breaking {
     /// The state before the first step.
-    began: State,
+    began: CachingState,
     /// The state of the last notification, by which an acknowledgment is judged.
-    told: State,
+    told: CachingState,
     /// The state that all acts so far leave. It is within `told`, and only gets tighter.
-    needed: State,
+    needed: CachingState,
     deadline: Time,
 }
 
 impl Record {
     /// Makes the record of a first open, with what it was granted.
-    pub(super) fn new(state: State, mut version: Version) -> Record {
-        if state != State::NONE {
+    pub(super) fn new(state: CachingState, mut version: LeaseVersion) -> Record {
+        if state != CachingState::NONE {
             version.advance();
         }
         Record { state, breaking: None, owes: false, version, opens: 0 }
@@ -142,7 +142,7 @@ impl Record {
     }
 
     /// Takes flags away. Sends nothing if they are not there, or if a break is under way.
-    pub(super) fn take(&mut self, now: Time, holder: Holder, takes: State, out: &mut Vec<Break>) {
+    pub(super) fn take(&mut self, now: Time, holder: LeaseHolder, takes: CachingState, out: &mut Vec<Break>) {
         if let Some(breaking) = &mut self.breaking {
             breaking.needed = left(holder, breaking.needed, takes);
             return;
@@ -159,10 +159,10 @@ impl Record {
     pub(super) fn acknowledge(
         &mut self,
         now: Time,
-        holder: Holder,
-        keeps: State,
+        holder: LeaseHolder,
+        keeps: CachingState,
         out: &mut Vec<Break>,
-    ) -> Result<State, AcknowledgeError> {
+    ) -> Result<CachingState, AcknowledgeError> {
         let Some(breaking) = &self.breaking else {
             self.owes = false;
             return Err(AcknowledgeError::NotBreaking);
@@ -176,7 +176,7 @@ impl Record {
         if !needed.has(kept) {
             // The state that is needed has fewer flags than the one that was told, of which there
             // were two at most. So the next step is R, or none at once.
-            let to = if kept == State::READ { State::NONE } else { State::READ };
+            let to = if kept == CachingState::READ { CachingState::NONE } else { CachingState::READ };
             self.step(holder, Breaking::new(now, began, to, needed), out);
         }
         Ok(kept)
@@ -186,13 +186,13 @@ impl Record {
     pub(super) fn expire(&mut self, now: Time) -> bool {
         let expired = self.deadline().is_some_and(|deadline| deadline <= now);
         if expired {
-            (self.state, self.breaking, self.owes) = (State::NONE, None, true);
+            (self.state, self.breaking, self.owes) = (CachingState::NONE, None, true);
         }
         expired
     }
 
     /// Grants all that a further open asks for and that fits, or changes nothing.
-    pub(super) fn promote(&mut self, state: State) {
+    pub(super) fn promote(&mut self, state: CachingState) {
         if !self.owes && state.has(self.state) && state != self.state {
             self.state = state;
             self.version.advance();
@@ -200,8 +200,8 @@ impl Record {
     }
 
     /// Tells the holder. R falls to none at once, without an acknowledgment.
-    fn step(&mut self, holder: Holder, next: Breaking, out: &mut Vec<Break>) {
-        let (from, to, acknowledge) = (self.state, next.told, self.state != State::READ);
+    fn step(&mut self, holder: LeaseHolder, next: Breaking, out: &mut Vec<Break>) {
+        let (from, to, acknowledge) = (self.state, next.told, self.state != CachingState::READ);
         if acknowledge {
             self.breaking = Some(next);
         } else {
@@ -212,25 +212,25 @@ impl Record {
 }
 
 impl Breaking {
-    fn new(now: Time, began: State, told: State, needed: State) -> Breaking {
+    fn new(now: Time, began: CachingState, told: CachingState, needed: CachingState) -> Breaking {
         Breaking { began, told, needed, deadline: now.after_ms(ACKNOWLEDGE_WITHIN_MS) }
     }
 }
 
 /// Returns the largest state within `flags` that the holder can have.
-pub(super) fn legal(holder: Holder, flags: State) -> State {
+pub(super) fn legal(holder: LeaseHolder, flags: CachingState) -> CachingState {
     match holder {
-        Holder::Lease(_) => flags.of_lease(),
-        Holder::Oplock(_) => flags.of_oplock(),
+        LeaseHolder::Lease(_) => flags.of_lease(),
+        LeaseHolder::Oplock(_) => flags.of_oplock(),
     }
 }
 
 /// Returns the state without the flags that are taken. An oplock that loses anything falls to level
 /// II at least: batch does not break to exclusive.
-fn left(holder: Holder, state: State, takes: State) -> State {
+fn left(holder: LeaseHolder, state: CachingState, takes: CachingState) -> CachingState {
     match holder {
-        Holder::Lease(_) => state.but(takes).of_lease(),
-        Holder::Oplock(_) if !state.meets(takes) => state,
-        Holder::Oplock(_) => state.but(takes).and(State::READ),
+        LeaseHolder::Lease(_) => state.but(takes).of_lease(),
+        LeaseHolder::Oplock(_) if !state.meets(takes) => state,
+        LeaseHolder::Oplock(_) => state.but(takes).and(CachingState::READ),
     }
 }

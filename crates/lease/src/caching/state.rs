@@ -7,27 +7,27 @@ use std::fmt;
 /// A lease has one of five states: none, R, RH, RW, RWH (MS-SMB2 §3.3.1.4). Other sets say what an
 /// act takes away.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct State(u8);
+pub struct CachingState(u8);
 
-impl State {
+impl CachingState {
     /// Nothing may be cached.
-    pub const NONE: State = State(0);
+    pub const NONE: CachingState = CachingState(0);
     /// Data that was read may be cached. As a state: R.
-    pub const READ: State = State(1);
+    pub const READ: CachingState = CachingState(1);
     /// Handles may be kept open, and opens be deferred.
-    pub const HANDLE: State = State(2);
+    pub const HANDLE: CachingState = CachingState(2);
     /// Writes and byte-range locks may be cached.
-    pub const WRITE: State = State(4);
+    pub const WRITE: CachingState = CachingState(4);
     /// Read and handle.
-    pub const RH: State = State(3);
+    pub const RH: CachingState = CachingState(3);
     /// Read and write.
-    pub const RW: State = State(5);
+    pub const RW: CachingState = CachingState(5);
     /// Everything.
-    pub const RWH: State = State(7);
+    pub const RWH: CachingState = CachingState(7);
 
     /// Returns the flags among these bits of a message. Unknown bits are off.
-    pub const fn from_bits(bits: u32) -> State {
-        State(bits as u8 & State::RWH.0)
+    pub const fn from_bits(bits: u32) -> CachingState {
+        CachingState(bits as u8 & CachingState::RWH.0)
     }
 
     /// Returns the bits for a message.
@@ -36,54 +36,54 @@ impl State {
     }
 
     /// Returns whether all of `flags` are in it.
-    pub const fn has(self, flags: State) -> bool {
+    pub const fn has(self, flags: CachingState) -> bool {
         self.0 & flags.0 == flags.0
     }
 
     /// Returns whether any of `flags` is in it.
-    pub const fn meets(self, flags: State) -> bool {
+    pub const fn meets(self, flags: CachingState) -> bool {
         self.0 & flags.0 != 0
     }
 
     /// Returns the flags in both.
-    pub const fn and(self, other: State) -> State {
-        State(self.0 & other.0)
+    pub const fn and(self, other: CachingState) -> CachingState {
+        CachingState(self.0 & other.0)
     }
 
     /// Returns the flags in either.
-    pub const fn or(self, other: State) -> State {
-        State(self.0 | other.0)
+    pub const fn or(self, other: CachingState) -> CachingState {
+        CachingState(self.0 | other.0)
     }
 
     /// Returns the flags that are not in `other`.
-    pub const fn but(self, other: State) -> State {
-        State(self.0 & !other.0)
+    pub const fn but(self, other: CachingState) -> CachingState {
+        CachingState(self.0 & !other.0)
     }
 
     /// Returns the largest state of a lease within these flags. H, W and HW come to none.
-    pub const fn of_lease(self) -> State {
-        if self.has(State::READ) { self } else { State::NONE }
+    pub const fn of_lease(self) -> CachingState {
+        if self.has(CachingState::READ) { self } else { CachingState::NONE }
     }
 
     /// Returns the largest legacy oplock within these flags: batch is RWH, exclusive is RW, level
     /// II is R.
-    pub const fn of_oplock(self) -> State {
-        if self.has(State::RW) { self } else { self.and(State::READ) }
+    pub const fn of_oplock(self) -> CachingState {
+        if self.has(CachingState::RW) { self } else { self.and(CachingState::READ) }
     }
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for CachingState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for CachingState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == State::NONE {
+        if *self == CachingState::NONE {
             return f.write_str("none");
         }
-        let flags = [(State::READ, "R"), (State::WRITE, "W"), (State::HANDLE, "H")];
+        let flags = [(CachingState::READ, "R"), (CachingState::WRITE, "W"), (CachingState::HANDLE, "H")];
         flags.into_iter().filter(|(flag, _)| self.has(*flag)).try_for_each(|(_, letter)| f.write_str(letter))
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
 pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
     let file = find(machine, machine.file_service().root(), label(name))?;
     let open = Open::posix(true, false);
-    ask(machine, call::Open { file: file.clone(), open, mask: 4 })?;
+    ask(machine, call::OpenFile { file: file.clone(), open, mask: 4 })?;
     let read = ask(
         machine,
         call::Read { file: file.clone(), offset: 0, length: 1 << 20, kept: false, quietly: false },

@@ -32,7 +32,7 @@ impl ManyMachines {
             return Ok(());
         };
         let doing = match &call {
-            Call::Open(call::Open { file, open, .. }) => Doing::Open(file.clone(), *open),
+            Call::OpenFile(call::OpenFile { file, open, .. }) => Doing::Open(file.clone(), *open),
             Call::Create(call::Create { open, .. }) => Doing::Create(*open),
             Call::Stat(call::Stat { file })
             | Call::Read(call::Read { file, .. })

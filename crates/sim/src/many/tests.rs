@@ -39,7 +39,7 @@ impl ManyMachines {
         let before = handles(self);
         self.calls(
             at,
-            Call::Open(call::Open { file: file.clone(), open, mask: 0 }),
+            Call::OpenFile(call::OpenFile { file: file.clone(), open, mask: 0 }),
             Doing::Open(file.clone(), open),
         );
         handles(self) > before

@@ -77,7 +77,10 @@ impl ManyMachines {
             }
             (8..12, _, Some(file)) => {
                 let open = self.some_opening();
-                (Call::Open(call::Open { file: file.clone(), open, mask: 0 }), Doing::Open(file, open))
+                (
+                    Call::OpenFile(call::OpenFile { file: file.clone(), open, mask: 0 }),
+                    Doing::Open(file, open),
+                )
             }
             (12, ..) => (Call::Lookup(call::Lookup { dir, label }), Doing::Name),
             (13, ..) => {

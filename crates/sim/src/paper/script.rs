@@ -262,8 +262,11 @@ impl Opener {
         let (file, reading) = (self.file.clone(), Open::posix(true, false));
         [
             (lookup(label(OPENED)), Due::Node(Some(file.clone()))),
-            (Call::Open(call::Open { file: file.clone(), open: exclusive_write(), mask: 6 }), Due::Conflict),
-            (Call::Open(call::Open { file: file.clone(), open: reading, mask: 4 }), Due::Opened),
+            (
+                Call::OpenFile(call::OpenFile { file: file.clone(), open: exclusive_write(), mask: 6 }),
+                Due::Conflict,
+            ),
+            (Call::OpenFile(call::OpenFile { file: file.clone(), open: reading, mask: 4 }), Due::Opened),
             (Call::Close(call::Close { file, open: reading }), Due::Nothing),
         ]
     }

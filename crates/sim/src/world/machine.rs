@@ -4,7 +4,7 @@ use super::ending::Left;
 use super::events::{Event, Revoking};
 use super::history::{Life, tick_of, wall};
 use super::kernel::{Kernel, locks};
-use super::net::{Link, Packet, Way};
+use super::net::{Packet, Way, WireLink};
 use super::{Mutation, Violation, World};
 use crate::host::connection::Connection;
 use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
@@ -98,7 +98,7 @@ impl World {
         });
         // Some machines are near and some are far.
         let far = [1, 2, 5, 30][self.below(4) as usize];
-        self.links.push(Link::new(far, servers));
+        self.links.push(WireLink::new(far, servers));
         self.later(0, Event::Dials(at));
         let tick = self.below(TICK_MS);
         self.later(tick, Event::Ticks(at));

@@ -47,7 +47,7 @@ use lone::Lone;
 use machine::Machine;
 use members::Members;
 use namespace::ShareId;
-use net::Link;
+use net::WireLink;
 use paths::Paths;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -148,7 +148,7 @@ pub struct World {
     shipped: Shipped,
     ledger: AgreedLog,
     machines: Vec<Machine>,
-    links: Vec<Link>,
+    links: Vec<WireLink>,
     connections: u64,
     /// The share server's shares.
     shares: BTreeMap<ShareId, Vec<u8>>,

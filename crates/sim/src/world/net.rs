@@ -50,7 +50,7 @@ pub(super) struct Numbered {
 
 /// The link between a machine and the servers.
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct WireLink {
     /// Present delay, ms: at least, and how much more at most.
     pub delay: (u64, u64),
     /// Number of faults that cut the link, by direction.
@@ -86,10 +86,10 @@ struct Carried {
     early: BTreeMap<u64, Packet>,
 }
 
-impl Link {
+impl WireLink {
     /// A link with this least delay, ms; the most is twice that.
-    pub fn new(delay: u64, servers: usize) -> Link {
-        Link { delay: (delay, delay), cut_of: vec![[0; 2]; servers], ..Link::default() }
+    pub fn new(delay: u64, servers: usize) -> WireLink {
+        WireLink { delay: (delay, delay), cut_of: vec![[0; 2]; servers], ..WireLink::default() }
     }
 
     /// Starts a new connection.

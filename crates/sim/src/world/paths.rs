@@ -96,7 +96,7 @@ impl World {
             return Call::Lookup(call::Lookup { dir, label: label(walk.name.as_bytes()) });
         };
         match self.below(6) {
-            0 | 1 => Call::Open(call::Open { file, open: Open::posix(true, false), mask: 4 }),
+            0 | 1 => Call::OpenFile(call::OpenFile { file, open: Open::posix(true, false), mask: 4 }),
             2 => {
                 let uid = Some(self.happened.calls as u32);
                 let change = AttributeChange { uid, ..AttributeChange::default() };
@@ -179,7 +179,7 @@ impl World {
             Call::Lookup(call::Lookup { dir, label: of }) => {
                 *dir == always_in && of == &label(walk.name.as_bytes())
             }
-            Call::Open(call::Open { file, .. })
+            Call::OpenFile(call::OpenFile { file, .. })
             | Call::SetAttributes(call::SetAttributes { file, .. })
             | Call::Access(call::Access { file, .. })
             | Call::GetXattr(call::GetXattr { file, .. })
@@ -198,7 +198,9 @@ impl World {
                 Reply::Node(entry, _) => walk.found = Some(entry.file),
                 _ => _ = self.paths.walks.remove(&(at, program)),
             },
-            (Call::Open(call::Open { file, open, .. }), Ok(_)) => walk.open = Some((file.clone(), *open)),
+            (Call::OpenFile(call::OpenFile { file, open, .. }), Ok(_)) => {
+                walk.open = Some((file.clone(), *open))
+            }
             (_, Err(Error::Stale)) if !walk.again => (walk.again, walk.found) = (true, None),
             (_, Err(error @ (Error::Stale | Error::NotFound))) if self.is_steady(at) => {
                 return Err(format!("machine {at}, {call:?}, of a name that always exists: {error}"));

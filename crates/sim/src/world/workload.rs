@@ -342,7 +342,7 @@ impl World {
                     self.history.observe(number, Key::Name(dir.clone(), name), Seen::Value(value), tick);
                 }
             }
-            (Call::Open(call::Open { file, open, .. }), Reply::Opened { .. }) => {
+            (Call::OpenFile(call::OpenFile { file, open, .. }), Reply::Opened { .. }) => {
                 self.known.open[at].push((file.clone(), *open));
             }
             _ => {}
@@ -625,7 +625,7 @@ impl World {
         // A machine with restricted rights asks for the permissions that it needs.
         let (writes, mask) = (!self.may_only_read(at), if self.is_limited(at) { 6 } else { 0 });
         let (open, mask) = (Open::posix(true, writes), if writes { mask } else { 4 });
-        Call::Open(call::Open { file: self.some_file(at), open, mask })
+        Call::OpenFile(call::OpenFile { file: self.some_file(at), open, mask })
     }
 
     fn some_file(&mut self, at: usize) -> FileId {

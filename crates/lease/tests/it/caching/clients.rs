@@ -1,7 +1,7 @@
 //! The keys of clients.
 
 use super::{key, lease, lease_of};
-use lease::caching::{AcknowledgeError, Actor, Clients, KeyInUse, LeaseKey, ObjectId, Version};
+use lease::caching::{AcknowledgeError, Actor, Clients, KeyInUse, LeaseKey, LeaseVersion, ObjectId};
 
 const FILE: ObjectId = ObjectId(1);
 const STREAM: ObjectId = ObjectId(2);
@@ -59,8 +59,8 @@ fn a_key_of_zeros_is_no_key() {
 
 #[test]
 fn a_parent_key_counts_with_its_flag_only() {
-    let parent = |flags| match Version::v2(9, flags, [5; 16]) {
-        Version::V2 { epoch: 9, parent } => parent,
+    let parent = |flags| match LeaseVersion::v2(9, flags, [5; 16]) {
+        LeaseVersion::V2 { epoch: 9, parent } => parent,
         other => unreachable!("{other:?}"),
     };
     assert_eq!(parent(0x4), Some(key(5)));

@@ -10,22 +10,23 @@ mod rules;
 
 use lease::Time;
 use lease::caching::{
-    Access, AcknowledgeError, Act, Actor, Asks, Break, ClientGuid, Grant, Holder, Judgement, LeaseId,
-    LeaseKey, Object, OpenId, Opening, Sharing, SharingViolation, State, Version,
+    AccessMask, AcknowledgeError, Act, Actor, Asks, Break, CachingState, ClientGuid, Grant, Judgement,
+    LeaseHolder, LeaseId, LeaseKey, LeaseVersion, Object, OpenId, Opening, Sharing, SharingViolation,
 };
 
-const READ_WRITE: Access = Access::READ_DATA.or(Access::WRITE_DATA);
+const READ_WRITE: AccessMask = AccessMask::READ_DATA.or(AccessMask::WRITE_DATA);
 
 /// The five states of a file's lease.
-const STATES: [State; 5] = [State::NONE, State::READ, State::RH, State::RW, State::RWH];
+const STATES: [CachingState; 5] =
+    [CachingState::NONE, CachingState::READ, CachingState::RH, CachingState::RW, CachingState::RWH];
 
 /// Parses "RWH", "" and so on.
-fn state(flags: &str) -> State {
-    flags.chars().fold(State::NONE, |state, flag| {
+fn state(flags: &str) -> CachingState {
+    flags.chars().fold(CachingState::NONE, |state, flag| {
         state.or(match flag {
-            'R' => State::READ,
-            'W' => State::WRITE,
-            'H' => State::HANDLE,
+            'R' => CachingState::READ,
+            'W' => CachingState::WRITE,
+            'H' => CachingState::HANDLE,
             other => unreachable!("no flag: {other}"),
         })
     })
@@ -45,11 +46,11 @@ fn lease(number: u8) -> LeaseId {
 }
 
 fn asks(number: u8, flags: &str) -> Asks {
-    Asks::Lease { lease: lease(number), state: state(flags), version: Version::V1 }
+    Asks::Lease { lease: lease(number), state: state(flags), version: LeaseVersion::V1 }
 }
 
 fn asks_v2(number: u8, flags: &str, epoch: u16) -> Asks {
-    let version = Version::v2(epoch, 0, [0; 16]);
+    let version = LeaseVersion::v2(epoch, 0, [0; 16]);
     Asks::Lease { lease: lease(number), state: state(flags), version }
 }
 
@@ -75,35 +76,35 @@ fn exclusive(asks: Asks) -> Opening {
 }
 
 fn stat(asks: Asks) -> Opening {
-    Opening { access: Access::READ_ATTRIBUTES, ..plain(asks) }
+    Opening { access: AccessMask::READ_ATTRIBUTES, ..plain(asks) }
 }
 
 /// An object, and what it has sent.
-struct Desk {
+struct Store {
     object: Object,
     now: Time,
     opens: u64,
     out: Vec<Break>,
 }
 
-impl Desk {
-    fn new(object: Object) -> Desk {
-        Desk { object, now: Time(0), opens: 0, out: Vec::new() }
+impl Store {
+    fn new(object: Object) -> Store {
+        Store { object, now: Time(0), opens: 0, out: Vec::new() }
     }
 
-    fn file() -> Desk {
-        Desk::new(Object::file(State::RWH))
+    fn file() -> Store {
+        Store::new(Object::file(CachingState::RWH))
     }
 
-    fn directory() -> Desk {
-        Desk::new(Object::directory(State::RWH))
+    fn directory() -> Store {
+        Store::new(Object::directory(CachingState::RWH))
     }
 
     /// A file that this lease holds, by an open that shares everything.
-    fn held(number: u8, flags: &str) -> Desk {
-        let mut desk = Desk::file();
-        assert_eq!(desk.opens(plain(asks(number, flags))).1.state, state(flags));
-        desk
+    fn held(number: u8, flags: &str) -> Store {
+        let mut store = Store::file();
+        assert_eq!(store.opens(plain(asks(number, flags))).1.state, state(flags));
+        store
     }
 
     fn tries(&mut self, opening: Opening) -> Result<Judgement<Grant>, SharingViolation> {
@@ -136,8 +137,8 @@ impl Desk {
         self.object.recall(self.now, state(keep), &mut self.out)
     }
 
-    fn acknowledges(&mut self, number: u8, keeps: &str) -> Result<State, AcknowledgeError> {
-        self.object.acknowledge(self.now, Holder::Lease(lease(number)), state(keeps), &mut self.out)
+    fn acknowledges(&mut self, number: u8, keeps: &str) -> Result<CachingState, AcknowledgeError> {
+        self.object.acknowledge(self.now, LeaseHolder::Lease(lease(number)), state(keeps), &mut self.out)
     }
 
     /// Acknowledges all breaks as they ask for, with all their steps. Returns what was sent.
@@ -172,25 +173,25 @@ impl Desk {
         std::mem::take(&mut self.out).iter().map(shown).collect()
     }
 
-    fn state_of(&self, number: u8) -> State {
+    fn state_of(&self, number: u8) -> CachingState {
         self.grant_of(number).state
     }
 
     fn grant_of(&self, number: u8) -> Grant {
-        self.object.held(Holder::Lease(lease(number))).expect("a lease")
+        self.object.held(LeaseHolder::Lease(lease(number))).expect("a lease")
     }
 }
 
 fn waits_for<T>(keys: &[u8]) -> Judgement<T> {
-    Judgement::Waits(keys.iter().map(|number| Holder::Lease(lease(*number))).collect())
+    Judgement::Waits(keys.iter().map(|number| LeaseHolder::Lease(lease(*number))).collect())
 }
 
 /// Writes a break as `1 RWH>RH!`: the key, the states, and "!" if it has to be acknowledged. An
 /// oplock has the letter "o" and the number of its open.
 fn shown(it: &Break) -> String {
     let holder = match it.holder {
-        Holder::Lease(lease) => lease.key.bytes()[0].to_string(),
-        Holder::Oplock(open) => format!("o{}", open.0),
+        LeaseHolder::Lease(lease) => lease.key.bytes()[0].to_string(),
+        LeaseHolder::Oplock(open) => format!("o{}", open.0),
     };
     format!("{holder} {}>{}{}", it.from, it.to, if it.acknowledge { "!" } else { "" })
 }

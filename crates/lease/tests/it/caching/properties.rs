@@ -2,8 +2,8 @@
 
 use lease::Time;
 use lease::caching::{
-    Access, AcknowledgeError, Act, Actor, Asks, Break, ClientGuid, Grant, Holder, Judgement, LeaseId,
-    LeaseKey, Object, OpenId, Opening, Sharing, State, Version,
+    AccessMask, AcknowledgeError, Act, Actor, Asks, Break, CachingState, ClientGuid, Grant, Judgement,
+    LeaseHolder, LeaseId, LeaseKey, LeaseVersion, Object, OpenId, Opening, Sharing,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 enum Step {
     Open(Opening),
     Act(Act, Actor),
-    Recall(State),
-    ExtendCover(State),
+    Recall(CachingState),
+    ExtendCover(CachingState),
     /// The number chooses among the holders. The last is one that there is not.
-    Acknowledge(usize, State),
+    Acknowledge(usize, CachingState),
     /// The number chooses among the opens.
     Close(usize),
     Expire,
@@ -23,8 +23,8 @@ enum Step {
     Time(u64),
 }
 
-fn flags() -> impl Strategy<Value = State> {
-    any::<u32>().prop_map(State::from_bits)
+fn flags() -> impl Strategy<Value = CachingState> {
+    any::<u32>().prop_map(CachingState::from_bits)
 }
 
 /// Few keys, so that they are equal often. All zeros are among them.
@@ -32,10 +32,13 @@ fn key() -> impl Strategy<Value = Option<LeaseKey>> {
     (0_u8..4).prop_map(|number| LeaseKey::new([number; 16]))
 }
 
-fn version() -> impl Strategy<Value = Version> {
+fn version() -> impl Strategy<Value = LeaseVersion> {
     let epoch = prop_oneof![Just(u16::MAX), Just(0), any::<u16>()];
     let v2 = (epoch, any::<u32>(), any::<[u8; 16]>());
-    prop_oneof![Just(Version::V1), v2.prop_map(|(epoch, flags, parent)| Version::v2(epoch, flags, parent))]
+    prop_oneof![
+        Just(LeaseVersion::V1),
+        v2.prop_map(|(epoch, flags, parent)| LeaseVersion::v2(epoch, flags, parent))
+    ]
 }
 
 fn asks() -> impl Strategy<Value = Asks> {
@@ -52,7 +55,7 @@ fn opening() -> impl Strategy<Value = Opening> {
     let sharing = prop_oneof![Just(7), 0_u32..8, any::<u32>()];
     let rest = (prop::bool::weighted(0.2), prop::bool::weighted(0.1), prop::bool::weighted(0.1), asks());
     (access, sharing, rest).prop_map(|(access, sharing, (overwrites, locked, deleting, asks))| Opening {
-        access: Access(access),
+        access: AccessMask(access),
         sharing: Sharing(sharing),
         overwrites,
         locked,
@@ -92,12 +95,14 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// The flags that an act takes, and those that it awaits (MS-SMB2 §3.3.1.4 once more).
-fn toll(act: Act) -> (State, State) {
+fn toll(act: Act) -> (CachingState, CachingState) {
     match act {
-        Act::Read => (State::WRITE, State::WRITE),
-        Act::Write | Act::Resize | Act::Lock => (State::RWH, State::WRITE),
-        Act::Rename | Act::Link | Act::Dispose | Act::MoveAbove => (State::HANDLE, State::HANDLE),
-        Act::ChangeListing => (State::RWH, State::NONE),
+        Act::Read => (CachingState::WRITE, CachingState::WRITE),
+        Act::Write | Act::Resize | Act::Lock => (CachingState::RWH, CachingState::WRITE),
+        Act::Rename | Act::Link | Act::Dispose | Act::MoveAbove => {
+            (CachingState::HANDLE, CachingState::HANDLE)
+        }
+        Act::ChangeListing => (CachingState::RWH, CachingState::NONE),
     }
 }
 
@@ -105,24 +110,24 @@ fn toll(act: Act) -> (State, State) {
 struct Run {
     object: Object,
     is_directory: bool,
-    cover: State,
-    recalling: Option<State>,
+    cover: CachingState,
+    recalling: Option<CachingState>,
     now: Time,
-    opens: BTreeMap<OpenId, (Option<Holder>, Access, Sharing)>,
+    opens: BTreeMap<OpenId, (Option<LeaseHolder>, AccessMask, Sharing)>,
     numbers: u64,
 }
 
 /// Returns the key of a lease, or nothing of an open that is by itself.
-fn key_of(holder: Option<Holder>) -> Option<LeaseKey> {
+fn key_of(holder: Option<LeaseHolder>) -> Option<LeaseKey> {
     match holder {
-        Some(Holder::Lease(lease)) => Some(lease.key),
+        Some(LeaseHolder::Lease(lease)) => Some(lease.key),
         _ => None,
     }
 }
 
 /// Whether Windows would let both be open (MS-FSA §2.1.5.1.2.2).
-fn excludes(one: (Access, Sharing), other: (Access, Sharing)) -> bool {
-    let needs = |access: Access| {
+fn excludes(one: (AccessMask, Sharing), other: (AccessMask, Sharing)) -> bool {
+    let needs = |access: AccessMask| {
         [0x21, 0x06, 0x1_0000]
             .into_iter()
             .enumerate()
@@ -135,12 +140,13 @@ fn excludes(one: (Access, Sharing), other: (Access, Sharing)) -> bool {
 
 impl Run {
     fn new(is_directory: bool) -> Run {
-        let object = if is_directory { Object::directory(State::RWH) } else { Object::file(State::RWH) };
-        let (cover, opens) = (State::RWH, BTreeMap::new());
+        let object =
+            if is_directory { Object::directory(CachingState::RWH) } else { Object::file(CachingState::RWH) };
+        let (cover, opens) = (CachingState::RWH, BTreeMap::new());
         Run { object, is_directory, cover, recalling: None, now: Time(0), opens, numbers: 0 }
     }
 
-    fn holders(&self) -> BTreeMap<Holder, Grant> {
+    fn holders(&self) -> BTreeMap<LeaseHolder, Grant> {
         let holders = self.opens.values().filter_map(|(holder, ..)| *holder);
         holders.filter_map(|holder| Some((holder, self.object.held(holder)?))).collect()
     }
@@ -151,7 +157,7 @@ impl Run {
             Step::Open(opening) => self.open(opening, &before, &mut out),
             Step::Act(act, actor) => {
                 let judged = self.object.act(self.now, act, actor, &mut out);
-                let own = |holder: Holder| match actor {
+                let own = |holder: LeaseHolder| match actor {
                     Actor::Open(open) => self.opens.get(&open).and_then(|it| it.0).is_some_and(|its| {
                         its == holder
                             || (key_of(Some(its)).is_some() && key_of(Some(its)) == key_of(Some(holder)))
@@ -166,10 +172,14 @@ impl Run {
                 assert!(out.iter().all(|it| !own(it.holder)), "breaks its own");
             }
             Step::Recall(keep) => {
-                let kept = if keep.has(State::READ) { keep } else { State::NONE };
+                let kept = if keep.has(CachingState::READ) { keep } else { CachingState::NONE };
                 self.cover = self.cover.and(kept);
                 let judged = self.object.recall(self.now, keep, &mut out);
-                self.is_judged_well(judged.clone(), (State::RWH.but(kept), State::RWH.but(kept)), |_| false);
+                self.is_judged_well(
+                    judged.clone(),
+                    (CachingState::RWH.but(kept), CachingState::RWH.but(kept)),
+                    |_| false,
+                );
                 self.recalling = (judged != Judgement::Go(())).then_some(keep);
                 if self.recalling.is_none() {
                     assert!(self.holders().values().all(|it| kept.has(it.state)));
@@ -186,7 +196,7 @@ impl Run {
                 }
             }
             Step::Acknowledge(at, keeps) => {
-                let unknown = Holder::Oplock(OpenId(u64::MAX));
+                let unknown = LeaseHolder::Oplock(OpenId(u64::MAX));
                 let holder = before.keys().nth(at).copied().unwrap_or(unknown);
                 let result = self.object.acknowledge(self.now, holder, keeps, &mut out);
                 match before.get(&holder) {
@@ -209,8 +219,8 @@ impl Run {
                     let (holder, ..) = self.opens.remove(&open).expect("it is open");
                     let is_last =
                         holder.is_some_and(|it| self.opens.values().all(|other| other.0 != Some(it)));
-                    let ended = self.object.close(open).map(Holder::Lease);
-                    assert_eq!(ended, holder.filter(|it| is_last && matches!(it, Holder::Lease(_))));
+                    let ended = self.object.close(open).map(LeaseHolder::Lease);
+                    assert_eq!(ended, holder.filter(|it| is_last && matches!(it, LeaseHolder::Lease(_))));
                     assert_eq!(self.object.close(open), None, "it is closed");
                 }
             }
@@ -219,7 +229,7 @@ impl Run {
                     assert!(before[&holder].is_breaking);
                     assert_eq!(
                         self.object.held(holder).map(|it| (it.state, it.is_breaking)),
-                        Some((State::NONE, false))
+                        Some((CachingState::NONE, false))
                     );
                 }
                 assert!(self.object.next_deadline().is_none_or(|deadline| deadline > self.now));
@@ -229,15 +239,15 @@ impl Run {
         self.holds(&before, &out);
     }
 
-    fn open(&mut self, opening: Opening, before: &BTreeMap<Holder, Grant>, out: &mut Vec<Break>) {
+    fn open(&mut self, opening: Opening, before: &BTreeMap<LeaseHolder, Grant>, out: &mut Vec<Break>) {
         self.numbers += 1;
         let open = OpenId(self.numbers);
         let holder = match opening.asks {
-            Asks::Lease { lease, .. } => Some(Holder::Lease(lease)),
-            Asks::Oplock(_) => Some(Holder::Oplock(open)),
+            Asks::Lease { lease, .. } => Some(LeaseHolder::Lease(lease)),
+            Asks::Oplock(_) => Some(LeaseHolder::Oplock(open)),
             Asks::Nothing => None,
         };
-        let own = |it: Holder| {
+        let own = |it: LeaseHolder| {
             Some(it) == holder || (key_of(holder).is_some() && key_of(Some(it)) == key_of(holder))
         };
         let its = (opening.access, opening.sharing);
@@ -251,17 +261,17 @@ impl Run {
                 let takes = if opening.overwrites {
                     toll(Act::Write)
                 } else if is_stat {
-                    (State::NONE, State::NONE)
+                    (CachingState::NONE, CachingState::NONE)
                 } else {
                     toll(Act::Read)
                 };
                 self.is_judged_well(Judgement::Go(()), takes, own);
-                let noted = self.object.held(holder.unwrap_or(Holder::Oplock(open)));
+                let noted = self.object.held(holder.unwrap_or(LeaseHolder::Oplock(open)));
                 self.opens.insert(open, (noted.and(holder), opening.access, opening.sharing));
-                let had = holder.and_then(|it| before.get(&it)).map_or(State::NONE, |it| it.state);
+                let had = holder.and_then(|it| before.get(&it)).map_or(CachingState::NONE, |it| it.state);
                 let asked = match opening.asks {
                     Asks::Lease { state, .. } | Asks::Oplock(state) => state,
-                    Asks::Nothing => State::NONE,
+                    Asks::Nothing => CachingState::NONE,
                 };
                 assert!(grant.state.has(had), "lowered");
                 assert!(had.or(asked).has(grant.state), "more than asked for");
@@ -281,18 +291,18 @@ impl Run {
     fn is_judged_well(
         &self,
         judged: Judgement<()>,
-        (takes, awaits): (State, State),
-        own: impl Fn(Holder) -> bool,
+        (takes, awaits): (CachingState, CachingState),
+        own: impl Fn(LeaseHolder) -> bool,
     ) {
         let holders = self.holders();
         let others = || holders.iter().filter(|(holder, _)| !own(**holder));
         match judged {
             Judgement::Go(()) => {
                 assert!(others().all(|(_, it)| !it.state.meets(awaits)));
-                let kept = |(holder, it): (&Holder, &Grant)| {
-                    let is_lease = matches!(holder, Holder::Lease(_));
+                let kept = |(holder, it): (&LeaseHolder, &Grant)| {
+                    let is_lease = matches!(holder, LeaseHolder::Lease(_));
                     // An exclusive oplock has no flag for handles to lose.
-                    !it.is_breaking && it.state.meets(takes) && (is_lease || takes != State::HANDLE)
+                    !it.is_breaking && it.state.meets(takes) && (is_lease || takes != CachingState::HANDLE)
                 };
                 assert!(!others().any(kept));
             }
@@ -303,38 +313,41 @@ impl Run {
         }
     }
 
-    fn holds(&self, before: &BTreeMap<Holder, Grant>, out: &[Break]) {
+    fn holds(&self, before: &BTreeMap<LeaseHolder, Grant>, out: &[Break]) {
         let holders = self.holders();
         for (holder, it) in &holders {
-            let legal: &[State] = match (self.is_directory, holder) {
-                (false, Holder::Lease(_)) => &super::STATES,
-                (false, Holder::Oplock(_)) => &[State::NONE, State::READ, State::RW, State::RWH],
-                (true, Holder::Lease(_)) => &[State::NONE, State::READ, State::RH],
-                (true, Holder::Oplock(_)) => &[State::NONE],
+            let legal: &[CachingState] = match (self.is_directory, holder) {
+                (false, LeaseHolder::Lease(_)) => &super::STATES,
+                (false, LeaseHolder::Oplock(_)) => {
+                    &[CachingState::NONE, CachingState::READ, CachingState::RW, CachingState::RWH]
+                }
+                (true, LeaseHolder::Lease(_)) => &[CachingState::NONE, CachingState::READ, CachingState::RH],
+                (true, LeaseHolder::Oplock(_)) => &[CachingState::NONE],
             };
             assert!(legal.contains(&it.state), "{holder:?} {it:?}");
             assert!(it.is_breaking || self.cover.has(it.state), "{it:?} without cover");
-            if it.state.has(State::WRITE) {
+            if it.state.has(CachingState::WRITE) {
                 let key = key_of(Some(*holder));
-                let is_other =
-                    |other: Option<Holder>| other != Some(*holder) && (key.is_none() || key_of(other) != key);
+                let is_other = |other: Option<LeaseHolder>| {
+                    other != Some(*holder) && (key.is_none() || key_of(other) != key)
+                };
                 let other_states = holders.iter().filter(|(other, _)| is_other(Some(**other)));
-                assert!(other_states.clone().all(|(_, it)| it.state == State::NONE), "{holders:?}");
-                let is_stat = |access: Access| access.0 & !0x12_0180 == 0;
+                assert!(other_states.clone().all(|(_, it)| it.state == CachingState::NONE), "{holders:?}");
+                let is_stat = |access: AccessMask| access.0 & !0x12_0180 == 0;
                 assert!(self.opens.values().all(|(other, access, _)| is_stat(*access) || !is_other(*other)));
             }
             if let Some(had) = before.get(holder) {
                 let moved = it.version.epoch().wrapping_sub(had.version.epoch());
                 let grew = it.state.has(had.state) && it.state != had.state;
                 let began = out.iter().any(|sent| sent.holder == *holder) && !had.is_breaking;
-                let v2 = matches!(it.version, Version::V2 { .. });
+                let v2 = matches!(it.version, LeaseVersion::V2 { .. });
                 assert_eq!(moved, u16::from(v2 && (grew || began)), "{had:?} {it:?}");
             }
         }
         assert_eq!(self.object.next_deadline().is_some(), holders.values().any(|it| it.is_breaking));
         for it in out {
             assert!(it.from.has(it.to) && it.from != it.to, "{it:?}");
-            assert_eq!(it.acknowledge, it.from != State::READ);
+            assert_eq!(it.acknowledge, it.from != CachingState::READ);
             assert_eq!(it.epoch, holders[&it.holder].version.epoch());
         }
         assert_eq!(self.object.is_open(), !self.opens.is_empty());

@@ -27,7 +27,7 @@ fn make(machine: &Machine, dir: &FileId, name: &[u8], kind: FileKind, mode: u16,
 
 fn put(machine: &Machine, file: &FileId, offset: u64, bytes: &[u8]) {
     let (open, data) = (Open::posix(true, true), Bytes::copy_from_slice(bytes));
-    ask(machine, call::Open { file: file.clone(), open, mask: 6 }).unwrap();
+    ask(machine, call::OpenFile { file: file.clone(), open, mask: 6 }).unwrap();
     ask(machine, call::Write { file: file.clone(), offset, data, append: false }).unwrap();
     ask(machine, call::Sync { file: file.clone() }).unwrap();
     ask(machine, call::Close { file: file.clone(), open }).unwrap();

@@ -5,13 +5,13 @@ use super::state::{Deed, Down, State, Who, Wrong, holder, lease_id, open_id};
 use super::{Fault, Kind, System};
 use crate::caching::{exclusive, overwriting, plain, stat};
 use lease::caching::{
-    Act, Actor, Asks, Break, Judgement, Opening, SharingViolation, State as Flags, Version,
+    Act, Actor, Asks, Break, CachingState as Flags, Judgement, LeaseVersion, Opening, SharingViolation,
 };
 use smallvec::SmallVec;
 
 impl System {
     fn opening(&self, client: usize, kind: Kind) -> Opening {
-        let asks = |state| Asks::Lease { lease: lease_id(self, client), state, version: Version::V1 };
+        let asks = |state| Asks::Lease { lease: lease_id(self, client), state, version: LeaseVersion::V1 };
         match kind {
             Kind::Plain => plain(asks(Flags::RWH)),
             Kind::Exclusive => exclusive(asks(Flags::RW)),

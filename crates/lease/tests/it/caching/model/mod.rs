@@ -19,7 +19,7 @@ pub use shown::{
     BELIEVES_WHAT_IS_SO, COVERED, ENDS, FLOWS, ONE_BREAK, OWN, RECALL_WAITS, REFUSED, WENT_ON, WRITES_ALONE,
 };
 
-use lease::caching::{Object, State as Flags};
+use lease::caching::{CachingState as Flags, Object};
 use smallvec::SmallVec;
 use state::{Client, Deed, Down, Machine, State, Up, Who, Wrong, holder, open_id};
 use stateright::{Model, Property};

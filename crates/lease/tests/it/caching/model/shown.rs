@@ -2,7 +2,7 @@
 
 use super::System;
 use super::state::{Down, State, Wrong};
-use lease::caching::State as Flags;
+use lease::caching::CachingState as Flags;
 use stateright::Property;
 
 pub const WRITES_ALONE: &str = "a client that caches writes is the only one that caches, on all machines";

@@ -3,7 +3,8 @@
 use super::{Kind, System};
 use lease::Time;
 use lease::caching::{
-    ACKNOWLEDGE_WITHIN_MS, ClientGuid, Grant, Holder, LeaseId, LeaseKey, Object, OpenId, State as Flags,
+    ACKNOWLEDGE_WITHIN_MS, CachingState as Flags, ClientGuid, Grant, LeaseHolder, LeaseId, LeaseKey, Object,
+    OpenId,
 };
 use smallvec::SmallVec;
 
@@ -161,8 +162,8 @@ pub fn lease_id(system: &System, client: usize) -> LeaseId {
     LeaseId { client: ClientGuid([client as u8; 16]), key }
 }
 
-pub fn holder(system: &System, client: usize) -> Holder {
-    Holder::Lease(lease_id(system, client))
+pub fn holder(system: &System, client: usize) -> LeaseHolder {
+    LeaseHolder::Lease(lease_id(system, client))
 }
 
 pub fn open_id(client: usize, slot: usize) -> OpenId {
