@@ -145,7 +145,8 @@ pub struct Stat {
     pub file: FileId,
 }
 
-/// The same for a caller that looks only at a file's kind, mode and owner: [`crate::Reply::Passing`].
+/// The same for a caller that looks only at a file's kind, mode and owner:
+/// [`crate::Reply::Passing`].
 #[derive(Clone, Debug)]
 pub struct Glance {
     pub file: FileId,
@@ -189,8 +190,8 @@ pub struct Unlink {
     pub directory: bool,
 }
 
-/// Renames: [`crate::Reply::Nothing`] or [`crate::Reply::Lingers`]. `whiteout` leaves a whiteout in the old
-/// place, as overlays want it.
+/// Renames: [`crate::Reply::Nothing`] or [`crate::Reply::Lingers`]. `whiteout` leaves a whiteout in
+/// the old place, as overlays want it.
 #[derive(Clone, Debug)]
 pub struct Rename {
     pub from_dir: FileId,
@@ -295,7 +296,8 @@ pub struct Sync {
 #[derive(Clone, Debug)]
 pub struct SyncAll;
 
-/// Entries of `dir` at positions above `after`, in order, at most `limit`: [`crate::Reply::Listing`].
+/// Entries of `dir` at positions above `after`, in order, at most `limit`:
+/// [`crate::Reply::Listing`].
 ///
 /// A listing begins without `upto`, and its reply carries the value with which to go on. It
 /// ends at the last entry that existed when it began, however much is made or renamed
@@ -342,8 +344,8 @@ pub struct RemoveXattr {
 #[derive(Clone, Debug)]
 pub struct Space;
 
-/// Locks, raises, lowers or unlocks a range: [`crate::Reply::Nothing`]. With `wait` the call waits for
-/// conflicting locks to go. Otherwise a conflict is `Error::WouldBlock`.
+/// Locks, raises, lowers or unlocks a range: [`crate::Reply::Nothing`]. With `wait` the call waits
+/// for conflicting locks to go. Otherwise a conflict is `Error::WouldBlock`.
 #[derive(Clone, Debug)]
 pub struct Lock {
     pub file: FileId,

@@ -67,7 +67,8 @@ pub struct FreeSpace {
 }
 
 impl dyn FileService + '_ {
-    /// Does `call` for `cred`, as [`FileService::call`] does, and responds with the call's own reply.
+    /// Does `call` for `cred`, as [`FileService::call`] does, and responds with the call's own
+    /// reply.
     pub fn ask<C: FileCall>(
         &self,
         cred: &Cred,

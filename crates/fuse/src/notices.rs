@@ -101,7 +101,6 @@ struct NoticeState {
 }
 
 /// A notification in the queue.
-#[derive(Clone)]
 struct Notice {
     what: Invalidation,
     sending: Sending,
@@ -136,10 +135,11 @@ impl NoticeState {
         let Some(dir) = locked_by(&first.what).cloned() else { return Some(Next::Notices(vec![first])) };
         let goes_along =
             |notice: &Notice| locked_by(&notice.what) == Some(&dir) && notice.sending == first.sending;
-        let others: Vec<Notice> = self.queue.iter().filter(|notice| goes_along(notice)).cloned().collect();
-        self.queue.retain(|notice| !goes_along(notice));
+        let (others, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.queue).into_iter().partition(goes_along);
+        self.queue = rest.into();
         self.expiring.push(dir);
-        Some(Next::Notices([vec![first], others].concat()))
+        Some(Next::Notices(std::iter::once(first).chain(others).collect()))
     }
 
     /// Notifications for the file are sent.
@@ -316,13 +316,7 @@ impl Notices {
     }
 
     fn nodes_of(&self, what: &Invalidation) -> SmallVec<[u64; 1]> {
-        match what {
-            Invalidation::Entry(file, _)
-            | Invalidation::Entries(file)
-            | Invalidation::Attributes(file)
-            | Invalidation::Pages(file) => self.front.nodes.of(file),
-            Invalidation::Everything => SmallVec::new(),
-        }
+        what.file().map_or_else(SmallVec::new, |file| self.front.nodes.of(file))
     }
 
     /// The number of requests begun so far, if none is under way that may bring `what` back. If the
@@ -411,10 +405,8 @@ impl Notices {
     /// holds up no later invalidation, since no entry is left there.
     fn go_without_entries(&self, entries: &[Invalidation]) -> Vec<FileId> {
         let mut dirs: Vec<FileId> = Vec::new();
-        for what in entries {
-            if let Invalidation::Entry(dir, _) | Invalidation::Entries(dir) = what
-                && !dirs.contains(dir)
-            {
+        for dir in entries.iter().filter_map(locked_by) {
+            if !dirs.contains(dir) {
                 dirs.push(dir.clone());
             }
         }
@@ -486,7 +478,7 @@ impl Notices {
                     self.send(&notices);
                     let first = notices.first().and_then(|notice| notice.what.file());
                     self.state.lock().sent(first);
-                    // What waited for this directory can be sent now.
+                    // Notices that waited for this directory can be sent now.
                     self.queued.notify_one();
                     notices.into_iter().map(|notice| notice.batch).collect()
                 }

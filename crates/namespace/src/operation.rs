@@ -45,7 +45,7 @@ pub struct NewFile {
     pub file: FileId,
     /// Its inode number, from the session's block.
     pub ino: u64,
-    /// What the user asked for.
+    /// The kind, mode and target that the user asked for.
     pub spec: FileSpec,
 }
 

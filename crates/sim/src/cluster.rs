@@ -1,4 +1,5 @@
-//! One machine on a host whose disk fills up, loses power, and holds the server's log and the shares.
+//! One machine on a host whose disk fills up, loses power, and holds the server's log and the
+//! shares.
 //!
 //! Everything that takes time is a queue here. The seed chooses the queue that moves next. A crash
 //! loses all that the disk had not made durable.

@@ -204,8 +204,8 @@ impl Locking {
     }
 
     /// Checks that every waiting call at rest has a conflicting lock in its way. Then all other
-    /// owners unlock, and calls that wait for each other are cancelled. At the end nothing is locked
-    /// and no call waits.
+    /// owners unlock, and calls that wait for each other are cancelled. At the end nothing is
+    /// locked and no call waits.
     fn wind_down(&mut self) -> Result<(), Violation> {
         self.rest()?;
         for round in 0.. {

@@ -2,10 +2,10 @@
 //! another session holds will soon need the rest of the directory, and after some directories the
 //! rest of the subtree.
 //!
-//! From the third such request on, the recall says what the session is likely to need next, from the
-//! same holders. They release what they can spare with one message and one flush of their logs, and
-//! owe nothing. The request itself waits for its own needs only. Whatever of the rest is free by then
-//! is granted with it.
+//! From the third such request on, the recall says what the session is likely to need next, from
+//! the same holders. They release what they can spare with one message and one flush of their logs,
+//! and owe nothing. The request itself waits for its own needs only. Whatever of the rest is free
+//! by then is granted with it.
 
 use crate::requests::ask::to_let_go;
 use crate::requests::grant::PAGE;

@@ -210,7 +210,7 @@ fn changes_size(call: &Call) -> bool {
 trait Then<R>: FnOnce(&Arc<Front>, Result<R, Error>) + Send + 'static {}
 impl<R, F: FnOnce(&Arc<Front>, Result<R, Error>) + Send + 'static> Then<R> for F {}
 
-/// What was found for a request, and the way to reply to it. An error is replied at once.
+/// The result of a look for a request, and the way to reply to it. An error is replied at once.
 fn or_reply<T, U, R: FnOnce(Outcome<U>)>(found: Outcome<T>, reply: R) -> Option<(T, R)> {
     match found {
         Ok(found) => Some((found, reply)),

@@ -312,8 +312,8 @@ impl Front {
         Ok((self.nodes.file(dir)?, Label::new(name)?))
     }
 
-    /// Gives the kernel the file in a reply as `label` in `dir`. `is_leased` says that the entry is.
-    /// `since`: see [`Front::give`].
+    /// Gives the kernel the file in a reply as `label` in `dir`. `is_leased` says that the entry
+    /// is. `since`: see [`Front::give`].
     fn node_of(
         &self,
         Observed { value: (entry, stat), uncached }: Observed<(Entry, Stat)>,

@@ -490,7 +490,7 @@ fn what_is_offered_stays_while_a_request_waits_in_its_directory() {
     assert!(notices.state.lock().queue.is_empty() && kernel.recorder.told.lock().is_empty());
 }
 
-/// What is offered does not crowd out what is recalled.
+/// Offered items do not crowd out recalled ones.
 #[test]
 fn what_is_offered_in_masses_stays() {
     let (notices, recorder, file) = sending();

@@ -306,7 +306,7 @@ impl WatchState {
 }
 
 impl CacheHolder for Watches {
-    /// What is watched is not given away: its leases tell of changes.
+    /// Watched items are not given away: their leases tell of changes.
     fn revoke(&self, what: &[Invalidation], offered: &[Invalidation]) -> Revocation<'_> {
         if self.any.load(SeqCst) {
             for what in what.iter().filter(|what| self.is_watched(what)) {

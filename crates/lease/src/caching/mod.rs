@@ -17,11 +17,11 @@
 //! * *Order on the wire.* A break goes out before the answer of the act that caused it, and before
 //!   every answer whose state depends on it. The answer to an acknowledgment goes out before the
 //!   next break. The break of the actor's own directory lease goes out after the answer.
-//! * *A break that cannot be sent*, since the client has no connection, is acknowledged with none in
-//!   the client's place, after the opens that cannot outlive their connection are closed.
+//! * *A break that cannot be sent*, since the client has no connection, is acknowledged with none
+//!   in the client's place, after the opens that cannot outlive their connection are closed.
 //! * *The cover.* The machine's own leases are wide enough for what is granted here
-//!   ([`Object::extend_cover`]). A recall of one of them is [`Object::recall`], and is answered when
-//!   that may go on.
+//!   ([`Object::extend_cover`]). A recall of one of them is [`Object::recall`], and is answered
+//!   when that may go on.
 
 mod access;
 mod act;

@@ -93,10 +93,10 @@ pub(super) struct Record {
     /// While a step is not acknowledged, the state before it.
     pub(super) state: CachingState,
     breaking: Option<Breaking>,
-    /// Whether the acknowledgment of a break is owed that ended by its time. Nothing is granted until
-    /// it has come, late, and has been refused. This departs from MS-SMB2 §3.3.6.5: because an
-    /// acknowledgment does not say which break it is for, and the late one would be taken for the
-    /// answer to a later break.
+    /// Whether the acknowledgment of a break is owed that ended by its time. Nothing is granted
+    /// until it has come, late, and has been refused. This departs from MS-SMB2 §3.3.6.5: because
+    /// an acknowledgment does not say which break it is for, and the late one would be taken for
+    /// the answer to a later break.
     owes: bool,
     pub(super) version: LeaseVersion,
     /// The number of opens. The record lives as long as there are any, even at none.

@@ -2,7 +2,7 @@
 
 use super::{After, ClientHost};
 use client::{Input, Invalidation};
-use file_service::{Recheck, Revocation, Seal};
+use file_service::{Recheck, Seal};
 use ident::FileId;
 use os::STOP_LOOK;
 use parking_lot::Mutex;
@@ -24,13 +24,13 @@ impl ClientHost {
             let next = yields.lock().recv_timeout(STOP_LOOK);
             let Ok(Yield { number, what, offered }) = next else { continue };
             let caches = self.caches.read().clone();
-            let (mut seals, mut all_kept): (Vec<Seal<'_>>, _) = Default::default();
+            let (mut seals, mut kept) = (Vec::new(), BTreeSet::new());
             for cache in &caches {
-                let Revocation { seal, mut kept } = cache.revoke(&what, &offered);
-                seals.push(seal);
-                BTreeSet::append(&mut all_kept, &mut kept);
+                let revocation = cache.revoke(&what, &offered);
+                seals.push(revocation.seal);
+                kept.extend(revocation.kept);
             }
-            self.yielded(number, all_kept, seals).into_iter().for_each(|again| again());
+            self.yielded(number, kept, seals).into_iter().for_each(|again| again());
         }
     }
 
@@ -57,7 +57,7 @@ impl ClientHost {
 mod tests {
     use super::*;
     use crate::{Machine, MachineSettings};
-    use file_service::{CacheHolder, FileService};
+    use file_service::{CacheHolder, FileService, Revocation};
     use parking_lot::Condvar;
     use std::sync::Arc;
     use std::time::{Duration, Instant};

@@ -30,8 +30,8 @@ impl Connection {
         is_it
     }
 
-    /// Whether messages of this session are for the machine: the connection's, or the client's while
-    /// the server has opened none.
+    /// Whether messages of this session are for the machine: the connection's, or the client's
+    /// while the server has opened none.
     pub fn is_of(&self, session: SessionId) -> bool {
         self.opened.or(self.session) == Some(session)
     }

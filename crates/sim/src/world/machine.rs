@@ -307,7 +307,8 @@ impl World {
     }
 
     /// The kernel drops all that the client revokes: entries only once no call keeps their
-    /// directory locked. Of what is offered it keeps what a call keeps locked, and some of the rest.
+    /// directory locked. Of what is offered it keeps what a call keeps locked, and some of the
+    /// rest.
     pub(super) fn yields(
         &mut self,
         at: usize,

@@ -1,7 +1,7 @@
 //! Checks the models to their last state, and that the checker finds deliberate faults.
 //!
-//! The proof that every act goes on in the end has parts, as with black boxes. While an act waits, a
-//! break has a deadline. Each acknowledgment and each deadline takes flags away. While any holder
+//! The proof that every act goes on in the end has parts, as with black boxes. While an act waits,
+//! a break has a deadline. Each acknowledgment and each deadline takes flags away. While any holder
 //! breaks, nobody gets more. So the act goes on, or is refused, whether clients answer or not.
 
 use super::model::{

@@ -2,9 +2,9 @@
 //! messages in flight.
 //!
 //! Each machine decides with the shipped [`Object`]. Around it is what the module says its caller
-//! has to do, and channels that keep the order. A client may at any time open, close, write, rename,
-//! sit on a message, keep less than it may, or let its time pass. The server recalls, and it
-//! extends the cover where no other machine has what is in the way.
+//! has to do, and channels that keep the order. A client may at any time open, close, write,
+//! rename, sit on a message, keep less than it may, or let its time pass. The server recalls, and
+//! it extends the cover where no other machine has what is in the way.
 //!
 //! Two rules keep the space small:
 //! * A client opens when no earlier answer is in flight to it, and for the first time when nothing
