@@ -120,9 +120,11 @@ impl NoticeState {
         if let Some((node, what, then)) = self.drops.pop_front() {
             return Some(Next::Drop(node, what, then));
         }
-        while let Some((_, what)) = self.last.pop_front_if(|(due, _)| *due <= now) {
+        // They have waited longer than all that is queued.
+        let due = self.last.partition_point(|(due, _)| *due <= now);
+        for (_, what) in self.last.drain(..due).rev() {
             let batch = Batch::new(AtomicUsize::new(1));
-            self.queue.push_back(Notice { what, sending: Sending::Last, batch });
+            self.queue.push_front(Notice { what, sending: Sending::Last, batch });
         }
         if !self.everything.is_empty() {
             return Some(Next::Everything(std::mem::take(&mut self.everything)));
