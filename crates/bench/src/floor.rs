@@ -22,7 +22,8 @@ pub fn run(dir: &Path, ready: impl FnOnce()) -> io::Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
     let started = |unmount: fuse::bare::Unmount| {
-        std::thread::spawn(move || signals.forever().next().map(|_| unmount.now()));
+        // A mount with open files stays. The next signal comes when they are closed.
+        std::thread::spawn(move || signals.forever().find(|_| unmount.now().is_ok()));
         ready();
     };
     fuse::bare::serve(Floor::new(), dir, &fuse::Options::default(), started).map_err(io::Error::other)

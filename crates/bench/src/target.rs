@@ -26,13 +26,17 @@ pub fn end_on_signals() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
-            let mut running = RUNNING.lock();
-            running.ended = true;
+            let processes = {
+                let mut running = RUNNING.lock();
+                running.ended = true;
+                running.processes.clone()
+            };
             // One by one, the latest first: a machine needs its server to end. The threads that
-            // stop them reap them.
-            for process in running.processes.iter().rev() {
-                let _ = kill_process(*process, Signal::TERM);
-                let _ = waitid(WaitId::Pid(*process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+            // stop them reap them. Trap: a mount with open files of this process ends only when
+            // these threads have closed them, and they take the lock.
+            for process in processes.into_iter().rev() {
+                let _ = kill_process(process, Signal::TERM);
+                let _ = waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
             }
         }
     })?;

@@ -4,7 +4,7 @@
 use crate::requests::ask::CROWDED;
 use ident::FileId;
 use lease::{Field, Label, SessionId, Time};
-use namespace::{ContentHead, Times};
+use namespace::{Attributes, ContentHead, Times};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -36,6 +36,7 @@ struct Contended {
 /// A value that was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ReportedValue {
+    Attributes(Attributes),
     Content(ContentHead),
     Times(Times),
 }

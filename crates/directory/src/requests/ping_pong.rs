@@ -49,13 +49,13 @@ impl Transaction<'_> {
     fn can_be_told(&self, asked: &Asked, need: &Lease) -> bool {
         match need.field {
             Field::Times => true,
+            Field::Attributes => is_shown(&asked.operation),
             Field::Content => {
-                let reads = !matches!(asked.operation, Operation::Stat { .. } | Operation::Lookup { .. });
                 let inline = |file: &FileId| {
                     let record = self.files.record(file);
                     record.is_some_and(|record| record.inline_bytes > 0 || record.content.size == 0)
                 };
-                !reads || inline(&need.file)
+                is_shown(&asked.operation) || inline(&need.file)
             }
             _ => false,
         }
@@ -66,6 +66,7 @@ impl Transaction<'_> {
         for Lease { file, field, .. } in needs {
             let Some(record) = self.files.record(file) else { continue };
             let told = match field {
+                Field::Attributes => ReportedValue::Attributes(record.attributes),
                 Field::Content => ReportedValue::Content(record.content),
                 _ => ReportedValue::Times(record.times),
             };
@@ -75,4 +76,9 @@ impl Transaction<'_> {
             self.state.region.contention.reported(self.now, file, field, told);
         }
     }
+}
+
+/// Whether the operation only shows the values of a file, and decides nothing by them.
+fn is_shown(operation: &Operation) -> bool {
+    matches!(operation, Operation::Stat { .. } | Operation::Lookup { .. })
 }
