@@ -3,10 +3,24 @@
 use crate::support::*;
 use ident::FileId;
 use lease::{Field, Kind, SessionId};
-use namespace::{Answer, Error, FileKind};
+use namespace::{Answer, AttributeChange, Cred, Error, FileKind, Operation, operation};
 use wire::{AskMode, LogEntry, ToClient};
 
 const ROOT: FileId = FileId::root();
+
+fn access(file: &FileId) -> Operation {
+    Operation::Access(operation::Access { file: file.clone(), mask: 0, cred: Cred::default() })
+}
+
+fn set_mode(file: &FileId, mode: u16) -> Operation {
+    let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+    Operation::SetAttributes(operation::SetAttributes {
+        file: file.clone(),
+        change,
+        time: at(10),
+        cred: Cred::default(),
+    })
+}
 
 /// Two sessions, and a root that the first holds whole; its first integer.
 fn shared() -> (World, SessionId, SessionId, u64) {
@@ -252,6 +266,39 @@ fn a_report_does_not_wait_for_whoever_is_gone() {
     world.open(1, 2);
     assert!(matches!(world.told(b).as_slice(), [ToClient::Reported { number: n, .. }] if *n == number));
     assert_eq!(world.told(a).last(), Some(&ToClient::Fenced));
+}
+
+/// The mode of the root changes at one client, and another looks at it after each change.
+#[test]
+fn a_mode_that_passes_to_and_fro_is_told_and_leased_to_those_who_decide_by_it() {
+    let (mut world, a, b, _) = shared();
+    let mode = want(&ROOT, Field::Attributes, Kind::Read);
+    let to_change = want(&ROOT, Field::Attributes, Kind::Write);
+    world.ask(b, stat(&ROOT), vec![mode.clone()], AskMode::LeaseOrReport);
+    assert!(world.yields(a) > 0, "the lease changes hands");
+    world.told(b);
+    world.ask(a, access(&ROOT), vec![to_change], AskMode::Lease);
+    assert!(world.yields(b) > 0, "and back");
+    world.told(a);
+    for bits in [0o700, 0o711] {
+        world.ask(b, stat(&ROOT), vec![mode.clone()], AskMode::LeaseOrReport);
+        let asked = world.told(a);
+        let numbers = asked.iter().filter_map(|message| match message {
+            ToClient::Flush { number, field: Field::Attributes, .. } => Some(*number),
+            _ => None,
+        });
+        let flushed: Vec<LogEntry> = numbers.map(|number| LogEntry::Flushed { number }).collect();
+        assert_eq!(flushed.len(), 1, "the value is asked for, and the lease stays: {asked:?}");
+        let change = std::iter::once(update(set_mode(&ROOT, bits))).chain(flushed).collect();
+        assert_eq!(world.log(a, change), []);
+        let told = world.told(b);
+        let [ToClient::Reported { values, .. }] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!(values[0].values.attributes.unwrap().mode, bits);
+    }
+    // A call that is decided by the mode, as an open, takes the lease.
+    world.ask(b, access(&ROOT), vec![mode], AskMode::LeaseOrReport);
+    assert!(world.yields(a) > 0);
+    assert!(matches!(world.told(b).as_slice(), [ToClient::Granted { .. }]));
 }
 
 #[test]
