@@ -1,9 +1,8 @@
 //! One turn: one input, and everything that follows from it at once.
 
 use crate::io::{Input, Output};
-use crate::requests::ask::to_let_go;
-use crate::requests::pending::Asked;
-use crate::requests::rights::Subtrees;
+use crate::requests::pending::{Asked, to_let_go};
+use crate::requests::subtrees::Subtrees;
 use crate::rows::effects::Aftermath;
 use crate::rows::extents::shares_in;
 use crate::rows::files::Files;
