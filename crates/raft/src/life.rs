@@ -3,7 +3,6 @@
 //!
 //! The member that ships runs outside of any life.
 
-use super::machine::LOOK;
 use parking_lot::Mutex;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -24,6 +23,8 @@ tokio::task_local! {
 const CHECKPOINT_MS: (u64, u64) = (20, 100);
 /// How long a flush of the log takes at most, ms, unless the disk is slow.
 const FLUSH_MS: u64 = 6;
+/// The time between two looks for room on a full disk.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The life of one simulated member.
 pub struct Life {

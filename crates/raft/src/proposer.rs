@@ -6,13 +6,12 @@
 use super::batch::Batch;
 use super::life::Life;
 use super::log::RaftLog;
-use super::machine::{Event, StateMachine};
+use super::machine::{Event, Raft, StateMachine};
 use super::peers::{Peers, introduce, voting};
 use super::queue::{End, ProposalQueue, Work};
 use super::runtime::Runtime;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;
-use super::types::Raft;
 use super::{GroupError, GroupSettings, MemberPlace};
 use crate::alarm::Alarm;
 use directory::Input;

@@ -11,12 +11,12 @@
 //! next batch.
 
 use super::log::{LogError, RaftLog, Recent, bytes_of};
-use super::machine::LOOK;
 use super::queue::ProposalQueue;
 use super::runtime::Runtime;
 use super::standing::Standing;
 use super::types::{GroupEntry, LogId, Types, Vote};
 use crate::alarm::Alarm;
+use crate::store::LOOK;
 use openraft::async_runtime::AsyncRuntime;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader};
