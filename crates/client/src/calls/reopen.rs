@@ -4,8 +4,9 @@
 //! the background. A file that is gone stays gone. A file that other clients have open with
 //! conflicting modes stays without a handle that others see.
 
-use super::{Caller, Handles, Stop, Waiting};
+use super::{Caller, Stop, Waiting};
 use crate::client::Client;
+use crate::knowledge::{Handles, ReopenState, Reopening};
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::Open;
@@ -13,23 +14,6 @@ use namespace::{Cred, Error, Operation, operation};
 
 /// The number of files that are opened again at a time.
 const AT_A_TIME: usize = 64;
-
-/// Handles of a file from an earlier session.
-#[derive(Debug)]
-pub(crate) struct Reopening {
-    handles: Handles,
-    state: ReopenState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReopenState {
-    /// The file waits for its turn.
-    Later,
-    /// The request is under way.
-    Asked,
-    /// Other clients have the file open with conflicting modes.
-    Refused,
-}
 
 impl Client {
     /// Keeps the open handles, to open them again unless they are closed before.
