@@ -4,11 +4,11 @@
 //! and the numbers from the client's reservations. So a second decision elsewhere can only give the
 //! same result.
 
-use crate::Cred;
 pub use crate::decide::{
     Access, Accessed, Create, Dispose, GetLock, GetXattr, Link, List, ListXattrs, Lock, Lookup, Open,
     Publish, ReadLink, RemoveXattr, Rename, SetAttributes, SetDisposition, SetXattr, Stat, Unlink,
 };
+use crate::{Cred, Timestamp};
 use ident::FileId;
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -111,6 +111,33 @@ impl Operation {
             | Operation::Lock { .. }
             | Operation::GetLock { .. }
             | Operation::Dispose { .. } => None,
+        }
+    }
+
+    /// The time that its user's change has: `None` for questions and locks.
+    pub fn time(&self) -> Option<Timestamp> {
+        match self {
+            Operation::Create(Create { time, .. })
+            | Operation::Link(Link { time, .. })
+            | Operation::Unlink(Unlink { time, .. })
+            | Operation::Rename(Rename { time, .. })
+            | Operation::SetAttributes(SetAttributes { time, .. })
+            | Operation::SetXattr(SetXattr { time, .. })
+            | Operation::RemoveXattr(RemoveXattr { time, .. })
+            | Operation::Publish(Publish { mtime: time, .. })
+            | Operation::Accessed(Accessed { time, .. })
+            | Operation::SetDisposition(SetDisposition { time, .. })
+            | Operation::Dispose(Dispose { time, .. }) => Some(*time),
+            Operation::Lookup { .. }
+            | Operation::Stat { .. }
+            | Operation::Access { .. }
+            | Operation::Open { .. }
+            | Operation::ReadLink { .. }
+            | Operation::List { .. }
+            | Operation::GetXattr { .. }
+            | Operation::ListXattrs { .. }
+            | Operation::Lock { .. }
+            | Operation::GetLock { .. } => None,
         }
     }
 
