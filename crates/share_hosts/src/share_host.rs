@@ -312,14 +312,17 @@ impl ShareHost {
         }
     }
 
-    /// Returns how the copies stand that are kept here.
-    pub fn standing(&self) -> ShareStanding {
+    /// Returns how the copies stand that are kept here. If that fails, the log says why.
+    pub fn standing(&self) -> Option<ShareStanding> {
         let hosts = self.peers.hosts().now();
-        let usage = self.shares.server().usage(self.shares.group).unwrap_or_default();
+        let usage = self.shares.server().usage(self.shares.group);
+        let usage = usage
+            .inspect_err(|error| tracing::error!(%error, "how many copies are kept here is not known"))
+            .ok()?;
         let RepairStanding { missing, fetching, leaving, complete_for } = self.repair.standing();
         let still = missing == 0 && fetching == 0 && leaving == 0;
         let fingerprint = hosts.fingerprint();
-        ShareStanding {
+        Some(ShareStanding {
             kept: usage.shares,
             bytes: usage.bytes,
             missing,
@@ -327,12 +330,12 @@ impl ShareHost {
             leaving,
             hosts: fingerprint,
             complete: hosts.is_only(self.peers.me()) || (still && complete_for == fingerprint),
-        }
+        })
     }
 
     /// Returns how the copies stand at each host that answers.
     pub fn standings(&self) -> Vec<(MachineId, Option<ShareStanding>)> {
-        self.of_all(&ShareCall::Standing, || Some(self.standing()), |body| wire::decode(body).ok())
+        self.of_all(&ShareCall::Standing, || self.standing(), |body| wire::decode(body).ok())
     }
 
     /// Returns how the store here stands. If that fails, the log says why.
@@ -433,8 +436,8 @@ impl ShareHost {
                 vec![Ok(())]
             }
             ShareCall::Standing => {
-                told = wire::encode(&self.standing());
-                vec![Ok(())]
+                let standing = self.standing().ok_or(Error::Damaged);
+                vec![standing.map(|standing| told = wire::encode(&standing))]
             }
             ShareCall::Report => {
                 let report = self.store().and_then(|store| serde_json::to_vec(&store).ok());
