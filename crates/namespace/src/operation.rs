@@ -43,6 +43,22 @@ pub enum Operation {
     GetLock(GetLock),
 }
 
+/// Makes an operation of each of these structs.
+macro_rules! operations {
+    ($($operation:ident),* $(,)?) => { $(
+        impl From<$operation> for Operation {
+            fn from(operation: $operation) -> Operation {
+                Operation::$operation(operation)
+            }
+        }
+    )* };
+}
+
+operations! {
+    Access, Accessed, Create, Dispose, GetLock, GetXattr, Link, List, ListXattrs, Lock, Lookup, Open,
+    Publish, ReadLink, RemoveXattr, Rename, SetAttributes, SetDisposition, SetXattr, Stat, Unlink,
+}
+
 impl Operation {
     /// Its name for people.
     pub fn name(&self) -> &'static str {

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::Kind;
-use namespace::{Attributes, Knowledge, Known, Operation, operation};
+use namespace::{Attributes, Knowledge, Known, operation};
 
 impl Client {
     /// Reports the accesses that are old enough.
@@ -28,10 +28,9 @@ impl Client {
             |attributes: &Attributes| attributes.ctime == access.ctime && attributes.atime < access.time;
         match self.files.attributes(file, Kind::Read) {
             Known::Used(attributes) if !counts(&attributes) => Ok(Reply::Nothing),
-            Known::Used(_) | Known::Unused | Known::Unknown => self.answer(
-                now,
-                Operation::Accessed(operation::Accessed { file: file.clone(), time: access.time }),
-            ),
+            Known::Used(_) | Known::Unused | Known::Unknown => {
+                self.answer(now, operation::Accessed { file: file.clone(), time: access.time }.into())
+            }
         }
     }
 
@@ -49,7 +48,7 @@ mod tests {
     use crate::tests::{empty, opened};
     use crate::{Input, Outcome, Settings};
     use lease::{Field, Time};
-    use namespace::{Cred, FileKind, Timestamp};
+    use namespace::{Cred, FileKind, Operation, Timestamp};
     use wire::{FileGrant, LogEntry, ToClient, ToServer};
 
     fn at(ms: u64) -> Now {

@@ -46,7 +46,7 @@ impl Client {
         if open.has_mode(Mode::AccessRead) && !is_back {
             return Err(want_content(&file, Kind::Write));
         }
-        self.decide(now, Operation::Open(operation::Open { file: file.clone(), mask, open, own, cred }))?;
+        self.decide(now, operation::Open { file: file.clone(), mask, open, own, cred }.into())?;
         if let Some(known) = self.files.get_mut(&file) {
             known.add_handle(open);
         }
@@ -79,10 +79,7 @@ impl Client {
         self.require_quiet()?;
         self.used(&file);
         let own = self.own(&file);
-        self.decide(
-            now,
-            Operation::SetDisposition(operation::SetDisposition { file, link, own, cred, time: now.wall }),
-        )?;
+        self.decide(now, operation::SetDisposition { file, link, own, cred, time: now.wall }.into())?;
         Ok(Reply::Nothing)
     }
 
@@ -162,8 +159,7 @@ impl Client {
         if deletes {
             self.require_quiet()?;
         }
-        match self.decide(now, Operation::Dispose(operation::Dispose { file: file.clone(), time: now.wall }))
-        {
+        match self.decide(now, operation::Dispose { file: file.clone(), time: now.wall }.into()) {
             // Other clients have it open, or no deletion is pending after all.
             Ok(_) | Err(Stop::Error(Error::Invalid)) => Ok(false),
             // A program that deletes by closing must not find the name afterwards. For that the

@@ -92,7 +92,7 @@ impl Client {
         let Some(written) = locks.written.take() else { return };
         let server = self.servers.of_mut(file);
         for change in locks.now.changes_since(&written) {
-            server.push_update(now.time, Operation::Lock(operation::Lock { file: file.clone(), change }));
+            server.push_update(now.time, operation::Lock { file: file.clone(), change }.into());
         }
     }
 

@@ -52,7 +52,7 @@ impl Client {
             }
             Need::Page { dir, after } => {
                 let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
-                self.ask(Operation::List(operation::List { dir }), wants, AskMode::Page { after }, out)
+                self.ask(operation::List { dir }.into(), wants, AskMode::Page { after }, out)
             }
             Need::Ship { operation } => self.ask(*operation, Vec::new(), AskMode::Ship, out),
             Need::Integers(dir) => {

@@ -10,7 +10,7 @@ use crate::knowledge::{Handles, ReopenState, Reopening};
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::Open;
-use namespace::{Cred, Error, Operation, operation};
+use namespace::{Cred, Error, operation};
 
 /// The number of files that are opened again at a time.
 const AT_A_TIME: usize = 64;
@@ -55,13 +55,7 @@ impl Client {
         let (open, own) = (reopening.handles.own(), self.own(file));
         self.decide(
             now,
-            Operation::Open(operation::Open {
-                file: file.clone(),
-                mask: 0,
-                open,
-                own,
-                cred: Cred::default(),
-            }),
+            operation::Open { file: file.clone(), mask: 0, open, own, cred: Cred::default() }.into(),
         )?;
         if let Some((known, reopening)) = self.files.get_mut(file).zip(self.reopening.remove(file)) {
             known.handles.get_or_insert_default().add_all(&reopening.handles);
