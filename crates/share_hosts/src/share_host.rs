@@ -32,9 +32,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Work that comes within this time is settled together, with as many flushes as for one item. No
 /// call waits for it, and a writer at this moment waits for the disk.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// How often, and how many times, an upload waits for the log to report the beginning of its
-/// session.
-const BEGINNING: (Duration, u32) = (Duration::from_millis(10), 100);
+/// How often an upload looks whether the log has reported the beginning of its session.
+const BEGINNING_EVERY: Duration = Duration::from_millis(10);
+/// How many times an upload looks for that.
+const BEGINNING_LOOKS: u32 = 100;
 /// How long a host may take to report how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that one `ShareCall::Keep` may ask about.
@@ -518,10 +519,10 @@ impl ShareHost {
 /// Whether `session` has begun. Waits until this host has had time to learn of it: a client learns
 /// of its session before the last replica does.
 fn has_begun(session: SessionId, references: &dyn ReferenceIndex) -> bool {
-    (0..BEGINNING.1).any(|_| {
+    (0..BEGINNING_LOOKS).any(|_| {
         let has_begun = references.has_begun(session);
         if !has_begun {
-            std::thread::sleep(BEGINNING.0);
+            std::thread::sleep(BEGINNING_EVERY);
         }
         has_begun
     })

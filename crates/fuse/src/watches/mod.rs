@@ -35,9 +35,10 @@ use phantoms::Phantoms;
 /// together.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The shortest and the longest pause between two looks at a target. It doubles while each look
-/// finds something new.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+/// The shortest pause between two looks at a target. It doubles while each look finds something new.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest pause between two looks at a target.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The pause between looks at names that no lease covers.
 const PASSING_EVERY: Duration = Duration::from_secs(1);
@@ -94,7 +95,7 @@ struct Target {
 impl Target {
     fn new(directory: bool, now: Instant) -> Target {
         let (snapshot, files) = (Snapshot::new(), FxHashSet::default());
-        Target { directory, snapshot, files, ended: 0, due: Some(now), rests: now, pause: PAUSES.0 }
+        Target { directory, snapshot, files, ended: 0, due: Some(now), rests: now, pause: PAUSE_MIN }
     }
 
     fn look_by(&mut self, at: Instant) {
@@ -245,8 +246,8 @@ impl WatchState {
         let now = Instant::now();
         let was_new = target.snapshot.is_new;
         let (events, again) = target.snapshot.compare(names);
-        let doubled = (target.pause * 2).min(PAUSES.1);
-        target.pause = if events.is_empty() { PAUSES.0 } else { doubled };
+        let doubled = (target.pause * 2).min(PAUSE_MAX);
+        target.pause = if events.is_empty() { PAUSE_MIN } else { doubled };
         target.rests = now + if was_new { SOON } else { target.pause };
         if again || !missed.is_empty() {
             target.look_by(now);
