@@ -155,12 +155,12 @@ pub struct ServerReport {
     pub store_mended: u64,
     /// The disk is full: rows wait in memory and in the log until there is room.
     pub disk_full: bool,
-    /// How the scrub stands.
-    pub scrub: ScrubReport,
-    /// Stored shares.
-    pub shares: u64,
-    /// Bytes of the stored shares.
-    pub share_bytes: u64,
+    /// How the scrub stands. `None`: the database of shares cannot be read.
+    pub scrub: Option<ScrubReport>,
+    /// Stored shares. `None`: their database cannot be read.
+    pub shares: Option<u64>,
+    /// Bytes of the stored shares, if these are known.
+    pub share_bytes: Option<u64>,
     /// The hosts of shares.
     pub hosts: Vec<HostReport>,
     /// Advice that would make the cluster safer.

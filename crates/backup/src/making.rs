@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 
 /// The rows in one frame.
 const ROWS_TOGETHER: usize = 256;
-/// The copies that are made durable together, and their bytes.
-const COPIES_TOGETHER: (usize, usize) = (16, 16 << 20);
+/// The most copies that are made durable together.
+const COPIES_MAX: usize = 16;
+/// The most bytes of these copies.
+const BYTES_MAX: usize = 16 << 20;
 /// The most attempts at a backup. An attempt fails when other hosts have released shares that were
 /// to be copied. Each attempt has less left to copy.
 const ATTEMPTS: usize = 5;
@@ -199,7 +201,7 @@ impl Copies {
     fn add(&mut self, share: ShareId, body: Bytes) -> bool {
         self.bytes += body.len();
         self.copies.push((share, body));
-        self.copies.len() >= COPIES_TOGETHER.0 || self.bytes >= COPIES_TOGETHER.1
+        self.copies.len() >= COPIES_MAX || self.bytes >= BYTES_MAX
     }
 
     fn take(&mut self) -> Vec<(ShareId, Bytes)> {

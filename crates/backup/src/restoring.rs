@@ -15,8 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The shares that are stored together, and their bytes.
-const TOGETHER: (usize, usize) = (16, 16 << 20);
+/// The most shares that are stored together.
+const SHARES_MAX: usize = 16;
+/// The most bytes of these shares.
+const BYTES_MAX: usize = 16 << 20;
 /// The time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
@@ -129,7 +131,7 @@ impl Filling<'_> {
         self.bytes += body.len();
         let kept = content::stored_parts(share, body.into()).into_iter().flatten();
         self.together.extend(kept.map(|(id, body)| NewShare { id, parts: vec![body] }));
-        if self.together.len() >= TOGETHER.0 || self.bytes >= TOGETHER.1 { self.store() } else { Ok(()) }
+        if self.together.len() >= SHARES_MAX || self.bytes >= BYTES_MAX { self.store() } else { Ok(()) }
     }
 
     fn store(&mut self) -> Result<(), BackupError> {

@@ -1,9 +1,9 @@
 //! The client: one lease holder for the whole machine, whatever front doors it serves.
 
-use crate::calls::{Calls, Reopening, Stop, Waiting};
-use crate::knowledge::{Accesses, EvictionClock, Files};
+use crate::calls::{Calls, Stop, Waiting};
+use crate::knowledge::{Accesses, EvictionClock, Files, Reopening};
 use crate::leases::{Lingering, PingPongFiles, Revocations};
-use crate::publish::Publishing;
+use crate::publishing::Publishing;
 use crate::server::{ServerId, Servers};
 use crate::{Call, Input, Now, Outcome, Output, Ticket};
 use ident::FileId;

@@ -13,9 +13,10 @@ use std::path::Path;
 
 /// The name of the ballast file in the data directory.
 const FILE: &str = "ballast";
-/// The size of the ballast and its minimum, bytes. The size is halved until there is room; less
-/// than the minimum is of no use.
-const BYTES: (u64, u64) = (4 << 20, 64 << 10);
+/// The size of the ballast, bytes. The size is halved until there is room.
+const BYTES: u64 = 4 << 20;
+/// Less ballast than this is of no use, bytes.
+const BYTES_MIN: u64 = 64 << 10;
 
 /// Gives up the ballast.
 pub fn release(dir: &Path) {
@@ -32,8 +33,8 @@ pub fn keep(dir: &Path) {
     let Ok(file) = private::options().write(true).create(true).truncate(true).open(dir.join(FILE)) else {
         return;
     };
-    let mut bytes = BYTES.0;
-    while bytes >= BYTES.1
+    let mut bytes = BYTES;
+    while bytes >= BYTES_MIN
         && rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes).is_err()
     {
         bytes /= 2;
@@ -50,7 +51,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         release(dir.path());
         keep(dir.path());
-        assert!(fs::metadata(dir.path().join(FILE)).unwrap().blocks() * 512 >= BYTES.0);
+        assert!(fs::metadata(dir.path().join(FILE)).unwrap().blocks() * 512 >= BYTES);
         release(dir.path());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

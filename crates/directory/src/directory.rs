@@ -1,44 +1,26 @@
 //! The interface of the state machine.
 
-use crate::cluster::versions::known_to;
-use crate::io::{Input, Output, Store};
-use crate::requests::rights::Subtrees;
+use crate::cluster::in_use::known_to;
+use crate::io::{Input, Output};
+use crate::requests::subtrees::Subtrees;
 use crate::rows::files::Files;
 use crate::rows::keys;
 use crate::rows::record::Record;
 use crate::sessions::session::Misdeed;
 use crate::state::{Checkpointed, DirectoryState, RegionState, ServerState};
+use crate::store::Unchanged;
 use crate::transaction::Transaction;
 use crate::{
     CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, LeaseReport, MachineCredential,
-    MachineReport, WaitReport,
+    MachineReport, Policy, Store, WaitReport,
 };
 use ident::FileId;
-use lease::{Granularity, SessionId, Time};
+use lease::{SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
-
-/// The server's choices beyond its duties. Replicated state machines must agree on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// Grants carry everything that no other session holds or waits for: write instead of read, the
-    /// whole file, a directory's other entries.
-    pub generous: bool,
-    /// The creator of a file holds everything in it. Clients rely on this; it is off only to
-    /// measure its savings.
-    pub birthright: bool,
-    /// The units of leases; coarser than fields only to measure what the finer ones save.
-    pub granularity: Granularity,
-}
-
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy { generous: true, birthright: true, granularity: Granularity::Fields }
-    }
-}
 
 /// The state that `leasehold status` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +69,7 @@ impl Directory {
         // prefix.
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
-        let enrolment = crate::cluster::enrolment::found(store, founder.to_owned());
+        let enrolment = crate::rows::machines::found(store, founder.to_owned());
         let state = DirectoryState::new(known.newest, enrolment, root.ino.max(1) + 1);
         let mut directory = Directory::of(state, Checkpointed::nothing(), known);
         directory.checkpoint(store);
@@ -179,7 +161,7 @@ impl Directory {
 
     /// The invitations that no machine has joined by, expired ones among them.
     pub fn invitations(&self, store: &dyn Store) -> Vec<InvitationReport> {
-        self.read(store, crate::cluster::enrolment::open_invitations)
+        self.read(store, crate::report::open_invitations)
     }
 
     /// The path of a file from the root; its identifier, where it has none.
@@ -343,22 +325,5 @@ impl Directory {
     /// Shows `inspector` every violation of an invariant in the whole state.
     pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
         crate::rows::check::check(&self.state, self.policy.granularity, store, inspector);
-    }
-}
-
-/// A store that is only read.
-struct Unchanged<'a>(&'a dyn Store);
-
-impl Store for Unchanged<'_> {
-    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.0.get(key)
-    }
-
-    fn put(&mut self, _: &[u8], _: Vec<u8>) {}
-
-    fn delete(&mut self, _: &[u8]) {}
-
-    fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
-        self.0.walk(start, end, visit);
     }
 }

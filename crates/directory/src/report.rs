@@ -2,6 +2,7 @@
 
 use crate::TERM_MS;
 use crate::rows::files::Files;
+use crate::rows::machines::{Invitation, MachineRow};
 use crate::state::DirectoryState;
 use crate::transaction::SERVER;
 use ident::FileId;
@@ -129,8 +130,8 @@ pub(crate) fn machines(state: &DirectoryState, now: Time, files: &Files<'_>) -> 
         let report = SessionReport { heard_ms, lapsed: session.lapsed(now, TERM_MS), unanswered_ms };
         sessions.insert(session.machine, report);
     }
-    let report = |(machine, row): (MachineId, crate::cluster::enrolment::MachineRow)| {
-        let crate::cluster::enrolment::MachineRow { name, rights, since, expelled, .. } = row;
+    let report = |(machine, row): (MachineId, MachineRow)| {
+        let MachineRow { name, rights, since, expelled, .. } = row;
         MachineReport { machine, name, rights, since, expelled, session: sessions.get(&machine).copied() }
     };
     files.machines().into_iter().map(report).collect()
@@ -244,4 +245,10 @@ pub(crate) fn resolve(files: &Files<'_>, path: &[u8]) -> Option<FileId> {
         };
     }
     Some(at).filter(|file| files.record(file).is_some())
+}
+
+/// The invitations that no machine has joined by.
+pub(crate) fn open_invitations(files: &Files<'_>) -> Vec<InvitationReport> {
+    let open = files.invitations().into_iter().filter(|(_, invitation)| invitation.used.is_none());
+    open.map(|(token, Invitation { rights, until, .. })| InvitationReport { token, rights, until }).collect()
 }

@@ -4,13 +4,13 @@
 //! with nearly every input. So it is written by [`crate::Directory::checkpoint`], and between two
 //! checkpoints the log has it. A checkpoint writes the rows that changed since the last one.
 
-use crate::cluster::enrolment::Enrolment;
-use crate::cluster::versions::{InUse, known_to};
+use crate::cluster::in_use::{InUse, known_to};
 use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
 use crate::requests::walks::Walks;
 use crate::requests::write_through::WriteThrough;
 use crate::rows::keys::{RowKey, Table};
+use crate::rows::machines::Enrolment;
 use crate::rows::record::exact;
 use crate::sessions::session::Sessions;
 use crate::{Corrupt, Fault, Store};

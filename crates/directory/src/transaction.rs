@@ -1,9 +1,8 @@
 //! One turn: one input, and everything that follows from it at once.
 
 use crate::io::{Input, Output};
-use crate::requests::ask::to_let_go;
-use crate::requests::pending::Asked;
-use crate::requests::rights::Subtrees;
+use crate::requests::pending::{Asked, to_let_go};
+use crate::requests::subtrees::Subtrees;
 use crate::rows::effects::Aftermath;
 use crate::rows::extents::shares_in;
 use crate::rows::files::Files;
@@ -29,9 +28,11 @@ pub const TERM_MS: u64 = 30_000;
 const DOOMED_PER_STEP: usize = 256;
 /// The session as which the server decides for itself. No session has this number.
 pub(crate) const SERVER: SessionId = SessionId(0);
-/// The smallest and the largest block of a directory's integers. Even over a slow link the next
-/// block arrives before the last is used up.
-const RESERVATION: (u64, u64) = (wire::BIRTH_RESERVATION, 4096);
+/// The smallest block of a directory's integers. Even over a slow link the next block arrives before
+/// the last is used up.
+const RESERVATION_MIN: u64 = wire::BIRTH_RESERVATION;
+/// The largest block of a directory's integers.
+const RESERVATION_MAX: u64 = 4096;
 
 /// One turn on the state. Ends with [`Transaction::finish`].
 pub(crate) struct Transaction<'a> {
@@ -174,7 +175,7 @@ impl Transaction<'_> {
             return (0, 0);
         };
         let first = record.next_integer;
-        let size = record.children.next_power_of_two().clamp(RESERVATION.0, RESERVATION.1);
+        let size = record.children.next_power_of_two().clamp(RESERVATION_MIN, RESERVATION_MAX);
         record.next_integer = first.saturating_add(size).min(namespace::POSITION_MAX);
         (first, record.next_integer)
     }

@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::mount::{MountError, Options};
+use crate::mount_error::MountError;
+use crate::options::Options;
+use crate::transport::call::REQUEST_BYTES_MAX;
 use crate::{mountpoint, transport};
 
 pub use crate::errno::Errno;
@@ -34,7 +36,7 @@ pub fn serve(
     let dir = mountpoint::prepare(dir)?;
     let failed = |source| MountError::Refused { dir: dir.clone(), source };
     let mut unserved = transport::mount_any(Arc::new(filesystem), &dir, options).map_err(failed)?;
-    mountpoint::set_readahead(&dir, transport::REQUEST_BYTES_MAX);
+    mountpoint::set_readahead(&dir, REQUEST_BYTES_MAX);
     ready(Unmount(unserved.unmounter()));
     unserved.serve().map_err(failed)
 }

@@ -4,7 +4,7 @@
 use ident::FileId;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use crate::nodes::hash;
+use crate::hash::hash;
 
 /// The number of counters, which files share. Two files that are in use at a time seldom share one.
 const SLOTS: usize = 4096;

@@ -2,135 +2,23 @@
 
 use file_service::FileService;
 use parking_lot::{Condvar, Mutex};
-use std::ffi::OsString;
 use std::io;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::front::Front;
+use crate::mount_error::MountError;
 use crate::mountpoint;
 use crate::notices::{Notices, SENDERS};
+use crate::options::Options;
+use crate::transport::call::REQUEST_BYTES_MAX;
 use crate::transport::{self, Unmounter, Unserved};
-use crate::watches::{Round, Watches};
+use crate::watches::Watches;
+use crate::watches::round::Round;
 
 /// How long an unmount waits for a session to end after a lazy unmount.
 const BUSY_WAIT: Duration = Duration::from_secs(2);
-
-/// How to mount.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Whether requests may come over io_uring where the kernel has that. Then each processor has a
-    /// ring and a thread.
-    pub rings: bool,
-    /// Threads that serve requests where all come by the device. The kernel hands requests to them
-    /// in turn, so each further thread costs wake-ups on other cores. On two cores, two threads
-    /// instead of one made create, open and rename dearer by a third.
-    pub threads: usize,
-    /// Whether users other than the mounting one may use the mount. Needs root, or
-    /// `user_allow_other` in /etc/fuse.conf.
-    pub allow_other: bool,
-    /// Whether set-user-id programs and device files work on the mount as on a disk. Needs root,
-    /// and trust in the root of each machine that may make them.
-    pub trusted: bool,
-    /// The command for a process that runs [`crate::raise_events`]: a program and its arguments, to
-    /// which the mount's directory is added. Through it, programs that watch the mount (inotify)
-    /// hear of changes by other machines. Without one they do not.
-    pub raiser: Vec<OsString>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let is_root = rustix::process::geteuid().is_root();
-        let threads = (cores / 2).clamp(1, 4);
-        Options { rings: true, threads, allow_other: is_root, trusted: is_root, raiser: Vec::new() }
-    }
-}
-
-/// The reasons for which there is no mount, or no unmount.
-#[derive(Debug, thiserror::Error)]
-pub enum MountError {
-    /// The directory cannot be used.
-    #[error("cannot use {} to mount on: it must be a directory that you may enter, or be made; choose another", dir.display())]
-    Mountpoint {
-        /// The directory.
-        dir: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// Leasehold is already mounted there.
-    #[error("{} is mounted already: leasehold down ends what is, or choose another directory to mount on", dir.display())]
-    Taken {
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// The kernel, or fusermount3, refused.
-    #[error("cannot mount on {}{}", dir.display(), advice(source))]
-    Refused {
-        /// The directory.
-        dir: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// No file system of Leasehold is mounted there.
-    #[error("no file system of leasehold is mounted on {}", dir.display())]
-    NotOurs {
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// The mount is in use.
-    #[error("cannot unmount {}, which {} uses", dir.display(), users(dir))]
-    Busy {
-        /// The directory.
-        dir: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// Only root may mount for other users, unless the machine's settings let everybody.
-    #[error(
-        "only root may mount for other users: have root put the line user_allow_other into {FUSE_CONF}, or mount without --allow-other"
-    )]
-    NotForOthers,
-    /// No thread could be started.
-    #[error("cannot start a thread")]
-    Thread(#[source] io::Error),
-}
-
-/// The machine's setting whether users may mount for others.
-const FUSE_CONF: &str = "/etc/fuse.conf";
-
-fn users(dir: &Path) -> String {
-    let users = mountpoint::users(dir).join(", ");
-    if users.is_empty() { "something".to_owned() } else { users }
-}
-
-/// Advice for a mount that was refused.
-fn advice(error: &io::Error) -> &'static str {
-    let device = Path::new("/dev/fuse");
-    match error.kind() {
-        _ if !device.exists() => {
-            ": there is no /dev/fuse; root loads the kernel's module (modprobe fuse), a container is given the device"
-        }
-        io::ErrorKind::NotFound => {
-            ": fusermount3 is not installed, by which users mount who are not root (Debian: fuse3)"
-        }
-        io::ErrorKind::PermissionDenied => {
-            ": /dev/fuse may not be opened, or fusermount3 may not mount; root may, or whoever /dev/fuse and the directory let"
-        }
-        _ => "",
-    }
-}
-
-/// Checks that this process may mount for other users. A user other than root may only with
-/// `user_allow_other`.
-pub fn may_mount_for_others() -> Result<(), MountError> {
-    let allows = |text: String| text.lines().any(|line| line.trim() == "user_allow_other");
-    let allowed =
-        rustix::process::geteuid().is_root() || std::fs::read_to_string(FUSE_CONF).is_ok_and(allows);
-    if allowed { Ok(()) } else { Err(MountError::NotForOthers) }
-}
 
 /// A mounted file system, served by threads of its own. Dropping it unmounts.
 pub struct Mount {
@@ -176,7 +64,7 @@ impl Mount {
                 device,
             })?;
         }
-        mountpoint::set_readahead(&mount.dir, transport::REQUEST_BYTES_MAX);
+        mountpoint::set_readahead(&mount.dir, REQUEST_BYTES_MAX);
         Ok(mount)
     }
 

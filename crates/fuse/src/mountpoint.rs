@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::mount::MountError;
+use crate::mount_error::MountError;
 use crate::proc;
 
 /// The type of our mounts in mountinfo.

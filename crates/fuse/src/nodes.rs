@@ -5,9 +5,8 @@ use ident::FileId;
 use lease::{Label, Recent, Time};
 use namespace::{Attributes, FileKind, Stat};
 use parking_lot::{Condvar, Mutex, RwLock};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::hash::{Hash, Hasher};
 use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
@@ -15,7 +14,7 @@ use std::time::Instant;
 use crate::barred::Barred;
 use crate::errno::Errno;
 use crate::forgotten::Forgotten;
-use crate::front::is_sparse;
+use crate::hash::hash;
 use crate::places::{EntryPlace, FIRST_FURTHER, Places};
 
 /// The root's node id, by protocol.
@@ -633,14 +632,13 @@ fn may_have_setid(stat: &Stat) -> bool {
     stat.attributes.kind == FileKind::Regular && mode & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
-fn may_run(stat: &Stat) -> bool {
-    stat.attributes.kind == FileKind::Regular && stat.attributes.mode & 0o111 != 0
+/// Whether the file has a hole. Without one, writes to a mapping change neither blocks nor holes.
+pub(crate) fn is_sparse(stat: &Stat) -> bool {
+    stat.occupied < stat.size
 }
 
-pub(crate) fn hash(value: impl Hash) -> u64 {
-    let mut hasher = FxHasher::default();
-    value.hash(&mut hasher);
-    hasher.finish()
+fn may_run(stat: &Stat) -> bool {
+    stat.attributes.kind == FileKind::Regular && stat.attributes.mode & 0o111 != 0
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::nodes::hash;
+use crate::hash::hash;
 
 /// Numbers of further nodes begin here. No inode number is as large.
 pub(crate) const FIRST_FURTHER: u64 = 1 << 63;

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use crate::proc;
 
-/// How often a thread is looked at again: at once, and then after a pause each. A thread that has
-/// sent its request may not sleep yet.
-const TRIES: (u32, u32) = (20, 100);
+/// How often a thread is looked at again at once. A thread that has sent its request may not sleep
+/// yet.
+const TRIES_AT_ONCE: u32 = 20;
+/// How often a thread is looked at after that, after a pause each.
+const TRIES_LATER: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(50);
 /// More than such a line has: nine numbers, or the word `running`.
 const LINE_BYTES: usize = 256;
@@ -27,11 +29,11 @@ pub(crate) struct SystemCall {
 pub(crate) fn of(tid: u32) -> Option<SystemCall> {
     let path = format!("{tid}/syscall");
     let mut line = [0; LINE_BYTES];
-    for tries in 0..TRIES.0 + TRIES.1 {
+    for tries in 0..TRIES_AT_ONCE + TRIES_LATER {
         let read = proc::open(&path).and_then(|mut file| file.read(&mut line));
         let Some(line) = read.ok().and_then(|length| line.get(..length)) else { break };
         match line {
-            [b'r', ..] if tries < TRIES.0 => std::thread::yield_now(),
+            [b'r', ..] if tries < TRIES_AT_ONCE => std::thread::yield_now(),
             [b'r', ..] => std::thread::sleep(PAUSE),
             line => return parse(std::str::from_utf8(line).ok()?),
         }

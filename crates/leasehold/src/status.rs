@@ -104,6 +104,9 @@ fn text(status: &StatusReport) -> String {
     text
 }
 
+/// The words for what the database of shares would say.
+const UNREADABLE: &str = "NOT KNOWN: the database of shares cannot be read; the log says why";
+
 fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
     let versions = Words(&server.version_in_use).to_string();
     versions.lines().for_each(|told| match told.strip_prefix("version") {
@@ -112,7 +115,10 @@ fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
     });
     line("files", server.files.to_string());
     line("space", format!("{} free of {}", size(server.space_free), size(server.space_total)));
-    line("content", format!("{} shares, {}", server.shares, size(server.share_bytes)));
+    match (server.shares, server.share_bytes) {
+        (Some(shares), Some(bytes)) => line("content", format!("{shares} shares, {}", size(bytes))),
+        _ => line("content", UNREADABLE.to_owned()),
+    }
     for HostReport { machine, copies } in &server.hosts {
         match copies {
             Some(ShareStanding { complete: true, .. }) => {}
@@ -142,7 +148,7 @@ fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
     if server.disk_full {
         line("DISK FULL", "what the server has to write down waits for room".to_owned());
     }
-    line("scrub", Words(&server.scrub).to_string());
+    line("scrub", server.scrub.as_ref().map_or(UNREADABLE.to_owned(), |scrub| Words(scrub).to_string()));
     if server.store_mended > 0 {
         line("mended", format!("{} bits in the rows: look at this machine's disk", server.store_mended));
     }

@@ -6,9 +6,11 @@ mod acl;
 mod attributes;
 mod capabilities;
 mod decide;
+mod extent;
 mod fold;
 mod knowledge;
 mod locks;
+mod operand;
 pub mod operation;
 mod share;
 mod traced;
@@ -23,16 +25,15 @@ pub use decide::{
     POLICY_LABEL, POSITION_MAX, SEAL_BYTES, TARGET_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX,
     XATTRS_BYTES_MAX, decide,
 };
+pub use extent::{ContentChange, Extent, Piece, Place};
 pub use fold::fold;
 pub use knowledge::{Knowledge, Known};
 pub use locks::{
     Conflict, Holder, LOCKS_MAX, Lock, LockChange, LockKind, LockRange, LockSpace, LockTable, Locks,
     NotATable,
 };
-pub use operation::{
-    AttributeChange, ContentChange, Extent, FileSpec, NewFile, Operation, Piece, Place, RenameMode, SetTime,
-    Whiteout, XattrMode,
-};
+pub use operand::{AttributeChange, FileSpec, NewFile, RenameMode, SetTime, Whiteout, XattrMode};
+pub use operation::Operation;
 pub use share::{NoPolicy, ShareId, Spread};
 pub use traced::Traced;
 pub use verdict::{Answer, Effect, Effects, Error, Stat, Verdict};

@@ -31,11 +31,15 @@ use wire::{
     decode_with_body, encode,
 };
 
-/// How long a host may take to accept a call and to greet: at first, and at most. Another host may
-/// have the share, so the limit is short. It grows because the network itself may be slow.
-const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
-/// The pause between two attempts: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How long a host may take at first to accept a call and to greet. Another host may have the share,
+/// so the limit is short.
+const CALL_WITHIN_MIN: Duration = Duration::from_secs(2);
+/// The limit at most. It grows because the network itself may be slow.
+const CALL_WITHIN_MAX: Duration = Duration::from_secs(8);
+/// The pause between two attempts at first.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The pause between two attempts at most.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The idle time after which a connection is closed. A host that is down is called again for as
 /// long after the last request for it.
 const IDLE: Duration = Duration::from_secs(120);
@@ -201,7 +205,7 @@ impl Reach {
 impl ShareLink {
     /// Keeps a connection while there are requests, until all clients are dropped.
     pub async fn keep(mut self, addresses: Vec<String>, config: Caller) {
-        let (mut pause, mut within) = (PAUSE.0, CALL_WITHIN.0);
+        let (mut pause, mut within) = (PAUSE_MIN, CALL_WITHIN_MIN);
         loop {
             if self.waiting.is_empty() {
                 tokio::select! {
@@ -221,13 +225,13 @@ impl ShareLink {
                 Over::Unreachable(why) => {
                     tracing::debug!(machine = self.machine.0, %why, "no connection to a share server");
                     if why.is_silence() {
-                        within = (2 * within).min(CALL_WITHIN.1);
+                        within = (2 * within).min(CALL_WITHIN_MAX);
                     }
                     self.give_up();
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE.1);
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
@@ -280,7 +284,7 @@ impl ShareLink {
                 Ok(Ok(frames)) => frames,
                 Ok(Err(end)) | Err(end) => return Over::Unreachable(end),
             };
-        (*pause, *within) = (PAUSE.0, (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1));
+        (*pause, *within) = (PAUSE_MIN, (2 * began.elapsed()).clamp(CALL_WITHIN_MIN, CALL_WITHIN_MAX));
         self.reach.heard(None);
         let round_trip = self.round_trips.to(self.machine, Connection::Shares);
         let (mut sink, mut stream) = frames.split();

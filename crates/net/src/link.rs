@@ -19,12 +19,15 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use wire::{GreetingError, Purpose, Receipt, ServerAt, Start, ToClient, ToServer, Welcome, decode};
 
-/// The pause between two attempts: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// How long one of several servers may take to accept a call: at first, and at most. Another server
-/// may be quicker. If all are silent, the network itself may be slow, so the limit grows. The
-/// answer to a greeting may take [`GREETING`] times as long.
-const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+/// The pause between two attempts at first.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The pause between two attempts at most.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long one of several servers may take at first to accept a call. Another server may be
+/// quicker. The answer to a greeting may take [`GREETING`] times as long.
+const CALL_WITHIN_MIN: Duration = Duration::from_secs(1);
+/// The limit at most. If all servers are silent, the network itself may be slow, so the limit grows.
+const CALL_WITHIN_MAX: Duration = Duration::from_secs(4);
 const GREETING: u32 = 4;
 /// The pause between two attempts if there are several servers. During an election no server can
 /// name a leader.
@@ -214,7 +217,7 @@ impl ServerLink {
     }
 
     async fn keep(&self, config: Caller, client: &Weak<dyn SessionClient>) {
-        let (mut pause, mut turn, mut within) = (PAUSE.0, 0, CALL_WITHIN.0);
+        let (mut pause, mut turn, mut within) = (PAUSE_MIN, 0, CALL_WITHIN_MIN);
         // Consecutive silent addresses.
         let mut silent = 0;
         // The leader's addresses, from a server's answer.
@@ -265,11 +268,11 @@ impl ServerLink {
             turn += usize::from(!is_hint);
             silent = if why.is_silence() && !was_up { silent + 1 } else { 0 };
             if silent >= self.addresses().len() {
-                within = (2 * within).min(CALL_WITHIN.1);
+                within = (2 * within).min(CALL_WITHIN_MAX);
                 silent = 0;
             }
             match why {
-                End::Over => pause = PAUSE.0,
+                End::Over => pause = PAUSE_MIN,
                 End::Elsewhere(_) if is_hint => {
                     // A leader's address may belong to another server here, or to this machine's
                     // own server. Or the leader has stepped down, and may name one that does not
@@ -301,7 +304,7 @@ impl ServerLink {
                 }
                 _ => {
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE.1);
+                    pause = (pause * 2).min(PAUSE_MAX);
                 }
             }
         }
@@ -326,7 +329,7 @@ impl ServerLink {
         let limit = if self.addresses().len() > 1 { *within } else { CALL_TIMEOUT * 4 };
         let began = Instant::now();
         let stream = timeout(limit, call(address, config)).await??;
-        *within = (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1);
+        *within = (2 * began.elapsed()).clamp(CALL_WITHIN_MIN, CALL_WITHIN_MAX);
         let quiet = *within / QUIET;
         let machine = machine_at(&stream).ok_or(GreetingError::Foreign)?;
         let mut frames = frames::greetings(stream);
@@ -347,7 +350,7 @@ impl ServerLink {
         self.heard(servers, serve);
         let line = Line::new(frames, self.round_trips.to(machine, Connection::Session));
         *self.line.lock() = Some(line.clone());
-        *pause = PAUSE.0;
+        *pause = PAUSE_MIN;
         {
             let mut status = self.status.lock();
             status.down = None;

@@ -130,7 +130,7 @@ impl SalvagedChange {
     pub(crate) fn of(operation: &Operation, from: Option<&KnownPath>, why: namespace::Error) -> Self {
         SalvagedChange {
             what: Change::of(operation, from.map(path)),
-            when: time(operation).map(|time| time.secs),
+            when: operation.time().map(|time| time.secs),
             user: operation.cred().map(|cred| cred.uid),
             why: why.to_string(),
             operation: digest(operation),
@@ -141,23 +141,6 @@ impl SalvagedChange {
 /// The hash that identifies an operation.
 pub(crate) fn digest(operation: &Operation) -> String {
     crypto::hash(&wire::encode(operation)).to_hex().to_string()
-}
-
-fn time(operation: &Operation) -> Option<Timestamp> {
-    match operation {
-        Operation::Create(operation::Create { time, .. })
-        | Operation::Link(operation::Link { time, .. })
-        | Operation::Unlink(operation::Unlink { time, .. })
-        | Operation::Rename(operation::Rename { time, .. })
-        | Operation::SetAttributes(operation::SetAttributes { time, .. })
-        | Operation::SetXattr(operation::SetXattr { time, .. })
-        | Operation::RemoveXattr(operation::RemoveXattr { time, .. })
-        | Operation::Publish(operation::Publish { mtime: time, .. })
-        | Operation::Accessed(operation::Accessed { time, .. })
-        | Operation::SetDisposition(operation::SetDisposition { time, .. })
-        | Operation::Dispose(operation::Dispose { time, .. }) => Some(*time),
-        _ => None,
-    }
 }
 
 impl Change {

@@ -12,9 +12,12 @@ use wire::{MachineId, Space};
 const SURVEY: Duration = Duration::from_secs(5);
 /// How soon the survey sees that the server stops.
 const LOOK: Duration = Duration::from_millis(250);
-/// The change of free space that is reported to the directory: the free bytes divided by the first
-/// number, at least the second and at most the third, bytes.
-const MATTERS: (u64, u64, u64) = (256, 256 << 10, 64 << 20);
+/// The change of free space that is reported to the directory: the free bytes divided by this.
+const MATTERS_PART: u64 = 256;
+/// That change is at least this, bytes.
+const MATTERS_MIN: u64 = 256 << 10;
+/// That change is at most this, bytes.
+const MATTERS_MAX: u64 = 64 << 20;
 /// How much later an unchanged figure is reported too, if the directory counts more as used.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -29,7 +32,7 @@ impl Measured {
     /// Whether to report `free` bytes, when `used_up` bytes were used since the last report. It is
     /// due if the change matters, or if the use matters and does not explain the change.
     pub(crate) fn is_due(&mut self, now: Instant, free: u64, used_up: u64) -> bool {
-        let matters = (free / MATTERS.0).clamp(MATTERS.1, MATTERS.2);
+        let matters = (free / MATTERS_PART).clamp(MATTERS_MIN, MATTERS_MAX);
         let due = self.last.is_none_or(|(before, at)| {
             before.abs_diff(free) > matters || used_up > matters && now.saturating_duration_since(at) >= AGAIN
         });

@@ -10,6 +10,7 @@ use client::WaitReason;
 use data_dir::quarantine;
 use file_service::FileService;
 use ident::FileId;
+use shares::DatabaseError;
 use wire::MachineId;
 
 /// A recall that is answered sooner is not reported, ms.
@@ -95,7 +96,9 @@ pub(crate) fn live(membership: &Membership, watches: bool) -> LiveReport {
 fn server_report(server: &Server) -> ServerReport {
     let group = server.group().status();
     let status = server.group().query(|directory, _| directory.status(group.time));
-    let stored = server.shares().server().stored().unwrap_or_default();
+    let shares = server.shares().server();
+    let unknown = |error: &DatabaseError| tracing::error!(%error, "how the shares stand is not known");
+    let stored = shares.stored().inspect_err(unknown).ok();
     let hosts = server.share_host().standings().into_iter();
     let machines = server.machines();
     let hint = hint(machines.iter().filter(|machine| !machine.expelled).count(), server.servers().len());
@@ -119,9 +122,9 @@ fn server_report(server: &Server) -> ServerReport {
         store_bytes: group.store.file_bytes,
         store_mended: group.store.repaired_bits,
         disk_full: group.lacks_room,
-        scrub: server.scrub().report(server.shares().server()).unwrap_or_default(),
-        shares: stored.shares,
-        share_bytes: stored.bytes,
+        scrub: server.scrub().report(shares).inspect_err(unknown).ok(),
+        shares: stored.map(|stored| stored.shares),
+        share_bytes: stored.map(|stored| stored.bytes),
         hosts: hosts.map(|(MachineId(machine), copies)| HostReport { machine, copies }).collect(),
         hint,
         traffic: server.traffic().report(),

@@ -4,7 +4,7 @@
 //! Such a member must stop at once, since no one knows which of its promises it has forgotten. A
 //! call that raises the alarm does not return.
 
-use crate::store::stop;
+use crate::stop::stop;
 use std::error::Error;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};

@@ -16,13 +16,14 @@ pub use members::{MembersError, wait};
 use crate::alarm::Alarm;
 use crate::batch::WaitingInput;
 use crate::disk::{Disk, Local};
+use crate::indispensable::Indispensable;
 use crate::log::RaftLog;
 use crate::lookout::Lookout;
 use crate::machine::{Position, Replica, StateMachine, position_of};
 use crate::peers::{Ear, Here, KnownPeers, Peers};
 use crate::proposer::{Clock, Proposer};
 use crate::queue::{End, ProposalQueue};
-use crate::store::{Indispensable, RowView, StoreError, StoreSettings, StoreStats};
+use crate::store::{RowView, StoreError, StoreSettings, StoreStats};
 use crate::trust::Trust;
 use crate::{Conversation, Deliver, Event, Host, LogError, Standing, Wires};
 use directory::{Directory, Fault, Input, Store};
@@ -77,9 +78,10 @@ pub struct MemberPlace {
     pub moved: bool,
 }
 
-/// The number of log segments that make a checkpoint necessary, and the number written while it is
-/// under way.
-const SEGMENTS: (u64, u64) = (4, 3);
+/// The number of log segments that make a checkpoint necessary.
+const SEGMENTS: u64 = 4;
+/// The number of log segments written while a checkpoint is under way.
+const SEGMENTS_MEANWHILE: u64 = 3;
 
 impl Default for GroupSettings {
     fn default() -> GroupSettings {
@@ -282,8 +284,8 @@ impl Group {
             place.host.name = machine.founder_name();
         }
         let machine = Arc::new(RwLock::new(machine));
-        let segment_bytes = settings.log_bytes / SEGMENTS.0;
-        let keep_bytes = settings.log_bytes + SEGMENTS.1 * segment_bytes;
+        let segment_bytes = settings.log_bytes / SEGMENTS;
+        let keep_bytes = settings.log_bytes + SEGMENTS_MEANWHILE * segment_bytes;
         let mark = place.mark.as_deref();
         let log = RaftLog::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
         let log = Arc::new(Mutex::new(log));

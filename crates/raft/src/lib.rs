@@ -7,6 +7,7 @@ mod batch;
 mod bit_repair;
 mod disk;
 mod group;
+mod indispensable;
 mod life;
 mod log;
 mod lookout;
@@ -18,6 +19,7 @@ mod restored;
 mod runtime;
 mod standing;
 mod starts;
+mod stop;
 mod storage;
 mod store;
 mod trust;
@@ -31,9 +33,7 @@ pub use machine::{Deliver, Event};
 pub use peers::{AnswerFuture, Conversation, Wire, Wires};
 pub use restored::Restored;
 pub use standing::{Member, Standing};
-pub use store::{
-    Checkpoint, EXIT_DISK, FORMAT, Reread, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats,
-    stop,
-};
+pub use stop::{EXIT_DISK, stop};
+pub use store::{Checkpoint, FORMAT, Reread, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 pub use types::{Host, Keeping};
 pub use wire::FOUNDER_MEMBER as FOUNDER;

@@ -3,7 +3,6 @@
 //!
 //! The member that ships runs outside of any life.
 
-use super::machine::LOOK;
 use parking_lot::Mutex;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -20,10 +19,14 @@ tokio::task_local! {
     static LIFE: Arc<Life>;
 }
 
-/// How long a disk takes for a checkpoint, ms: the minimum, and the most that is added.
-const CHECKPOINT_MS: (u64, u64) = (20, 100);
+/// How long a disk takes for a checkpoint at least, ms.
+const CHECKPOINT_MIN_MS: u64 = 20;
+/// The most that is added to that, ms.
+const CHECKPOINT_MORE_MS: u64 = 100;
 /// How long a flush of the log takes at most, ms, unless the disk is slow.
 const FLUSH_MS: u64 = 6;
+/// The time between two looks for room on a full disk.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The life of one simulated member.
 pub struct Life {
@@ -198,7 +201,7 @@ impl Life {
 
     /// Does work that waits for the disk, after a delay.
     pub(crate) async fn waits_for_disk<T>(&self, work: impl FnOnce() -> T) -> T {
-        let ms = CHECKPOINT_MS.0 + self.next_u64() % CHECKPOINT_MS.1;
+        let ms = CHECKPOINT_MIN_MS + self.next_u64() % CHECKPOINT_MORE_MS;
         tokio::time::sleep(Duration::from_millis(ms)).await;
         while self.state.lock().full {
             tokio::time::sleep(LOOK).await;

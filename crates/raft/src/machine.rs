@@ -11,7 +11,8 @@ use super::runtime::Runtime;
 use super::storage::when_there_is_room;
 use super::types::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use crate::alarm::Alarm;
-use crate::store::{Checkpoint, RowStore, RowView, stop};
+use crate::stop::stop;
+use crate::store::{Checkpoint, LOOK, RowStore, RowView};
 use directory::{Directory, Fault, Output};
 use futures_util::{Stream, TryStreamExt};
 use lease::Time;
@@ -23,12 +24,8 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
 use tokio::sync::Notify;
 use wire::{Version, Versions};
-
-/// How often a task that waits for room looks again.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// An event that the group delivers to its host.
 #[derive(Debug)]
@@ -161,6 +158,9 @@ impl Replica {
         Ok(self.store.checkpoint(self.position.encode()?))
     }
 }
+
+/// This group's openraft.
+pub(super) type Raft = openraft::Raft<Types, StateMachine>;
 
 /// openraft's handle on the machine.
 #[derive(Clone)]

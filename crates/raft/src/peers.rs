@@ -3,13 +3,15 @@
 
 use super::log::bytes_of;
 use super::lookout::Lookout;
+use super::machine::Raft;
 use super::proposer::LEASE;
 use super::runtime::Runtime;
 use super::starts::{Introduction, Start};
 use super::trust::{Trust, VoteRefusal, Voting};
-use super::types::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
+use super::types::{Host, Snapshot, SnapshotMeta, Types, Vote};
 use crate::disk::Disk;
-use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings, stop};
+use crate::stop::stop;
+use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings};
 use bytes::Bytes;
 use directory::{Directory, Fault};
 use futures_util::Stream;

@@ -6,13 +6,12 @@
 use super::batch::Batch;
 use super::life::Life;
 use super::log::RaftLog;
-use super::machine::{Event, StateMachine};
+use super::machine::{Event, Raft, StateMachine};
 use super::peers::{Peers, introduce, voting};
 use super::queue::{End, ProposalQueue, Work};
 use super::runtime::Runtime;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;
-use super::types::Raft;
 use super::{GroupError, GroupSettings, MemberPlace};
 use crate::alarm::Alarm;
 use directory::Input;
@@ -42,11 +41,12 @@ const QUORUM_LOST: Duration = Duration::from_millis(1500);
 /// openraft's times, ms. A leader is missed after its lease (the longer time-out) and one more
 /// time-out. Shorter pauses of a disk or a scheduler do no harm.
 const HEARTBEAT_MS: u64 = 150;
-const ELECTION_MS: (u64, u64) = (600, 900);
+const ELECTION_MIN_MS: u64 = 600;
+const ELECTION_MAX_MS: u64 = 900;
 /// How long a leader answers without asking the members that have answered it. They vote for no
 /// other in that time. A member that starts again does not know whom it has answered, and waits as
 /// long.
-pub(super) const LEASE: Duration = Duration::from_millis(ELECTION_MS.1);
+pub(super) const LEASE: Duration = Duration::from_millis(ELECTION_MAX_MS);
 /// The longest time for sending a snapshot, ms.
 const SNAPSHOT_MS: u64 = 3_600_000;
 
@@ -83,8 +83,8 @@ impl Proposer {
             // A member that was cut off and comes back disturbs no leader.
             enable_pre_vote: Some(true),
             heartbeat_interval: HEARTBEAT_MS,
-            election_timeout_min: ELECTION_MS.0,
-            election_timeout_max: ELECTION_MS.1,
+            election_timeout_min: ELECTION_MIN_MS,
+            election_timeout_max: ELECTION_MAX_MS,
             install_snapshot_timeout: SNAPSHOT_MS,
             snapshot_policy: SnapshotPolicy::Never,
             // A member that falls behind the log gets the checkpoint.

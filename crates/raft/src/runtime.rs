@@ -2,7 +2,7 @@
 //! tasks ([`super::life`]).
 
 use super::life::Life;
-use crate::store::indispensable;
+use crate::indispensable::indispensable;
 use openraft::async_runtime::watch::{RecvError, SendError};
 use openraft::async_runtime::{AsyncRuntime, Watch, WatchReceiver, WatchSender};
 use openraft::{OptionalSend, OptionalSync, TokioRuntime};

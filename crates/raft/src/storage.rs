@@ -11,12 +11,12 @@
 //! next batch.
 
 use super::log::{LogError, RaftLog, Recent, bytes_of};
-use super::machine::LOOK;
 use super::queue::ProposalQueue;
 use super::runtime::Runtime;
 use super::standing::Standing;
 use super::types::{GroupEntry, LogId, Types, Vote};
 use crate::alarm::Alarm;
+use crate::store::LOOK;
 use openraft::async_runtime::AsyncRuntime;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader};
@@ -55,9 +55,11 @@ pub(super) async fn when_there_is_room<T>(
     }
 }
 
-/// Entries, and bytes of entries, that are sent at a time. A member that is behind gets them in
-/// frames of moderate size.
-const SEND_MAX: (u64, usize) = (256, 4 << 20);
+/// Entries that are sent at a time, at most. A member that is behind gets them in frames of moderate
+/// size.
+const SEND_ENTRIES_MAX: u64 = 256;
+/// Bytes of entries that are sent at a time, at most.
+const SEND_BYTES_MAX: usize = 4 << 20;
 
 impl LogStorage {
     /// Makes the storage of the member with this log. `alone` and `standing` are that member's.
@@ -147,7 +149,7 @@ impl RaftLogReader<Types> for LogStorage {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<GroupEntry>> {
-        self.read(start..end.min(start + SEND_MAX.0), SEND_MAX.1).await
+        self.read(start..end.min(start + SEND_ENTRIES_MAX), SEND_BYTES_MAX).await
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {

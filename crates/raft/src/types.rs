@@ -1,7 +1,6 @@
 //! The types with which this group uses openraft.
 
 use super::batch::Batch;
-use super::machine::StateMachine;
 use super::runtime::Runtime;
 use crate::store::RowView;
 use openraft::type_config::alias;
@@ -23,7 +22,6 @@ pub(super) type Vote = alias::VoteOf<Types>;
 pub(super) type StoredMembership = alias::StoredMembershipOf<Types>;
 pub(super) type SnapshotMeta = alias::SnapshotMetaOf<Types>;
 pub(super) type Snapshot = alias::SnapshotOf<Types, RowView>;
-pub(super) type Raft = openraft::Raft<Types, StateMachine>;
 
 /// The answer to a proposal: it is applied. Its outputs go to `deliver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

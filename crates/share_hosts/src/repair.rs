@@ -42,15 +42,18 @@ const WAITING_MAX: usize = 4096;
 const RATE: f64 = (64 << 20) as f64;
 /// How long another host may stay silent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks through everything: when nothing was amiss, and when more was amiss than is
-/// kept in memory.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(2));
+/// Between two looks through everything when nothing was amiss.
+const AGAIN: Duration = Duration::from_secs(3600);
+/// The same when more was amiss than is kept in memory.
+const AGAIN_SOON: Duration = Duration::from_secs(2);
 /// The same for the only host, which has nothing to fetch.
 const AGAIN_ALONE: Duration = Duration::from_secs(24 * 3600);
 /// How often other hosts are asked whether they have the shares that are kept here for them.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Between two attempts to fetch a share, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+/// Between two attempts to fetch a share, at first.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// Between two attempts to fetch a share, at most.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The shares that this host is still to fetch, and those that it keeps for other hosts.
 #[derive(Default)]
@@ -222,13 +225,13 @@ impl Repair {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.overflowed) {
             // A look may take long: most of the time none is under way.
-            return AGAIN.1.max(look.begun.elapsed() * 10).min(AGAIN.0);
+            return AGAIN_SOON.max(look.begun.elapsed() * 10).min(AGAIN);
         }
         state.complete_for = look.hosts;
         match look.vouches_for {
-            None => AGAIN.1,
+            None => AGAIN_SOON,
             Some(_) if share_host.is_alone() => AGAIN_ALONE,
-            Some(_) => AGAIN.0,
+            Some(_) => AGAIN,
         }
     }
 
@@ -333,7 +336,7 @@ impl Repair {
             if !lacking.contains(&share) {
                 state.wanted.remove(&share);
             } else if let Some(attempts) = state.wanted.get_mut(&share) {
-                let pause = PAUSE.0.saturating_mul(1 << attempts.failures.min(16)).min(PAUSE.1);
+                let pause = PAUSE_MIN.saturating_mul(1 << attempts.failures.min(16)).min(PAUSE_MAX);
                 attempts.failures += 1;
                 attempts.not_before = Instant::now() + pause;
             }

@@ -32,9 +32,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Work that comes within this time is settled together, with as many flushes as for one item. No
 /// call waits for it, and a writer at this moment waits for the disk.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// How often, and how many times, an upload waits for the log to report the beginning of its
-/// session.
-const BEGINNING: (Duration, u32) = (Duration::from_millis(10), 100);
+/// How often an upload looks whether the log has reported the beginning of its session.
+const BEGINNING_EVERY: Duration = Duration::from_millis(10);
+/// How many times an upload looks for that.
+const BEGINNING_LOOKS: u32 = 100;
 /// How long a host may take to report how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that one `ShareCall::Keep` may ask about.
@@ -312,14 +313,17 @@ impl ShareHost {
         }
     }
 
-    /// Returns how the copies stand that are kept here.
-    pub fn standing(&self) -> ShareStanding {
+    /// Returns how the copies stand that are kept here. If that fails, the log says why.
+    pub fn standing(&self) -> Option<ShareStanding> {
         let hosts = self.peers.hosts().now();
-        let usage = self.shares.server().usage(self.shares.group).unwrap_or_default();
+        let usage = self.shares.server().usage(self.shares.group);
+        let usage = usage
+            .inspect_err(|error| tracing::error!(%error, "how many copies are kept here is not known"))
+            .ok()?;
         let RepairStanding { missing, fetching, leaving, complete_for } = self.repair.standing();
         let still = missing == 0 && fetching == 0 && leaving == 0;
         let fingerprint = hosts.fingerprint();
-        ShareStanding {
+        Some(ShareStanding {
             kept: usage.shares,
             bytes: usage.bytes,
             missing,
@@ -327,12 +331,12 @@ impl ShareHost {
             leaving,
             hosts: fingerprint,
             complete: hosts.is_only(self.peers.me()) || (still && complete_for == fingerprint),
-        }
+        })
     }
 
     /// Returns how the copies stand at each host that answers.
     pub fn standings(&self) -> Vec<(MachineId, Option<ShareStanding>)> {
-        self.of_all(&ShareCall::Standing, || Some(self.standing()), |body| wire::decode(body).ok())
+        self.of_all(&ShareCall::Standing, || self.standing(), |body| wire::decode(body).ok())
     }
 
     /// Returns how the store here stands. If that fails, the log says why.
@@ -433,8 +437,8 @@ impl ShareHost {
                 vec![Ok(())]
             }
             ShareCall::Standing => {
-                told = wire::encode(&self.standing());
-                vec![Ok(())]
+                let standing = self.standing().ok_or(Error::Damaged);
+                vec![standing.map(|standing| told = wire::encode(&standing))]
             }
             ShareCall::Report => {
                 let report = self.store().and_then(|store| serde_json::to_vec(&store).ok());
@@ -515,10 +519,10 @@ impl ShareHost {
 /// Whether `session` has begun. Waits until this host has had time to learn of it: a client learns
 /// of its session before the last replica does.
 fn has_begun(session: SessionId, references: &dyn ReferenceIndex) -> bool {
-    (0..BEGINNING.1).any(|_| {
+    (0..BEGINNING_LOOKS).any(|_| {
         let has_begun = references.has_begun(session);
         if !has_begun {
-            std::thread::sleep(BEGINNING.0);
+            std::thread::sleep(BEGINNING_EVERY);
         }
         has_begun
     })

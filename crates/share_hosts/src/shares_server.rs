@@ -20,9 +20,11 @@ use wire::{MachineId, ShareWork};
 const SESSIONS_MAX: usize = 256;
 /// The name of the account for the shares that files refer to.
 pub const GROUP: &str = "group-1";
-/// Between two attempts at a share that another upload or deletion has, and how many there are. The
-/// repetition of a request whose answer was lost may overtake that request.
-const BUSY: (Duration, u32) = (Duration::from_millis(50), 100);
+/// Between two attempts at a share that another upload or deletion has. The repetition of a request
+/// whose answer was lost may overtake that request.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// The number of such attempts.
+const BUSY_ATTEMPTS: u32 = 100;
 
 /// Why the share server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -141,9 +143,9 @@ impl Shares {
         let busy = |error: &StoreError| {
             matches!(error, StoreError::Refused { why: Refusal::Coming | Refusal::Going, .. })
         };
-        for _ in 0..BUSY.1 {
+        for _ in 0..BUSY_ATTEMPTS {
             match self.server.store_many(vec![share.clone()], account, until) {
-                Err(error) if busy(&error) => std::thread::sleep(BUSY.0),
+                Err(error) if busy(&error) => std::thread::sleep(BUSY_PAUSE),
                 result => return result,
             }
         }

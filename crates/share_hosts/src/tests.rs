@@ -298,8 +298,8 @@ impl TestGroup {
 
     fn all_complete(&self) -> bool {
         let fingerprint = self.client.hosts().now().fingerprint();
-        let standings = self.hosts.iter().flatten().map(|host| host.share_host.standing());
-        standings.into_iter().all(|standing| standing.complete && standing.hosts == fingerprint)
+        let mut standings = self.hosts.iter().flatten().map(|host| host.share_host.standing().unwrap());
+        standings.all(|standing| standing.complete && standing.hosts == fingerprint)
     }
 }
 
@@ -543,7 +543,7 @@ fn a_host_is_drained_and_comes_back() {
     until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 3));
     group.keeps[3] = false;
     group.tell();
-    until("drained", || group.all_complete() && group.share_host(3).standing().kept == 0);
+    until("drained", || group.all_complete() && group.share_host(3).standing().unwrap().kept == 0);
     assert!(shares.iter().all(|share| group.keeping(share) == [0, 1, 2]));
     group.keeps = vec![true; 4];
     group.tell();
@@ -566,7 +566,7 @@ fn a_second_host_gets_a_copy_of_all_that_there_is() {
     let shares = store(&lone, 0..300);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
-    assert!(group.share_host(0).standing().complete);
+    assert!(group.share_host(0).standing().unwrap().complete);
     group.start(1);
     until("complete", || group.all_complete());
     assert!(shares.iter().all(|share| group.keeping(share) == [0, 1]));

@@ -15,38 +15,6 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The longest time between two notes of the time. They tell a jump of the clock from idleness.
 const NOTE_TIME: Duration = Duration::from_secs(3600);
 
-/// The limits on the machine's time for the background processes, and the intervals of their
-/// passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// Leases that the expirer examines in a second.
-    pub leases_per_second: u32,
-    /// Shares that the reaper deletes in a second.
-    pub deletions_per_second: u32,
-    /// Shares that discovery examines in a second.
-    pub shares_per_second: u32,
-    /// Bytes that the scrub reads in a second.
-    pub scrub_bytes_per_second: u32,
-    /// The time from the end of an expirer pass to the next.
-    pub expire_every: Duration,
-    /// The time from the end of a scrub to the next.
-    pub scrub_every: Duration,
-}
-
-impl Default for Pace {
-    /// The default takes a few percent of a small machine.
-    fn default() -> Pace {
-        Pace {
-            leases_per_second: 20_000,
-            deletions_per_second: 10_000,
-            shares_per_second: 10_000,
-            scrub_bytes_per_second: 16 << 20,
-            expire_every: Duration::from_secs(12 * 3600),
-            scrub_every: Duration::from_secs(7 * 24 * 3600),
-        }
-    }
-}
-
 /// The result of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {

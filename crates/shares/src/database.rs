@@ -21,8 +21,9 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use crate::{
-    Clock, disk,
+    disk,
     error::{DatabaseError, DiskError, OpenError},
+    share::Clock,
     tx::Tx,
 };
 

@@ -18,34 +18,13 @@ use crate::{
     rows::LeaseRow,
     seal,
     server::SharedState,
+    settings::Expiry,
     share::{AccountId, Process, Seconds},
     tx::Tx,
 };
 
 /// The most leases of a step.
 const STEP: i64 = 1000;
-
-/// When leases of accounts that are not the cluster's own expire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expiry {
-    /// At their recorded end.
-    Age,
-    /// This many seconds after their last renewal, whatever their recorded end.
-    Override(Seconds),
-    /// When their last renewal is older than this time, whatever their recorded end.
-    CutOff(Seconds),
-}
-
-impl Expiry {
-    fn is_over(self, lease: &LeaseRow, now: i64) -> bool {
-        let signed = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);
-        match self {
-            Expiry::Age => lease.expires_at.is_some_and(|end| end <= now),
-            Expiry::Override(seconds) => lease.renewed_at.saturating_add(signed(seconds)) <= now,
-            Expiry::CutOff(time) => lease.renewed_at < signed(time),
-        }
-    }
-}
 
 impl SharedState {
     /// Goes through the next leases.

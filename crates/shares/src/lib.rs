@@ -67,15 +67,13 @@ mod wal;
 
 pub use accounts::{Account, AccountError, AccountKey, SignatureError, Signed};
 pub use content::{Location, LocationError, clear, lacks, remember};
-pub use crawler::Pace;
 pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};
-pub use expirer::Expiry;
 pub use header::HeaderError;
 pub use inventory::Inventory;
 pub use server::{ShareServer, Suspended};
-pub use settings::{Clock, ShareServerSettings, Tell};
+pub use settings::{Expiry, Pace, ShareServerSettings, Tell};
 pub use share::{
-    AccountId, Deletion, Health, Holds, Incident, NewShare, Pass, Process, Seconds, ShareId, ShareLease,
-    State, StoredShare, Uploaders, Usage,
+    AccountId, Clock, Deletion, Health, Holds, Incident, NewShare, Pass, Process, Seconds, ShareId,
+    ShareLease, State, StoredShare, Uploaders, Usage,
 };

@@ -16,12 +16,12 @@ use os::private;
 use rusqlite::Connection;
 
 use crate::{
-    Clock, check,
+    check,
     database::{self, SUSPECT},
     disk::{replace_file, sync_dir},
     error::{DatabaseError, DiskError, OpenError},
     schema::{self, FoundSchema},
-    share::Seconds,
+    share::{Clock, Seconds},
     transitions,
     tx::{self, Tx},
     wal,

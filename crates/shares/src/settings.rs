@@ -4,13 +4,69 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use namespace::ShareId;
 
-use crate::{content::Location, crawler::Pace, expirer::Expiry, share::Seconds};
-
-/// Tells UTC seconds.
-pub type Clock = Arc<dyn Fn() -> Seconds + Send + Sync>;
+use crate::{
+    content::Location,
+    rows::LeaseRow,
+    share::{Clock, Seconds},
+};
 
 /// A callback that gets a share. Any thread may call it, so it must not block.
 pub type Tell = Arc<dyn Fn(ShareId) + Send + Sync>;
+
+/// The limits on the machine's time for the background processes, and the intervals of their
+/// passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Leases that the expirer examines in a second.
+    pub leases_per_second: u32,
+    /// Shares that the reaper deletes in a second.
+    pub deletions_per_second: u32,
+    /// Shares that discovery examines in a second.
+    pub shares_per_second: u32,
+    /// Bytes that the scrub reads in a second.
+    pub scrub_bytes_per_second: u32,
+    /// The time from the end of an expirer pass to the next.
+    pub expire_every: Duration,
+    /// The time from the end of a scrub to the next.
+    pub scrub_every: Duration,
+}
+
+impl Default for Pace {
+    /// The default takes a few percent of a small machine.
+    fn default() -> Pace {
+        Pace {
+            leases_per_second: 20_000,
+            deletions_per_second: 10_000,
+            shares_per_second: 10_000,
+            scrub_bytes_per_second: 16 << 20,
+            expire_every: Duration::from_secs(12 * 3600),
+            scrub_every: Duration::from_secs(7 * 24 * 3600),
+        }
+    }
+}
+
+/// When leases of accounts that are not the cluster's own expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// At their recorded end.
+    Age,
+    /// This many seconds after their last renewal, whatever their recorded end.
+    Override(Seconds),
+    /// When their last renewal is older than this time, whatever their recorded end.
+    CutOff(Seconds),
+}
+
+impl Expiry {
+    /// Whether `lease` is over.
+    pub(crate) fn is_over(self, lease: &LeaseRow, now: i64) -> bool {
+        let signed = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);
+        match self {
+            Expiry::Age => lease.expires_at.is_some_and(|end| end <= now),
+            Expiry::Override(seconds) => lease.renewed_at.saturating_add(signed(seconds)) <= now,
+            Expiry::CutOff(time) => lease.renewed_at < signed(time),
+        }
+    }
+}
 
 /// The settings of a share server.
 #[derive(Clone)]

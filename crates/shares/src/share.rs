@@ -8,6 +8,9 @@ pub use namespace::ShareId;
 /// UTC seconds.
 pub type Seconds = u64;
 
+/// Tells UTC seconds.
+pub type Clock = Arc<dyn Fn() -> Seconds + Send + Sync>;
+
 /// An account, which leases shares. The server that keeps the database numbers its accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub i64);

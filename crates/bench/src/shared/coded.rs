@@ -1,8 +1,8 @@
 //! Content in fragments, two of three: its rates of writing and reading, on machines that have no
 //! server.
 
-use super::Settings;
 use super::row::SharedRow;
+use super::settings::Settings;
 use super::testbed::Testbed;
 use crate::bulk;
 use rustix::fs::{XattrFlags, setxattr};

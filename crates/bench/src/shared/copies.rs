@@ -1,7 +1,7 @@
 //! The cost of a second copy of content: CPU time of all machines, and bytes on their disks.
 
-use super::Settings;
 use super::row::SharedRow;
+use super::settings::Settings;
 use super::testbed::Testbed;
 use crate::bulk;
 use crate::cost::{bytes_written, process_cpu};

@@ -2,8 +2,9 @@
 //! it and checks the content.
 
 use super::pace::{Load, Pace};
+use super::repeat::again_and_again;
 use super::row::SharedRow;
-use super::{Dirs, Pair, SETTLED, again_and_again, wrong};
+use super::{Dirs, Pair, SETTLED, wrong};
 use rustix::fs::{Advice, fadvise};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

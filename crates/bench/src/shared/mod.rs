@@ -12,14 +12,17 @@ mod pace;
 mod private;
 mod processor;
 mod relay;
+mod repeat;
 mod row;
 mod saves;
 mod servers;
+mod settings;
 mod testbed;
 mod tree;
 mod turns;
 
 pub use row::{Bar, SharedRow, text};
+pub use settings::{Section, Settings};
 
 use crate::target::{Target, TargetKind, end_on_signals, not_ended};
 use std::io;
@@ -30,92 +33,6 @@ use testbed::{Measured, Testbed};
 /// The delay added to each message between a machine and its server, either way.
 const DELAY: Duration = Duration::from_millis(5);
 
-/// A part of the measurements, which can run alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
-    /// Work on names in a private directory, on a machine without a server.
-    Private,
-    /// The same over a slow link.
-    Delayed,
-    /// Two machines make files in one directory.
-    Create,
-    /// A small file goes from one machine to another.
-    Handover,
-    /// Two machines save files in one directory, as editors do.
-    Save,
-    /// Two machines open and close one file.
-    Open,
-    /// A machine walks a tree that another machine has made.
-    Tree,
-    /// Three servers instead of one.
-    Servers,
-    /// Two copies of content instead of one.
-    Copies,
-    /// Content in fragments.
-    Coded,
-}
-
-impl Section {
-    /// All parts, in the order in which they run.
-    pub const ALL: [Section; 10] = [
-        Section::Private,
-        Section::Delayed,
-        Section::Create,
-        Section::Handover,
-        Section::Save,
-        Section::Open,
-        Section::Tree,
-        Section::Servers,
-        Section::Copies,
-        Section::Coded,
-    ];
-
-    /// The part's name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Section::Private => "private",
-            Section::Delayed => "delayed",
-            Section::Create => "create",
-            Section::Handover => "handover",
-            Section::Save => "save",
-            Section::Open => "open",
-            Section::Tree => "tree",
-            Section::Servers => "servers",
-            Section::Copies => "copies",
-            Section::Coded => "coded",
-        }
-    }
-
-    fn run(self, base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
-        let pair = || Pair::start(base);
-        match self {
-            Section::Private => private::run(base, Duration::ZERO, settings, tell),
-            Section::Delayed => private::run(base, DELAY, settings, tell),
-            Section::Create => pair()?.creates(settings.time, tell),
-            Section::Handover => pair()?.handovers(base, settings.time, tell),
-            Section::Save => pair()?.saves(settings.time, tell),
-            Section::Open => pair()?.opens(settings.time, tell),
-            Section::Tree => pair()?.trees(tell),
-            Section::Servers => servers::run(base, settings, tell),
-            Section::Copies => copies::run(base, settings, tell),
-            Section::Coded => coded::run(base, settings, tell),
-        }
-    }
-}
-
-/// The settings of a run.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Parts to measure.
-    pub parts: Vec<Section>,
-    /// Files in the work on names.
-    pub files: usize,
-    /// Times that each work on names is done, in turns.
-    pub rounds: usize,
-    /// Length of each other measurement.
-    pub time: Duration,
-}
-
 /// Measures in a new directory of `base`, which is on the disk whose flushes count. `tell` reports
 /// progress.
 pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
@@ -125,7 +42,7 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
     for part in Section::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
         let base = base.path().join(part.name());
         // After a failure the other parts still run.
-        match part.run(&base, settings, tell) {
+        match run_part(part, &base, settings, tell) {
             Ok(measured) => rows.extend(measured),
             Err(error) => {
                 not_ended()?;
@@ -134,6 +51,27 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
         }
     }
     Ok(rows)
+}
+
+fn run_part(
+    part: Section,
+    base: &Path,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<SharedRow>> {
+    let pair = || Pair::start(base);
+    match part {
+        Section::Private => private::run(base, Duration::ZERO, settings, tell),
+        Section::Delayed => private::run(base, DELAY, settings, tell),
+        Section::Create => pair()?.creates(settings.time, tell),
+        Section::Handover => pair()?.handovers(base, settings.time, tell),
+        Section::Save => pair()?.saves(settings.time, tell),
+        Section::Open => pair()?.opens(settings.time, tell),
+        Section::Tree => pair()?.trees(tell),
+        Section::Servers => servers::run(base, settings, tell),
+        Section::Copies => copies::run(base, settings, tell),
+        Section::Coded => coded::run(base, settings, tell),
+    }
 }
 
 /// Two machines that share a directory, and two null file systems that share nothing. On the latter
@@ -185,18 +123,6 @@ struct Dirs {
     other: PathBuf,
     /// Whether both are the same directory.
     shared: bool,
-}
-
-/// Calls `what` again and again for `time`, with the number of calls so far. Returns the number of
-/// calls.
-fn again_and_again(time: Duration, mut what: impl FnMut(u64) -> io::Result<()>) -> io::Result<u64> {
-    let end = Instant::now() + time;
-    let mut count = 0;
-    while Instant::now() < end {
-        what(count)?;
-        count += 1;
-    }
-    Ok(count)
 }
 
 /// Longer than a directory with names from both machines counts as contended (10 s). Meanwhile the

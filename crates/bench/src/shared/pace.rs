@@ -1,6 +1,6 @@
 //! The least cost of durable work on another machine: a flush of the disk, and messages.
 
-use super::again_and_again;
+use super::repeat::again_and_again;
 use crate::bulk::{PAGE, disk_syncs};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

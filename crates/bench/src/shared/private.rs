@@ -1,9 +1,9 @@
 //! Work on names in a directory that no other machine uses. Leases are to make the network
 //! irrelevant.
 
-use super::Settings;
 use super::processor::OneProcessor;
 use super::row::SharedRow;
+use super::settings::Settings;
 use super::testbed::Testbed;
 use crate::names::{Layout, NameWork};
 use crate::target::{Target, TargetKind};

@@ -1,7 +1,8 @@
 //! Two machines that save files in one directory at once, as editors do. Each save is read back.
 
+use super::repeat::again_and_again;
 use super::row::SharedRow;
-use super::{Dirs, Pair, again_and_again, wrong};
+use super::{Dirs, Pair, wrong};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -4,9 +4,10 @@
 use super::pace::{Load, Pace};
 use super::private::{LEAST, compare};
 use super::processor::OneProcessor;
+use super::repeat::again_and_again;
 use super::row::SharedRow;
+use super::settings::Settings;
 use super::testbed::Testbed;
-use super::{Settings, again_and_again};
 use crate::target::Target;
 use std::fs::File;
 use std::io;

@@ -1,7 +1,8 @@
 //! Two machines take turns in one directory: they make files, and they open one.
 
+use super::repeat::again_and_again;
 use super::row::SharedRow;
-use super::{Dirs, Pair, again_and_again, wrong};
+use super::{Dirs, Pair, wrong};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;

@@ -43,7 +43,7 @@ impl Client {
             Call::Stat(call::Stat { file }) => Ok(Reply::Stat(self.stat(now, &file)?)),
             Call::Glance(call::Glance { file }) => self.glance(&file),
             Call::Access(call::Access { file, mask }) => {
-                self.decide(now, Operation::Access(operation::Access { file, mask, cred }))?;
+                self.decide(now, operation::Access { file, mask, cred }.into())?;
                 Ok(Reply::Nothing)
             }
             Call::ReadLink(call::ReadLink { file }) => self.read_link(now, file),
@@ -85,10 +85,10 @@ impl Client {
                 Err(Stop::Error(Error::Stale))
             }
             Call::GetXattr(call::GetXattr { file, name }) => {
-                self.answer(now, Operation::GetXattr(operation::GetXattr { file, name, cred }))
+                self.answer(now, operation::GetXattr { file, name, cred }.into())
             }
             Call::ListXattrs(call::ListXattrs { file }) => {
-                self.answer(now, Operation::ListXattrs(operation::ListXattrs { file }))
+                self.answer(now, operation::ListXattrs { file }.into())
             }
             Call::SetXattr(call::SetXattr { file, name, value, mode }) => {
                 self.require_quiet()?;
@@ -105,15 +105,12 @@ impl Client {
             }
             Call::RemoveXattr(call::RemoveXattr { file, name }) => {
                 self.require_quiet()?;
-                self.answer(
-                    now,
-                    Operation::RemoveXattr(operation::RemoveXattr { file, name, cred, time: now.wall }),
-                )
+                self.answer(now, operation::RemoveXattr { file, name, cred, time: now.wall }.into())
             }
             Call::Space => self.space(now, waiting),
             Call::Lock(call::Lock { file, change, wait }) => self.lock(file, change, wait),
             Call::GetLock(call::GetLock { file, owner, space, range, kind }) => {
-                self.answer(now, Operation::GetLock(operation::GetLock { file, owner, space, range, kind }))
+                self.answer(now, operation::GetLock { file, owner, space, range, kind }.into())
             }
         }
     }
@@ -196,11 +193,7 @@ impl Client {
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
-                return Err(self.want(
-                    Operation::Stat(operation::Stat { file: dir.clone() }),
-                    dir,
-                    Field::Parent,
-                ));
+                return Err(self.want(operation::Stat { file: dir.clone() }.into(), dir, Field::Parent));
             }
         };
         let stat = self.stat(now, &parent)?;
@@ -213,7 +206,7 @@ impl Client {
             Known::Used(links) => Ok(Reply::Links(links)),
             Known::Unused => Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
-                Err(self.want(Operation::Stat(operation::Stat { file: file.clone() }), file, Field::Parent))
+                Err(self.want(operation::Stat { file: file.clone() }.into(), file, Field::Parent))
             }
         }
     }
@@ -233,7 +226,7 @@ impl Client {
         {
             return Err(Stop::Need(Need::Extents { file, from: 0 }));
         }
-        let target = self.answer(now, Operation::ReadLink(operation::ReadLink { file: file.clone() }))?;
+        let target = self.answer(now, operation::ReadLink { file: file.clone() }.into())?;
         self.accessed(now, &file);
         Ok(target)
     }
@@ -344,10 +337,8 @@ impl Client {
         let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
         let open = lingers.is_some() || self.has_open(&dir, &label);
         let server = self.servers.id_of(&dir);
-        let reply = self.answer(
-            now,
-            Operation::Unlink(operation::Unlink { dir, label, directory, open, cred, time: now.wall }),
-        )?;
+        let reply =
+            self.answer(now, operation::Unlink { dir, label, directory, open, cred, time: now.wall }.into())?;
         Ok(self.removed(server, lingers, reply))
     }
 

@@ -63,8 +63,7 @@ impl Client {
     }
 
     pub(crate) fn stat(&mut self, now: Now, file: &FileId) -> Result<namespace::Stat, Stop> {
-        let Answer::Stat(stat) = self.decide(now, Operation::Stat(operation::Stat { file: file.clone() }))?
-        else {
+        let Answer::Stat(stat) = self.decide(now, operation::Stat { file: file.clone() }.into())? else {
             unreachable!("a stat answers with a stat")
         };
         let occupied = stat.occupied.saturating_add(self.servers.of(file).promised.of(file));

@@ -119,8 +119,7 @@ impl Client {
             self.accesses.note(now.time, file, now.wall, attributes.ctime);
         } else {
             // A refusal means that the file is gone, and then its access time does not matter.
-            let _ = self
-                .decide(now, Operation::Accessed(operation::Accessed { file: file.clone(), time: now.wall }));
+            let _ = self.decide(now, operation::Accessed { file: file.clone(), time: now.wall }.into());
         }
     }
 
@@ -207,7 +206,7 @@ impl Client {
         }
         if !through_handle {
             let cred = waiting.cred.clone();
-            self.decide(now, Operation::Access(operation::Access { file: file.clone(), mask: 2, cred }))?;
+            self.decide(now, operation::Access { file: file.clone(), mask: 2, cred }.into())?;
         }
         let before = self.content(file, Kind::Write)?.size();
         self.change_content(now, file, |content| content.truncate(size, now.wall))?;

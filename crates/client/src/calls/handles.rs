@@ -2,88 +2,13 @@
 //! a file's black boxes (BlackBox §4.3, §4.4).
 
 use super::file_io::want_content;
-use super::{Caller, Need, Stop, Waiting, Writes};
+use super::{Caller, Need, Stop, Waiting};
 use crate::client::Client;
-use crate::knowledge::KnownFile;
+use crate::knowledge::{KnownFile, Writes};
 use crate::{Now, Output, Reply, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation, operation};
-
-/// The number of handles that this client has on a file: in all, and in each mode.
-///
-/// Other clients see only which of these are not zero, and only as part of an aggregate.
-#[derive(Debug, Default)]
-pub(crate) struct Handles([u32; Field::BLACK_BOXES.len()]);
-
-impl Handles {
-    /// This client's own values.
-    pub fn own(&self) -> Open {
-        self.but(Open::CLOSED)
-    }
-
-    /// Its own values if one handle with these modes were closed.
-    fn but(&self, closed: Open) -> Open {
-        let mut own = Open::CLOSED;
-        for (field, count) in Field::BLACK_BOXES.iter().zip(&self.0) {
-            own.set(field, *count > u32::from(closed.has(field)));
-        }
-        own
-    }
-
-    /// Whether a handle with these modes may be among them.
-    pub fn has(&self, open: Open) -> bool {
-        open.fields().all(|field| self.own().has(&field))
-    }
-
-    /// Whether a handle with these modes is the only one.
-    pub fn is_only(&self, open: Open) -> bool {
-        Field::BLACK_BOXES.iter().zip(&self.0).all(|(field, count)| *count == u32::from(open.has(field)))
-    }
-
-    /// Adds all of `others`.
-    pub fn add_all(&mut self, others: &Handles) {
-        for (count, more) in self.0.iter_mut().zip(&others.0) {
-            *count += more;
-        }
-    }
-
-    fn add(&mut self, open: Open) {
-        for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
-            *count += u32::from(open.has(field));
-        }
-    }
-
-    pub fn remove(&mut self, open: Open) {
-        for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
-            *count = count.saturating_sub(u32::from(open.has(field)));
-        }
-    }
-}
-
-impl KnownFile {
-    /// This client's own values of the black boxes: how it has the file open.
-    pub fn own(&self) -> Open {
-        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own())
-    }
-
-    /// The values that only a handle with these modes makes true.
-    fn ends(&self, open: Open) -> Open {
-        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own().but(handles.but(open)))
-    }
-
-    /// Adds one handle.
-    pub fn add_handle(&mut self, open: Open) {
-        self.handles.get_or_insert_default().add(open);
-    }
-
-    pub(crate) fn remove_handle(&mut self, open: Open) {
-        if let Some(handles) = &mut self.handles {
-            handles.remove(open);
-        }
-        self.handles.take_if(|handles| handles.own().is_closed());
-    }
-}
 
 impl Client {
     /// This client's own values of the black boxes of `file`.
@@ -121,7 +46,7 @@ impl Client {
         if open.has_mode(Mode::AccessRead) && !is_back {
             return Err(want_content(&file, Kind::Write));
         }
-        self.decide(now, Operation::Open(operation::Open { file: file.clone(), mask, open, own, cred }))?;
+        self.decide(now, operation::Open { file: file.clone(), mask, open, own, cred }.into())?;
         if let Some(known) = self.files.get_mut(&file) {
             known.add_handle(open);
         }
@@ -154,10 +79,7 @@ impl Client {
         self.require_quiet()?;
         self.used(&file);
         let own = self.own(&file);
-        self.decide(
-            now,
-            Operation::SetDisposition(operation::SetDisposition { file, link, own, cred, time: now.wall }),
-        )?;
+        self.decide(now, operation::SetDisposition { file, link, own, cred, time: now.wall }.into())?;
         Ok(Reply::Nothing)
     }
 
@@ -237,8 +159,7 @@ impl Client {
         if deletes {
             self.require_quiet()?;
         }
-        match self.decide(now, Operation::Dispose(operation::Dispose { file: file.clone(), time: now.wall }))
-        {
+        match self.decide(now, operation::Dispose { file: file.clone(), time: now.wall }.into()) {
             // Other clients have it open, or no deletion is pending after all.
             Ok(_) | Err(Stop::Error(Error::Invalid)) => Ok(false),
             // A program that deletes by closing must not find the name afterwards. For that the

@@ -4,6 +4,7 @@
 //! it can be done, in one logical step. So leases may be recalled while a call waits, and no call
 //! ever holds one back.
 
+mod accesses;
 mod attempt;
 mod decide;
 mod file_io;
@@ -15,16 +16,13 @@ mod reopen;
 mod reserve;
 mod settle;
 mod shipped;
+mod stop;
 mod waiting;
 mod write_through;
 
-pub(crate) use handles::Handles;
-pub(crate) use locks::KnownLocks;
-pub(crate) use need::{Need, Stop};
-pub(crate) use reopen::Reopening;
-pub use settle::{WaitReason, WaitReport};
+pub(crate) use stop::{Need, Stop};
 pub(crate) use waiting::{Caller, Progress, Waiting, WaitingFor};
-pub(crate) use write_through::Writes;
+pub use waiting::{WaitReason, WaitReport};
 
 use crate::{Output, Ticket};
 use ident::FileId;

@@ -1,61 +1,17 @@
 //! The needs of calls that stop, and the requests for them.
 
-use super::{Progress, Waiting, WaitingFor};
+use super::{Need, Progress, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::server::{AllowanceRequest, ServerId};
 use crate::{Now, Output, Ticket};
 use ident::FileId;
 use lease::Lease;
-use namespace::{Error, Operation, operation};
+use namespace::{Operation, operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToServer};
 
 /// The time after which calls that wait for free space ask again, ms.
 const FREED_MS: u64 = 250;
-
-/// The reason why a call does not return yet, or its error.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// The call is answered with an error.
-    Error(Error),
-    /// The call is to be tried again after something has happened.
-    Need(Need),
-}
-
-impl Stop {
-    /// The stop of a call that only has to wait.
-    pub fn until(event: WaitingFor) -> Stop {
-        Stop::Need(Need::Event(event))
-    }
-}
-
-/// The thing that a call needs before its next try.
-#[derive(Debug)]
-pub(crate) enum Need {
-    /// This event, for which the client makes no request.
-    Event(WaitingFor),
-    /// Leases come, for the operation as a whole.
-    Leases { operation: Box<Operation>, wants: Vec<Lease> },
-    /// The page of a directory after position `after` comes.
-    Page { dir: FileId, after: u64 },
-    /// The server does the operation.
-    Ship { operation: Box<Operation> },
-    /// Integers of a directory come.
-    Integers(FileId),
-    /// Inode numbers come from this server.
-    Inodes(ServerId),
-    /// The allowance at a server grows by these bytes and files. `replaces` if they are for content
-    /// that replaces other content.
-    Allowance { server: ServerId, bytes: u64, files: u64, replaces: bool },
-    /// The server reports how much space there is.
-    Space,
-    /// The space of replaced content is free, so that the allowance can grow.
-    Freed,
-    /// Extents or inline content come, from an offset on.
-    Extents { file: FileId, from: u64 },
-    /// Entries of this server's log up to this one are durable.
-    Applied(ServerId, u64),
-}
 
 impl Client {
     /// Adds a call to the waiting ones, and requests what it needs.
@@ -96,7 +52,7 @@ impl Client {
             }
             Need::Page { dir, after } => {
                 let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
-                self.ask(Operation::List(operation::List { dir }), wants, AskMode::Page { after }, out)
+                self.ask(operation::List { dir }.into(), wants, AskMode::Page { after }, out)
             }
             Need::Ship { operation } => self.ask(*operation, Vec::new(), AskMode::Ship, out),
             Need::Integers(dir) => {

@@ -4,32 +4,16 @@
 //! the background. A file that is gone stays gone. A file that other clients have open with
 //! conflicting modes stays without a handle that others see.
 
-use super::{Caller, Handles, Stop, Waiting};
+use super::{Caller, Stop, Waiting};
 use crate::client::Client;
+use crate::knowledge::{Handles, ReopenState, Reopening};
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::Open;
-use namespace::{Cred, Error, Operation, operation};
+use namespace::{Cred, Error, operation};
 
 /// The number of files that are opened again at a time.
 const AT_A_TIME: usize = 64;
-
-/// Handles of a file from an earlier session.
-#[derive(Debug)]
-pub(crate) struct Reopening {
-    handles: Handles,
-    state: ReopenState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReopenState {
-    /// The file waits for its turn.
-    Later,
-    /// The request is under way.
-    Asked,
-    /// Other clients have the file open with conflicting modes.
-    Refused,
-}
 
 impl Client {
     /// Keeps the open handles, to open them again unless they are closed before.
@@ -71,13 +55,7 @@ impl Client {
         let (open, own) = (reopening.handles.own(), self.own(file));
         self.decide(
             now,
-            Operation::Open(operation::Open {
-                file: file.clone(),
-                mask: 0,
-                open,
-                own,
-                cred: Cred::default(),
-            }),
+            operation::Open { file: file.clone(), mask: 0, open, own, cred: Cred::default() }.into(),
         )?;
         if let Some((known, reopening)) = self.files.get_mut(file).zip(self.reopening.remove(file)) {
             known.handles.get_or_insert_default().add_all(&reopening.handles);

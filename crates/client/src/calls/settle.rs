@@ -1,39 +1,10 @@
 //! The next try of calls whose event has happened.
 
-use super::{Caller, Progress, Stop, Waiting, WaitingFor};
+use super::{Caller, Progress, Stop, WaitReason, WaitReport, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::server::ServerId;
 use crate::{Call, Now, Output, Ticket, call};
 use lease::Time;
-
-/// A waiting call, for the machine's log. The client does not know which machine keeps it waiting,
-/// and must not learn other machines' holdings (BlackBox §3.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitReport {
-    /// The call's ticket.
-    pub ticket: Ticket,
-    /// The name of the call.
-    pub call: &'static str,
-    /// How long the call has waited, ms.
-    pub for_ms: u64,
-    /// The reason for which the call waits.
-    pub reason: WaitReason,
-}
-
-/// The reason for which a call waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitReason {
-    /// There is no connection to the server.
-    Connection,
-    /// Another machine waits for the file's content, which is released first.
-    ContentRelease,
-    /// Content or operations of this machine are to be durable at the server.
-    Storing,
-    /// The disk of the server is full.
-    Space,
-    /// The server is to answer, or another machine that has to release leases first.
-    Server,
-}
 
 impl Client {
     /// Marks the request `number` as answered.

@@ -1,6 +1,7 @@
 //! Shipped operations, which the server does for this client, and the replies to their calls.
 
 use super::in_doubt::names;
+use super::waiting::ShippedAnswer;
 use super::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::server::ServerId;
@@ -9,17 +10,6 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
 use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat, fold, operation};
 use wire::{AskMode, ToServer};
-
-/// The result of an operation that the server has done.
-#[derive(Clone, Debug)]
-pub(crate) struct ShippedAnswer {
-    answer: Answer,
-    /// The new attributes of the file that the operation made, linked or changed.
-    attributes: Option<Attributes>,
-    /// The error of the request for the rest of the reply. By then the file is gone, or is where
-    /// this machine may not look.
-    refused: Option<Error>,
-}
 
 impl Client {
     /// Ships an operation to the server. From now on calls that ask for its files wait

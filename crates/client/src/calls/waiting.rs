@@ -1,11 +1,10 @@
 //! A call under way: its caller, its progress, and the event that it waits for.
 
-use super::shipped::ShippedAnswer;
 use crate::server::{Allowance, ServerId};
-use crate::{Call, Now};
+use crate::{Call, Now, Ticket};
 use ident::FileId;
 use lease::Time;
-use namespace::{Cred, Error, LockChange, Operation};
+use namespace::{Answer, Attributes, Cred, Error, LockChange, Operation};
 use std::collections::BTreeMap;
 use wire::FileGrant;
 
@@ -93,6 +92,17 @@ pub(crate) enum Progress {
     Shipped(Result<ShippedAnswer, Error>),
 }
 
+/// The result of an operation that the server has done.
+#[derive(Clone, Debug)]
+pub(crate) struct ShippedAnswer {
+    pub answer: Answer,
+    /// The new attributes of the file that the operation made, linked or changed.
+    pub attributes: Option<Attributes>,
+    /// The error of the request for the rest of the reply. By then the file is gone, or is where
+    /// this machine may not look.
+    pub refused: Option<Error>,
+}
+
 impl Waiting {
     /// A call of a front door.
     pub fn new(now: Now, cred: Cred, call: Call) -> Waiting {
@@ -143,4 +153,33 @@ impl Waiting {
             );
         is_it && !self.is_shipped()
     }
+}
+
+/// A waiting call, for the machine's log. The client does not know which machine keeps it waiting,
+/// and must not learn other machines' holdings (BlackBox §3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitReport {
+    /// The call's ticket.
+    pub ticket: Ticket,
+    /// The name of the call.
+    pub call: &'static str,
+    /// How long the call has waited, ms.
+    pub for_ms: u64,
+    /// The reason for which the call waits.
+    pub reason: WaitReason,
+}
+
+/// The reason for which a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitReason {
+    /// There is no connection to the server.
+    Connection,
+    /// Another machine waits for the file's content, which is released first.
+    ContentRelease,
+    /// Content or operations of this machine are to be durable at the server.
+    Storing,
+    /// The disk of the server is full.
+    Space,
+    /// The server is to answer, or another machine that has to release leases first.
+    Server,
 }

@@ -12,7 +12,7 @@
 use super::file_io::Write;
 use super::{Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::knowledge::KnownContent;
+use crate::knowledge::{KnownContent, Writes};
 use crate::server::{ServerId, ServerSession};
 use crate::{Now, Output, Reply};
 use content::LAZY_BYTES_MAX;
@@ -20,29 +20,6 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Mode};
 use namespace::INLINE_BYTES_MAX;
 use wire::LogEntry;
-
-/// The mode of changes to a file's content: when a change counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Writes {
-    /// A change counts when it is made. The server asks this client for it.
-    #[default]
-    Back,
-    /// A change counts when the server has confirmed it. The server asks no client.
-    Through,
-    /// A write-through change is on its way to the server.
-    Unheard,
-}
-
-impl Writes {
-    /// Whether a lease on the content is good for `kind` outside write-through mode.
-    pub fn allow(self, kind: Kind) -> bool {
-        match self {
-            Writes::Back => true,
-            Writes::Through => kind == Kind::Read,
-            Writes::Unheard => false,
-        }
-    }
-}
 
 impl Client {
     /// Whether the server has all of the content of `file` that counts, and programs here can

@@ -5,31 +5,9 @@ use crate::client::Client;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::Released;
-use std::collections::{BTreeMap, VecDeque};
 
 /// How many files the hand looks at after one input.
 const STEPS: usize = 64;
-
-/// A clock hand that passes over the known files.
-#[derive(Debug, Default)]
-pub(crate) struct EvictionClock {
-    /// The order in which it passes.
-    ahead: VecDeque<FileId>,
-    /// Files that the hand has picked and that front doors are revoking. The key is the number of
-    /// the revocation.
-    picked: BTreeMap<u64, Vec<FileId>>,
-}
-
-impl EvictionClock {
-    /// Adds `file`, which was not known before.
-    pub fn add(&mut self, file: FileId) {
-        self.ahead.push_back(file);
-    }
-
-    fn picked(&self) -> usize {
-        self.picked.values().map(Vec::len).sum()
-    }
-}
 
 impl KnownFile {
     /// Everything that front doors may have cached of `file`, which is this one.

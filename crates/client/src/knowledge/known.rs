@@ -1,9 +1,10 @@
 //! The client's knowledge, file by file, with the leases that it rests on.
 
-use super::NumberBlocks;
+use super::handles::Handles;
+use super::locks::KnownLocks;
+use super::looked_up::LookedUp;
+use super::number_blocks::NumberBlocks;
 use crate::Upto;
-use crate::calls::{Handles, KnownLocks, Writes};
-use crate::leases::LookedUp;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, Open};
@@ -75,6 +76,29 @@ impl KnownContent {
             KnownContent::Unknown => None,
             KnownContent::Head(head, _) => Some(*head),
             KnownContent::Open(content) => Some(content.head()),
+        }
+    }
+}
+
+/// The mode of changes to a file's content: when a change counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// A change counts when it is made. The server asks this client for it.
+    #[default]
+    Back,
+    /// A change counts when the server has confirmed it. The server asks no client.
+    Through,
+    /// A write-through change is on its way to the server.
+    Unheard,
+}
+
+impl Writes {
+    /// Whether a lease on the content is good for `kind` outside write-through mode.
+    pub fn allow(self, kind: Kind) -> bool {
+        match self {
+            Writes::Back => true,
+            Writes::Through => kind == Kind::Read,
+            Writes::Unheard => false,
         }
     }
 }
@@ -340,6 +364,29 @@ impl KnownFile {
         let mut fields: Vec<Field> = self.held.iter().map(|(field, _)| field).collect();
         fields.reverse();
         fields
+    }
+
+    /// This client's own values of the black boxes: how it has the file open.
+    pub fn own(&self) -> Open {
+        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own())
+    }
+
+    /// The values that only a handle with these modes makes true.
+    pub fn ends(&self, open: Open) -> Open {
+        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own().but(handles.but(open)))
+    }
+
+    /// Adds one handle.
+    pub fn add_handle(&mut self, open: Open) {
+        self.handles.get_or_insert_default().add(open);
+    }
+
+    /// Removes one handle.
+    pub fn remove_handle(&mut self, open: Open) {
+        if let Some(handles) = &mut self.handles {
+            handles.remove(open);
+        }
+        self.handles.take_if(|handles| handles.own().is_closed());
     }
 
     /// A file just made here, with everything held and known (the creator's birthright).

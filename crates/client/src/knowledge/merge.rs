@@ -1,7 +1,6 @@
 //! Knowledge that grows and changes: by effects of decided operations, by grants and by releases.
 
-use super::{Children, Files, KnownContent, KnownFile};
-use crate::calls::{KnownLocks, Writes};
+use super::{Children, Files, KnownContent, KnownFile, KnownLocks, Writes};
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};

@@ -1,13 +1,20 @@
 //! Knowledge of files under leases: how it grows, and how it is forgotten.
 
-mod accesses;
+pub(crate) mod accesses;
 mod evict;
+mod eviction_clock;
+mod handles;
 mod known;
 mod learn;
+mod locks;
+mod looked_up;
 mod merge;
 mod number_blocks;
 
 pub(crate) use accesses::Accesses;
-pub(crate) use evict::EvictionClock;
-pub(crate) use known::{Children, Files, KnownContent, KnownFile};
+pub(crate) use eviction_clock::EvictionClock;
+pub(crate) use handles::{Handles, ReopenState, Reopening};
+pub(crate) use known::{Children, Files, KnownContent, KnownFile, Writes};
+pub(crate) use locks::KnownLocks;
+pub(crate) use looked_up::{LOOKED_UP_MS, LookedUp};
 pub(crate) use number_blocks::NumberBlocks;

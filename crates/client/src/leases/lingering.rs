@@ -8,55 +8,16 @@
 
 use crate::calls::{Caller, Waiting};
 use crate::client::Client;
+use crate::knowledge::{LOOKED_UP_MS, LookedUp};
+use crate::leases::lingering_files::Until;
 use crate::server::ServerId;
 use crate::{Call, Now, Output, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
 use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict, operation};
-use rustc_hash::FxHashMap;
-use std::num::NonZeroU16;
-
-/// The time after a lookup within which the kernel may come back for the file, ms. A file that a
-/// recall finds so recent lingers for the same time. By then a thread that waits for a busy
-/// processor has come back. A slower thread looks the name up once more.
-const LOOKED_UP_MS: u64 = 2_000;
 
 /// A handle that keeps a file open and does nothing else.
 const HANDLE: Open = Open::posix(false, false);
-
-/// The files that linger, and until when.
-#[derive(Debug, Default)]
-pub(crate) struct Lingering(FxHashMap<FileId, Until>);
-
-#[derive(Clone, Copy, Debug)]
-enum Until {
-    /// Until the front door forgets the file. The entry `removed` of this server's log took its
-    /// last name.
-    Forgotten { server: ServerId, removed: u64 },
-    /// Until this time.
-    Time(Time),
-}
-
-/// When a file was last looked up, in seconds. The counter wraps within two bytes, because each
-/// known file has one. A lookup of 18 hours ago may seem to be recent, and then the file lingers
-/// needlessly.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LookedUp(Option<NonZeroU16>);
-
-impl LookedUp {
-    const ROUND: u64 = u16::MAX as u64;
-
-    fn at(now: Time) -> LookedUp {
-        LookedUp(u16::try_from(now.0 / 1000 % Self::ROUND + 1).ok().and_then(NonZeroU16::new))
-    }
-
-    fn is_recent(self, now: Time) -> bool {
-        self.0.is_some_and(|second| {
-            let age = (now.0 / 1000 + Self::ROUND + 1 - u64::from(second.get())) % Self::ROUND;
-            age <= LOOKED_UP_MS / 1000
-        })
-    }
-}
 
 impl Client {
     /// Makes files linger from now on. Front doors cache answers, and report when they have

@@ -2,11 +2,14 @@
 
 mod given;
 mod lingering;
+mod lingering_files;
+mod ping_pong;
 mod recall;
 mod release;
 mod reported;
+mod revocations;
 
 pub use given::{Entries, Given, When};
-pub(crate) use lingering::{Lingering, LookedUp};
-pub(crate) use recall::{Flushing, Revocations};
-pub(crate) use reported::PingPongFiles;
+pub(crate) use lingering_files::Lingering;
+pub(crate) use ping_pong::PingPongFiles;
+pub(crate) use revocations::{Flushing, Revocations};

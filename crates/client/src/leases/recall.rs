@@ -1,140 +1,14 @@
 //! Recalls: revoking, publishing and releasing the leases that other clients need.
 
+use super::revocations::{Cause, Flushing, Yielding, answers};
 use crate::client::Client;
 use crate::knowledge::KnownContent;
 use crate::server::ServerId;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use wire::LogEntry;
-
-/// How often content that was written while its pages were dropped is published and dropped again.
-/// After that writers have to wait.
-const ROUNDS_MAX: u8 = 2;
-
-/// Why a lease is to be released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    /// The server recalled it and waits for an answer, even if the client no longer holds it by
-    /// then.
-    Recalled,
-    /// The server wishes for it, ahead of another client's walk.
-    WishedFor,
-    /// This client holds too many of its kind.
-    TooMany,
-}
-
-/// A lease that is to be released and is still held.
-#[derive(Debug)]
-pub(crate) struct Yielding {
-    released: Released,
-    cause: Cause,
-    /// How often front doors have dropped their pages for it.
-    rounds: u8,
-}
-
-impl Yielding {
-    fn is_recalled(&self) -> bool {
-        self.cause == Cause::Recalled
-    }
-}
-
-/// A report of content that waits for it to be published.
-#[derive(Debug)]
-pub(crate) struct Flushing {
-    /// The server's number for it.
-    pub number: u64,
-    pub file: FileId,
-    /// The file is to be in write-through mode from then on, if it may be.
-    pub through: bool,
-}
-
-/// Leases on their way back to the server.
-#[derive(Debug, Default)]
-pub(crate) struct Revocations {
-    /// Leases that wait for content to be published.
-    publishing: Vec<Yielding>,
-    /// Leases that wait for front doors to revoke them, by the number of the revocation.
-    dropping: BTreeMap<u64, Vec<Yielding>>,
-    /// Reports that wait for a revocation.
-    reporting: BTreeMap<u64, Flushing>,
-    /// Requests that wait for a revocation: their numbers.
-    pub shipping: BTreeMap<u64, u64>,
-    /// Reports that wait for content to be published.
-    flushing: Vec<Flushing>,
-}
-
-impl Revocations {
-    fn all(&self) -> impl Iterator<Item = &Yielding> {
-        self.publishing.iter().chain(self.dropping.values().flatten())
-    }
-
-    /// Whether writers of `file` have to wait until its content is released. Otherwise no other
-    /// client would ever get it.
-    ///
-    /// Writers go on while the pages are being dropped for the first times: a write holds its pages
-    /// locked until it is answered.
-    pub(crate) fn holds_up_writes(&self, file: &FileId) -> bool {
-        let of_file =
-            |y: &&Yielding| y.is_recalled() && y.released.field == Field::Content && y.released.file == *file;
-        self.publishing.iter().any(|y| of_file(&y))
-            || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
-    }
-
-    /// Takes recalls. A recall replaces an earlier one of the same lease that kept something else.
-    /// Over a new connection the server repeats unanswered recalls, and a repetition changes
-    /// nothing.
-    fn recall(&mut self, mut due: Vec<Released>) {
-        let told: BTreeSet<&Released> =
-            self.all().filter(|y| y.is_recalled()).map(|yielding| &yielding.released).collect();
-        due.retain(|released| !told.contains(released));
-        let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(lease).collect();
-        self.retain(|before| !leases.contains(&lease(before)));
-        self.begin(due, Cause::Recalled);
-    }
-
-    /// Adds releases that the client does not owe.
-    fn offer(&mut self, mut due: Vec<Released>, cause: Cause) {
-        let leases: BTreeSet<(&FileId, &Field)> = self.all().map(|y| lease(&y.released)).collect();
-        due.retain(|released| !leases.contains(&lease(released)));
-        due.sort_by(|one, other| lease(one).cmp(&lease(other)));
-        due.dedup_by(|one, other| lease(one) == lease(other));
-        self.begin(due, cause);
-    }
-
-    fn begin(&mut self, due: Vec<Released>, cause: Cause) {
-        self.publishing.extend(due.into_iter().map(|released| Yielding { released, cause, rounds: 0 }));
-    }
-
-    /// Drops the pending releases that `released` covers, which this client released unasked. The
-    /// server takes these for the answers to its recalls, and expects no other. Returns whether any
-    /// of them was recalled.
-    pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
-        let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled()).count();
-        let before = recalled(self);
-        if self.all().next().is_some() {
-            self.retain(|due| !released.iter().any(|released| answers(released, due)));
-        }
-        recalled(self) < before
-    }
-
-    fn retain(&mut self, keep: impl Fn(&Released) -> bool) {
-        self.publishing.retain(|y| keep(&y.released));
-        self.dropping.values_mut().for_each(|dropping| dropping.retain(|y| keep(&y.released)));
-    }
-}
-
-fn lease(released: &Released) -> (&FileId, &Field) {
-    (&released.file, &released.field)
-}
-
-/// Whether a release answers a recall. It is of the same lease, and keeps no more than the recall
-/// allows.
-pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
-    lease(released) == lease(recalled)
-        && released.keep.and_then(|kind| kind.within(recalled.keep)) == released.keep
-}
 
 impl Client {
     pub(crate) fn on_recall(

@@ -2,56 +2,18 @@
 //! report is good for the one call that asked, and no cache keeps it (docs/internals/leases.md,
 //! "Reports").
 
+use super::ping_pong::is_small;
 use crate::calls::{Need, Stop, Waiting};
 use crate::client::Client;
 use crate::server::ServerId;
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
-use lease::{Field, Kind, Lease, Recent, Released, Time};
-use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold, operation};
+use lease::{Field, Kind, Lease, Released};
+use namespace::{ContentHead, Error, Knowledge, Known, Operation, Stat, fold, operation};
 use wire::FileGrant;
 
-/// The number of recalls of a file's content in a row from which the file ping-pongs.
-const PASSES: u8 = 2;
 /// For this long after a write of another machine, more writes of it are to be expected, seconds.
 const FRESH_SECS: u64 = 60;
-
-/// Files with content that was recalled or reported lately, and the version of each that was read
-/// past the kernel's pages.
-#[derive(Debug, Default)]
-pub(crate) struct PingPongFiles(Recent<FileId, Option<u64>>);
-
-impl PingPongFiles {
-    /// Notes a report of the content of `file`, or so many recalls.
-    pub(crate) fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
-        self.0.note(now, file, recalls);
-    }
-
-    /// Notes that this content of `file` was read past the kernel's pages.
-    pub fn note_read(&mut self, now: Time, file: &FileId, head: &ContentHead) {
-        // The kernel keeps pages of larger content in any case.
-        if is_small(head)
-            && let Some(read) = self.0.remember(now, file)
-        {
-            *read = Some(head.version);
-        }
-    }
-
-    fn has_read(&self, file: &FileId, version: u64) -> bool {
-        self.0.get(file).is_some_and(|read| *read == Some(version))
-    }
-
-    /// Whether the content of `file` ping-pongs. Then each read is better sent to the server than
-    /// served from the kernel's pages.
-    pub fn has(&self, now: Time, file: &FileId) -> bool {
-        self.0.count(now, file) >= PASSES
-    }
-}
-
-/// Whether content comes with its head.
-fn is_small(head: &ContentHead) -> bool {
-    head.size <= INLINE_BYTES_MAX as u64
-}
 
 impl Call {
     /// Whether one report of values answers the call, and no cache keeps the reply if it says so.

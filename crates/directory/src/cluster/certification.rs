@@ -6,61 +6,14 @@
 //! server can make certificates for other machines, but lacks their keys. The authority's key
 //! stands in the servers' rows and nowhere else.
 
-use crate::Corrupt;
 use crate::io::Output;
-use crate::rows::files::Files;
 use crate::rows::keys::Table;
-use crate::rows::record::exact;
+use crate::rows::machines::{AUTHORITIES_MAX, CertificateAuthority, MachineCredential};
 use crate::transaction::Transaction;
-use serde::{Deserialize, Serialize};
 use wire::MachineId;
 
-/// Authorities that are remembered. A machine that has been away for more renewals joins anew.
-const AUTHORITIES_MAX: usize = 16;
 /// Bytes of a certificate or a key at most.
 const BYTES_MAX: usize = 4096;
-
-/// An authority that certifies machines and servers. A row of `Table::Authority`, by its number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CertificateAuthority {
-    /// Its certificate (DER).
-    pub certificate: Vec<u8>,
-    /// Its key (PKCS #8).
-    pub key: Vec<u8>,
-    /// The cluster's lasting identity, whatever becomes of its authorities: the first one's
-    /// fingerprint.
-    pub cluster: [u8; 32],
-}
-
-/// The key and the authorities by which a machine is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineCredential {
-    /// Its public key. The founder has none here until it leads for the first time.
-    pub key: Option<[u8; 32]>,
-    /// The latest authority of which it has shown a certificate. Certificates of earlier ones no
-    /// longer count.
-    pub certified: u64,
-    /// The latest authority whose key it has held, as servers do.
-    pub holds: u64,
-}
-
-impl Files<'_> {
-    /// All authorities by number, the latest last.
-    pub fn authorities(&self) -> Vec<(u64, CertificateAuthority)> {
-        let rows = self.table(Table::Authority, None, AUTHORITIES_MAX + 1);
-        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
-            let number = self.parse_key(Table::Authority.number(&key))?;
-            Some((number, self.parse(&key, &row)?))
-        };
-        rows.into_iter().filter_map(parse).collect()
-    }
-
-    /// The number of the latest authority; 0 if there is none yet.
-    pub fn latest_authority(&self) -> u64 {
-        let rows = self.table(Table::Authority, None, AUTHORITIES_MAX + 1);
-        rows.last().and_then(|(key, _)| self.parse_key(Table::Authority.number(key))).unwrap_or_default()
-    }
-}
 
 impl Transaction<'_> {
     /// Makes this authority the one that certifies, if it is the next one.
@@ -110,10 +63,4 @@ impl Transaction<'_> {
             self.files.set_row(Table::Authority, &number.to_be_bytes(), None);
         }
     }
-}
-
-/// Reads a row of [`Table::Authority`].
-pub(crate) fn check_row(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
-    Table::Authority.number(key)?;
-    exact::<CertificateAuthority>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "authority"))
 }

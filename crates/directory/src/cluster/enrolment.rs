@@ -6,20 +6,12 @@
 //! machine that missed the answer shows the secret with the same key again, and is enrolled as the
 //! same. So an expelled machine stays out, whatever it shows, while its name may be another's.
 
-use crate::cluster::certification::MachineCredential;
 use crate::io::Output;
-use crate::report::InvitationReport;
-use crate::rows::files::Files;
 use crate::rows::keys::Table;
-use crate::rows::record::exact;
+use crate::rows::machines::{Invitation, MachineCredential, MachineRow, Used, is_machine_name};
 use crate::transaction::Transaction;
-use crate::{Corrupt, Store};
 use lease::{SessionId, Time};
-use serde::{Deserialize, Serialize};
-use wire::{
-    EnrolError, ExpelError, FOUNDER, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, RevokeError,
-    Rights,
-};
+use wire::{EnrolError, ExpelError, FOUNDER, InviteError, MachineId, RevokeError, Rights};
 
 /// The name of the expelled row that stands for all machines that may have joined after a backup
 /// that was restored.
@@ -31,103 +23,6 @@ pub const MACHINES_MAX: usize = 4096;
 const EXPELLED_MAX: usize = 1024;
 /// Invitations that may be open at a time; used ones count until they would have expired.
 pub const INVITATIONS_MAX: u64 = 1024;
-
-/// A row of [`Table::Machine`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MachineRow {
-    pub name: String,
-    pub rights: Rights,
-    pub since: Time,
-    pub expelled: Option<Time>,
-    pub known: MachineCredential,
-}
-
-/// A row of [`Table::Invitation`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Invitation {
-    rights: Rights,
-    /// UTC seconds.
-    until: u64,
-    used: Option<Used>,
-}
-
-/// The machine that joined by an invitation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Used {
-    machine: MachineId,
-    /// Its public key.
-    key: [u8; 32],
-}
-
-/// The numbers of rows: mostly they make a count unnecessary, and no row goes unseen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Enrolment {
-    pub machines: u64,
-    pub invitations: u64,
-}
-
-/// Writes the founder, of this name, into a new store.
-pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
-    assert!(is_machine_name(&name), "{name:?} is no machine's name");
-    let (since, known) = (Time::default(), MachineCredential::default());
-    let machine = MachineRow { name, rights: Rights::FULL, since, expelled: None, known };
-    store.put(&Table::Machine.key(&key_of(FOUNDER)), wire::encode(&machine));
-    Enrolment { machines: 1, invitations: 0 }
-}
-
-impl Files<'_> {
-    /// The machine of this number, expelled or not.
-    pub fn machine(&self, machine: MachineId) -> Option<MachineRow> {
-        let row = self.row(Table::Machine, &key_of(machine))?;
-        self.parse(&Table::Machine.key(&key_of(machine)), &row)
-    }
-
-    /// All machines, by number.
-    pub fn machines(&self) -> Vec<(MachineId, MachineRow)> {
-        let rows = self.table(Table::Machine, None, usize::MAX);
-        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
-            let machine = self.parse_key(Table::Machine.number(&key))?;
-            Some((MachineId(machine), self.parse(&key, &row)?))
-        };
-        rows.into_iter().filter_map(parse).collect()
-    }
-
-    /// The rights of a machine, if it may have a session.
-    pub fn admit(&self, machine: MachineId) -> Result<Rights, Refusal> {
-        match self.machine(machine) {
-            None => Err(Refusal::Unknown(machine)),
-            Some(MachineRow { expelled: Some(_), .. }) => Err(Refusal::Expelled(machine)),
-            Some(MachineRow { rights, .. }) => Ok(rights),
-        }
-    }
-
-    pub fn set_machine(&mut self, machine: MachineId, row: Option<&MachineRow>) {
-        self.set_row(Table::Machine, &key_of(machine), row.map(wire::encode));
-    }
-
-    fn invitation(&self, token: &[u8; 32]) -> Option<Invitation> {
-        let row = self.row(Table::Invitation, token)?;
-        self.parse(&Table::Invitation.key(token), &row)
-    }
-
-    /// All invitations that are remembered, by the hash of their secret.
-    fn invitations(&self) -> Vec<([u8; 32], Invitation)> {
-        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
-            let token = Table::Invitation.sub_key(&key).map(<[u8; 32]>::try_from);
-            let token = token.and_then(|token| token.map_err(|_| Corrupt::at(&key, "invitation")));
-            let token = self.parse_key(token)?;
-            Some((token, self.parse(&key, &row)?))
-        };
-        self.table(Table::Invitation, None, usize::MAX).into_iter().filter_map(parse).collect()
-    }
-
-    /// Whether rights can begin at this file: a directory that has a name.
-    fn can_be_root(&self, rights: &Rights) -> bool {
-        let named =
-            |record: &crate::rows::record::Record| !rights.are_of_subtree() || !record.links.is_empty();
-        self.record(&rights.root).is_some_and(|record| record.is_directory() && named(&record))
-    }
-}
 
 impl Transaction<'_> {
     /// Records an invitation.
@@ -296,33 +191,4 @@ impl Transaction<'_> {
             self.state.cluster.enrolment.machines -= 1;
         }
     }
-}
-
-/// The invitations that no machine has joined by.
-pub(crate) fn open_invitations(files: &Files<'_>) -> Vec<InvitationReport> {
-    let open = files.invitations().into_iter().filter(|(_, invitation)| invitation.used.is_none());
-    open.map(|(token, Invitation { rights, until, .. })| InvitationReport { token, rights, until }).collect()
-}
-
-/// Whether a machine can be called so.
-pub fn is_machine_name(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    // Commands take both names and numbers.
-    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
-    (1..=MACHINE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(allowed) && !is_number
-}
-
-fn key_of(machine: MachineId) -> [u8; 8] {
-    machine.0.to_be_bytes()
-}
-
-/// Reads a row of [`Table::Machine`].
-pub(crate) fn check_machine(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
-    Table::Machine.number(key)?;
-    exact::<MachineRow>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "machine"))
-}
-
-/// Reads a row of [`Table::Invitation`].
-pub(crate) fn check_invitation(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
-    exact::<Invitation>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "invitation"))
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod certification;
 pub(crate) mod enrolment;
+pub(crate) mod in_use;
 pub(crate) mod versions;

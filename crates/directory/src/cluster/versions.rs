@@ -8,44 +8,13 @@
 //! last version has no session left, and no machine comes back to it. A program need not know it
 //! any more, and the version can be raised again. So no more than two are ever in use.
 
-use crate::corrupt::Fault;
+use crate::cluster::in_use::InUse;
 use crate::io::Output;
 use crate::rows::files::Files;
 use crate::state::DirectoryState;
 use crate::transaction::Transaction;
 use lease::SessionId;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use wire::{FOUNDER, MachineId, Refusal, Version, Versions};
-
-/// The versions in use. The cluster's comes first: a program that does not know it reads no
-/// further.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct InUse {
-    /// The cluster's version.
-    pub version: Version,
-    /// The oldest that a session may speak.
-    pub oldest: Version,
-    /// The version that each machine spoke last, as long as some may speak an older version than
-    /// the cluster's. Machines not heard of since the raise may still speak the oldest.
-    pub machines: BTreeMap<MachineId, Version>,
-}
-
-impl InUse {
-    /// The versions in use in a new cluster of `version`.
-    pub fn of(version: Version) -> InUse {
-        InUse { version, oldest: version, machines: BTreeMap::new() }
-    }
-
-    fn are_two(&self) -> bool {
-        self.oldest < self.version
-    }
-}
-
-/// Checks that a program knows `version`.
-pub(crate) fn known_to(known: Versions, version: Version) -> Result<(), Fault> {
-    if known.know(version) { Ok(()) } else { Err(Fault::Version { version, known }) }
-}
+use wire::{FOUNDER, MachineId, Refusal, Version};
 
 impl DirectoryState {
     /// The version that a session speaks.

@@ -7,9 +7,8 @@
 //! and owe nothing. The request itself waits for its own needs only. Whatever of the rest is free
 //! by then is granted with it.
 
-use crate::requests::ask::to_let_go;
 use crate::requests::grant::PAGE;
-use crate::requests::pending::Asked;
+use crate::requests::pending::{Asked, to_let_go};
 use crate::requests::values::{Page, Room};
 use crate::requests::walks::{WalkedFields, strengthen};
 use crate::rows::record::Record;

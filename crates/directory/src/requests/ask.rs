@@ -2,7 +2,8 @@
 //! (Farsite §7.2.1: first come, first served).
 
 use crate::requests::authority::Authority;
-use crate::requests::pending::{Asked, what_for};
+use crate::requests::contention::CROWDED;
+use crate::requests::pending::{Asked, to_let_go, what_for};
 use crate::sessions::departed_sessions::files_of_the_departed;
 use crate::sessions::session::Misdeed;
 use crate::transaction::{SERVER, Transaction};
@@ -11,9 +12,6 @@ use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, Sessi
 use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, decide, fold, operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
-
-/// Recently recalled labels that make a directory one in which several machines work at once.
-pub(crate) const CROWDED: usize = 8;
 
 /// Leases that one recall message names.
 const RECALLED_TOGETHER: usize = 1000;
@@ -480,16 +478,6 @@ fn found_out(mut operation: Operation) -> Operation {
 /// only be recalled once more.
 fn is_for_locking(operation: &Operation) -> bool {
     matches!(operation, Operation::Lock(operation::Lock { change, .. }) if change.kind.is_some())
-}
-
-/// The conflicting leases, in the form in which their holders are asked for them.
-pub(crate) fn to_let_go(
-    file: &FileId,
-    in_the_way: impl IntoIterator<Item = InTheWay>,
-) -> impl Iterator<Item = (SessionId, Released)> {
-    let released =
-        |InTheWay { session, field, keep }| (session, Released { file: file.clone(), field, keep });
-    in_the_way.into_iter().map(released)
 }
 
 /// Whether a client may hold this at all. Labels are leased by their folds.

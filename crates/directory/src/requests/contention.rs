@@ -1,12 +1,14 @@
 //! The fields that were recalled lately: they are granted narrowly, and those that pass to and fro
 //! are reported.
 
-use crate::requests::ask::CROWDED;
 use ident::FileId;
 use lease::{Field, Label, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Recently recalled labels that make a directory one in which several machines work at once.
+pub(crate) const CROWDED: usize = 8;
 
 /// The time after a recall for which a field counts as contended, and is granted narrowly, ms.
 const CONTENDED_MS: u64 = 10_000;

@@ -1,7 +1,7 @@
 //! The pending requests with their purposes.
 
 use ident::FileId;
-use lease::{Arrival, Field, Kind, Lease, Queue, RequestKind, SessionId, Time};
+use lease::{Arrival, Field, InTheWay, Kind, Lease, Queue, Released, RequestKind, SessionId, Time};
 use namespace::Operation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,4 +186,14 @@ pub(crate) fn what_for(mode: AskMode) -> RequestKind {
             RequestKind::Lease
         }
     }
+}
+
+/// The conflicting leases, in the form in which their holders are asked for them.
+pub(crate) fn to_let_go(
+    file: &FileId,
+    in_the_way: impl IntoIterator<Item = InTheWay>,
+) -> impl Iterator<Item = (SessionId, Released)> {
+    let released =
+        |InTheWay { session, field, keep }| (session, Released { file: file.clone(), field, keep });
+    in_the_way.into_iter().map(released)
 }

@@ -9,13 +9,10 @@
 //! ending the connection, and then asks the holder again. The holder goes on waiting until it hears
 //! of that. So a lost message costs a message, and never correctness.
 
-use crate::Output;
-use crate::transaction::Transaction;
 use ident::FileId;
-use lease::{Field, Kind, SessionId, Time};
+use lease::{SessionId, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use wire::ToClient;
 
 /// Reports in a row with a new value before the holder is asked to write through.
 const STEADY: u8 = 3;
@@ -45,7 +42,7 @@ pub(crate) struct WriteThrough(BTreeMap<FileId, Looked>);
 
 impl WriteThrough {
     /// Notes a report of this version of the content.
-    fn told(&mut self, now: Time, file: &FileId, version: u64) {
+    pub fn told(&mut self, now: Time, file: &FileId, version: u64) {
         if self.0.len() >= LOOKED_MAX && !self.0.contains_key(file) {
             self.0.retain(|_, it| it.holder.is_some() || now.ms_since(it.at) < APART_MS);
             if self.0.len() >= LOOKED_MAX {
@@ -63,16 +60,17 @@ impl WriteThrough {
     }
 
     /// Whether each change of the file is read.
-    fn is_steady(&self, now: Time, file: &FileId) -> bool {
+    pub fn is_steady(&self, now: Time, file: &FileId) -> bool {
         self.0.get(file).is_some_and(|it| it.changes >= STEADY && now.ms_since(it.at) < APART_MS)
     }
 
-    fn is_by(&self, file: &FileId, session: SessionId) -> bool {
+    /// Whether `session` writes the file through.
+    pub fn is_by(&self, file: &FileId, session: SessionId) -> bool {
         self.0.get(file).is_some_and(|it| it.holder == Some(session))
     }
 
     /// Starts write-through by `session` of the content that it holds.
-    fn begin(&mut self, file: &FileId, session: SessionId) {
+    pub fn begin(&mut self, file: &FileId, session: SessionId) {
         if let Some(it) = self.0.get_mut(file) {
             it.holder = Some(session);
         }
@@ -80,7 +78,7 @@ impl WriteThrough {
 
     /// Notes a change by `session`. Returns whether write-through goes on: it ends if the file was
     /// not read since the session's last change.
-    fn changed(&mut self, file: &FileId, session: SessionId) -> bool {
+    pub fn changed(&mut self, file: &FileId, session: SessionId) -> bool {
         let Some(it) = self.0.get_mut(file).filter(|it| it.holder == Some(session)) else { return false };
         let goes_on = std::mem::take(&mut it.since_change);
         if !goes_on {
@@ -116,54 +114,5 @@ impl WriteThrough {
     /// The write-through files and their sessions.
     pub fn holders(&self) -> impl Iterator<Item = (&FileId, SessionId)> {
         self.0.iter().filter_map(|(file, it)| Some((file, it.holder?)))
-    }
-}
-
-impl Transaction<'_> {
-    /// Notes that this version of the content of `file` was reported.
-    pub fn looked_at(&mut self, file: &FileId, version: u64) {
-        self.state.region.write_through.told(self.now, file, version);
-    }
-
-    /// Whether the server's value of this field is the same as the value of `holder`, so that no
-    /// flush is needed.
-    pub fn is_written_through(&self, file: &FileId, field: &Field, holder: SessionId) -> bool {
-        *field == Field::Content && self.state.region.write_through.is_by(file, holder)
-    }
-
-    /// The message that asks a holder to flush, and to write through where that is worth it.
-    pub fn flush(&self, number: u64, file: FileId, field: Field) -> ToClient {
-        let steady = field == Field::Content && self.state.region.write_through.is_steady(self.now, &file);
-        if steady { ToClient::FlushThrough { number, file } } else { ToClient::Flush { number, file, field } }
-    }
-
-    /// Takes in that a client writes through from here on.
-    pub fn on_flushed_through(&mut self, session: SessionId, number: u64, file: &FileId) {
-        if self.files.holdings(file).covers(session, &Field::Content, Kind::Write) {
-            self.state.region.write_through.begin(file, session);
-        }
-        self.state.region.pending.flushed(session, number);
-    }
-
-    /// Takes in a client's write-through change. The next report asks for it, so it is made durable
-    /// before any client learns of it.
-    pub fn on_wrote(&mut self, session: SessionId, file: FileId) {
-        let goes_on = self.state.region.write_through.changed(&file, session);
-        self.heard(session, file, goes_on);
-        self.out.push(Output::Sync);
-    }
-
-    /// Ends write-through of this file by `session`, which wants to write it as it likes.
-    pub fn end_through(&mut self, session: SessionId, file: &FileId) {
-        if self.state.region.write_through.end(file, session) {
-            self.heard(session, file.clone(), false);
-        }
-    }
-
-    fn heard(&mut self, session: SessionId, file: FileId, goes_on: bool) {
-        if let Some(known) = self.state.server.sessions.all.get(&session) {
-            let through = known.next_entry - 1;
-            self.send(session, ToClient::Heard { file, through, goes_on });
-        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::rows::extents::ShareRow;
 use crate::rows::files::extent_from_row;
 use crate::rows::keys::{self, RowOf, Table, Tag};
+use crate::rows::machines;
 use crate::rows::record::{Record, entry_from_bytes};
 use crate::state::DirectoryState;
 use crate::{Corrupt, Store};
@@ -308,13 +309,13 @@ impl Walk<'_> {
             }
             Table::Machine => {
                 self.machines += 1;
-                crate::cluster::enrolment::check_machine(key, value)?;
+                machines::check_machine(key, value)?;
             }
             Table::Invitation => {
                 self.invitations += 1;
-                crate::cluster::enrolment::check_invitation(key, value)?;
+                machines::check_invitation(key, value)?;
             }
-            Table::Authority => crate::cluster::certification::check_row(key, value)?,
+            Table::Authority => machines::check_authority(key, value)?,
             Table::Unsettled => _ = table.share(key)?,
             // Shares are compared once all extents are counted.
             Table::Share => {}

@@ -7,5 +7,6 @@ pub(crate) mod extents;
 pub(crate) mod files;
 pub(crate) mod found;
 pub(crate) mod keys;
+pub(crate) mod machines;
 pub(crate) mod record;
 pub(crate) mod share_index;

@@ -1,6 +1,6 @@
 //! The shares that files refer to: for hosts, which compare them with the shares that they have.
 
-use crate::io::Store;
+use crate::Store;
 use crate::rows::extents::ShareRow;
 use crate::rows::files::Files;
 use crate::rows::keys::Table;

@@ -7,7 +7,7 @@
 //! gone by a recall of what they know. A session with such remains is a *departed* session; its
 //! other leases count for nothing at once.
 
-use crate::requests::ask::to_let_go;
+use crate::requests::pending::to_let_go;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, InTheWay, Lease, Released, SessionId};

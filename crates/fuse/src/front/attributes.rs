@@ -3,23 +3,14 @@
 use client::call;
 use file_service::{FreeSpace, Observed};
 use lease::Label;
-use namespace::{AttributeChange, Error, POLICY, Stat, XattrMode};
+use namespace::{Error, POLICY, Stat, XattrMode};
 use std::sync::Arc;
 
-use super::{Front, Outcome, Shown, or_reply};
+use super::{Change, Front, Outcome, Shown, or_reply};
 use crate::errno::Errno;
 use crate::groups::Asker;
 use crate::nodes::Passing;
 use crate::syscall;
-
-/// The changes that `setattr` asks for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Change {
-    pub(crate) attributes: AttributeChange,
-    pub(crate) size: Option<u64>,
-    /// The request came by an open handle (ftruncate).
-    pub(crate) through_handle: bool,
-}
 
 impl Front {
     pub(crate) fn getattr(

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use super::Drop;
+use super::mapped::Drop;
 
 /// Direct writes without a new page after which all pages are dropped.
 const WRITES: u8 = 16;

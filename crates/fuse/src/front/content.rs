@@ -3,12 +3,11 @@
 use bytes::Bytes;
 use client::{AllocateMode, call};
 use file_service::{Observed, OpenedHandle};
-use lease::{Mode, Open};
 use namespace::{AttributeChange, CAPABILITY_LABEL, Cred, Error};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Drop, Front, Outcome, or_reply};
+use super::handle::opening;
+use super::{Drop, Front, Handle, Opened, Outcome, Writes, or_reply};
 use crate::errno::Errno;
 use crate::groups::Asker;
 use crate::nodes::ROOT;
@@ -16,79 +15,6 @@ use crate::syscall;
 
 /// Bytes of the kernel's smallest page. A request that is no multiple of that fills no page.
 const PAGE: u64 = 4096;
-
-/// `FMODE_EXEC`, which the kernel leaves in the flags of an open for execve.
-const FOR_EXEC: i32 = 0x20;
-
-/// The handle that the kernel brings back with each use of an open file. It has all that we need,
-/// so there is no table of handles. The lowest byte is how the file was opened. The next bit is
-/// whether reads are kept in pages. The rest tells handles apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handle(pub(crate) u64);
-
-/// The bit of a [`Handle`] for reads that are kept in pages.
-const PAGED: u64 = 1 << 8;
-
-/// Tells handles apart.
-#[derive(Default)]
-pub(crate) struct Handles(AtomicU64);
-
-impl Handles {
-    /// A new handle for a file opened with `flags`. A file that `passes`, which is in ping-pong, is
-    /// read and written past the kernel's pages, since they would be dropped before each use. So is
-    /// a file opened to append. Trap: the kernel writes through pages that it has not read one at a
-    /// time, and between the two requests of one append another machine appends.
-    pub(crate) fn next(&self, flags: i32, passes: bool) -> Handle {
-        let open = opening(flags).0;
-        let appends = flags & libc::O_APPEND != 0 && open.has_mode(Mode::AccessWrite);
-        let paged = if passes || appends { 0 } else { PAGED };
-        Handle(self.0.fetch_add(1, Relaxed) << 9 | paged | u64::from(open.bits()))
-    }
-}
-
-/// The way of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writes {
-    /// Through the kernel's pages, which keep the data as well.
-    Paged,
-    /// With O_DIRECT.
-    Direct,
-    /// At the file's end, wherever that is.
-    Append,
-    /// Data that a program has changed in a page.
-    Back,
-}
-
-/// An open file.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Opened {
-    pub(crate) handle: Handle,
-    /// Pages of this file in the kernel are still right.
-    pub(crate) keep_pages: bool,
-}
-
-impl Handle {
-    /// How the file was opened. An unknown handle counts as one without modes.
-    fn open(self) -> Open {
-        Open::try_from(self.0 as u8).unwrap_or(Open::with([]))
-    }
-
-    /// Whether the file is read and written through the kernel's pages. Mappings are in any case.
-    pub(crate) fn is_paged(self) -> bool {
-        self.0 & PAGED != 0
-    }
-}
-
-/// How a file is opened, and the permissions that takes. Access mode 3 is Linux' "neither, but
-/// ioctl".
-pub(crate) fn opening(flags: i32) -> (Open, u8) {
-    let read = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR);
-    let write = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
-    // Executing reads the file and needs no read permission; the kernel has checked the one to
-    // execute.
-    let mask = 4 * u8::from(read && flags & FOR_EXEC == 0) + 2 * u8::from(write);
-    (Open::posix(read, write), mask)
-}
 
 impl Front {
     /// Opens a file. A truncation comes before, as a request of its own.
@@ -311,30 +237,5 @@ impl Front {
             let call = call::SetAttributes { file, change, size: None, through_handle: false };
             front.call(node, Asker::KERNEL, call, move |front, _| then(front));
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn access_modes() {
-        let rows = [
-            (libc::O_RDONLY, (true, false), 4),
-            (libc::O_WRONLY | libc::O_APPEND, (false, true), 2),
-            (libc::O_RDWR, (true, true), 6),
-            (libc::O_RDONLY | FOR_EXEC, (true, false), 0),
-            (libc::O_ACCMODE, (false, false), 0),
-        ];
-        for (flags, (read, write), mask) in rows {
-            assert_eq!(opening(flags), (Open::posix(read, write), mask), "{flags:o}");
-            let handles = Handles::default();
-            let (first, second) = (handles.next(flags, false), handles.next(flags, true));
-            assert_ne!(first, second);
-            assert_eq!((first.is_paged(), second.is_paged()), (flags & libc::O_APPEND == 0, false));
-            assert_eq!((first.open(), second.open()), (Open::posix(read, write), Open::posix(read, write)));
-        }
-        assert_eq!(Handle(u64::MAX).open(), Open::with([]));
     }
 }

@@ -8,72 +8,13 @@
 //! which handle. The owners that are left when the handle goes are those of open files.
 
 use client::call;
-use namespace::{Conflict, LockChange, LockKind, LockRange, LockSpace};
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use namespace::{Conflict, LockChange, LockRange, LockSpace};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use super::{Front, Handle, Outcome, or_reply};
+use super::lockers::Locker;
+use super::{Front, Handle, LockRequest, Outcome, or_reply};
 use crate::errno::Errno;
 use crate::groups::Asker;
-
-/// The owners that have locked something, by node. Where there are none, a close costs one look at
-/// a number.
-#[derive(Default)]
-pub(crate) struct Lockers {
-    nodes: AtomicUsize,
-    by_node: Mutex<FxHashMap<u64, Vec<Locker>>>,
-}
-
-/// An owner, and one of the handles by which it has locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Locker {
-    owner: u64,
-    space: LockSpace,
-    handle: Handle,
-}
-
-impl Lockers {
-    fn remember(&self, node: u64, locker: Locker) {
-        let mut by_node = self.by_node.lock();
-        let lockers = by_node.entry(node).or_default();
-        if !lockers.contains(&locker) {
-            lockers.push(locker);
-        }
-        self.nodes.store(by_node.len(), SeqCst);
-    }
-
-    /// Forgets the lockers for which `leave` is true, and returns them.
-    fn forget(&self, node: u64, leave: impl Fn(&Locker) -> bool) -> Vec<Locker> {
-        if self.nodes.load(SeqCst) == 0 {
-            return Vec::new();
-        }
-        let mut by_node = self.by_node.lock();
-        let Some(lockers) = by_node.get_mut(&node) else { return Vec::new() };
-        let (left, stay): (Vec<Locker>, Vec<Locker>) = lockers.iter().partition(|locker| leave(locker));
-        *lockers = stay;
-        if lockers.is_empty() {
-            by_node.remove(&node);
-        }
-        self.nodes.store(by_node.len(), SeqCst);
-        left
-    }
-}
-
-/// A lock request of the kernel.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LockRequest {
-    pub(crate) handle: Handle,
-    pub(crate) owner: u64,
-    /// The process, which `F_GETLK` reports.
-    pub(crate) pid: u32,
-    pub(crate) space: LockSpace,
-    pub(crate) range: LockRange,
-    /// Nothing means to unlock.
-    pub(crate) kind: Option<LockKind>,
-    pub(crate) wait: bool,
-}
 
 impl Front {
     /// Locks or unlocks.

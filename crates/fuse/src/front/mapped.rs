@@ -10,11 +10,11 @@ use namespace::Stat;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{OnceLock, Weak};
 
 use lease::{Mode, Open};
 
-use super::Front;
+use crate::nodes::is_sparse;
 
 /// Called once the kernel has written back.
 pub(crate) type Written = Box<dyn FnOnce() + Send>;
@@ -40,7 +40,7 @@ pub(crate) struct Mapped {
     /// The number of these files. Where there are none, everything else costs a look at a number.
     nodes: AtomicUsize,
     by_node: Mutex<FxHashMap<u64, Mappable>>,
-    kernel: OnceLock<Weak<dyn Kernel>>,
+    pub(super) kernel: OnceLock<Weak<dyn Kernel>>,
 }
 
 #[derive(Default)]
@@ -117,43 +117,15 @@ impl Mapped {
 
     /// Whether the kernel may hold dirty pages. The caller has them written back, so none are held
     /// until the kernel has pages again.
-    fn take(&self, node: u64) -> bool {
+    pub(super) fn take(&self, node: u64) -> bool {
         self.nodes.load(SeqCst) > 0
             && self.by_node.lock().get_mut(&node).is_some_and(|it| std::mem::take(&mut it.pages))
-    }
-}
-
-impl Front {
-    /// Calls `then` once the kernel has written back the dirty pages of `node`.
-    pub(super) fn after_writing_back(
-        self: &Arc<Self>,
-        node: u64,
-        then: impl FnOnce(&Arc<Front>) + Send + 'static,
-    ) {
-        if self.mapped.take(node) { self.after_dropping(node, Drop::Pages(0, 0), then) } else { then(self) }
-    }
-
-    /// Calls `then` once the kernel has dropped `what`.
-    pub(super) fn after_dropping(
-        self: &Arc<Self>,
-        node: u64,
-        what: Drop,
-        then: impl FnOnce(&Arc<Front>) + Send + 'static,
-    ) {
-        let Some(kernel) = self.mapped.kernel.get().and_then(Weak::upgrade) else { return then(self) };
-        let front = Arc::clone(self);
-        kernel.drop_and_tell(node, what, Box::new(move || then(&front)));
     }
 }
 
 /// Whether a program can write to a shared mapping by such a handle.
 fn maps(open: Open) -> bool {
     open.has_mode(Mode::AccessRead) && open.has_mode(Mode::AccessWrite)
-}
-
-/// Whether the file has a hole. Without one, writes to a mapping change neither blocks nor holes.
-pub(crate) fn is_sparse(stat: &Stat) -> bool {
-    stat.occupied < stat.size
 }
 
 #[cfg(test)]

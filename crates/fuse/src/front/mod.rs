@@ -8,20 +8,28 @@ mod appends;
 mod attributes;
 mod beside;
 mod content;
+mod handle;
+mod left_entries;
 mod listing;
+mod listings;
+mod lockers;
 mod locks;
 mod mapped;
 mod names;
+mod outcome;
 mod permission;
 mod removed;
+mod request;
+mod write_back;
 
 pub(crate) use appends::Settled;
-pub(crate) use attributes::Change;
-pub(crate) use content::{Handle, Opened, Writes};
-pub(crate) use listing::{Line, Page};
-pub(crate) use locks::LockRequest;
-pub(crate) use mapped::{Drop, Kernel as Dirty, Written, is_sparse};
-pub(crate) use names::LookedUp;
+pub(crate) use handle::Handle;
+pub(crate) use listings::{Line, Page};
+pub(crate) use mapped::{Drop, Kernel as Dirty, Written};
+pub(crate) use outcome::{LookedUp, Opened, Outcome, Shown};
+pub(crate) use request::{Change, LockRequest, Writes};
+
+use outcome::or_reply;
 
 use client::{Call, call};
 use file_service::{FileCall, FileService, Response};
@@ -29,9 +37,8 @@ use ident::FileId;
 use namespace::{Cred, Error, Stat};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::errno::Errno;
 use crate::flight::Flight;
 use crate::groups::Asker;
 use crate::interrupt::{Wait, Waiter, Waits};
@@ -49,35 +56,14 @@ pub(crate) struct Front {
     pub(crate) waits: Waits,
     pub(crate) watches: Arc<Watches>,
     gave: Gave,
-    lockers: locks::Lockers,
+    lockers: lockers::Lockers,
     pub(crate) mapped: mapped::Mapped,
     pub(crate) appends: appends::Appends,
-    removed: removed::Removed,
-    handles: content::Handles,
-    pub(crate) listings: listing::Listings,
-    page_lines: listing::PageLines,
+    removed: left_entries::Removed,
+    handles: handle::Handles,
+    pub(crate) listings: listings::Listings,
+    page_lines: listings::PageLines,
 }
-
-/// Attributes for the kernel, how long they are valid, and how long the asked name is this file's.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
-    pub(crate) stat: Stat,
-    /// The kernel's number for the file.
-    pub(crate) node: u64,
-    pub(crate) ttl: Duration,
-    pub(crate) entry_ttl: Duration,
-}
-
-impl Shown {
-    /// The same with a time-out of 0: the attributes were so, and no lease says that they still
-    /// are.
-    fn passing(self) -> Shown {
-        Shown { ttl: Duration::ZERO, ..self }
-    }
-}
-
-/// The result of a request.
-pub(crate) type Outcome<T> = Result<T, Errno>;
 
 impl Front {
     pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Front> {
@@ -89,13 +75,13 @@ impl Front {
             beside: beside::Beside::default(),
             waits: Waits::default(),
             gave: Gave::default(),
-            lockers: locks::Lockers::default(),
+            lockers: lockers::Lockers::default(),
             mapped: mapped::Mapped::default(),
             appends: appends::Appends::default(),
-            removed: removed::Removed::default(),
-            handles: content::Handles::default(),
-            listings: listing::Listings::default(),
-            page_lines: listing::PageLines::new(),
+            removed: left_entries::Removed::default(),
+            handles: handle::Handles::default(),
+            listings: listings::Listings::default(),
+            page_lines: listings::PageLines::new(),
         })
     }
 
@@ -209,14 +195,3 @@ fn changes_size(call: &Call) -> bool {
 /// Handles the reply to a call.
 trait Then<R>: FnOnce(&Arc<Front>, Result<R, Error>) + Send + 'static {}
 impl<R, F: FnOnce(&Arc<Front>, Result<R, Error>) + Send + 'static> Then<R> for F {}
-
-/// The result of a look for a request, and the way to reply to it. An error is replied at once.
-fn or_reply<T, U, R: FnOnce(Outcome<U>)>(found: Outcome<T>, reply: R) -> Option<(T, R)> {
-    match found {
-        Ok(found) => Some((found, reply)),
-        Err(errno) => {
-            reply(Err(errno));
-            None
-        }
-    }
-}

@@ -8,23 +8,14 @@ use namespace::{Entry, Error, FileSpec, RenameMode, Stat};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::content::opening;
-use super::{Front, Outcome, Shown, or_reply};
+use super::handle::opening;
+use super::{Front, LookedUp, Opened, Outcome, Shown, or_reply};
 use crate::errno::Errno;
 use crate::flight::{RENAMES, Whose};
 use crate::groups::Asker;
 use crate::nodes::Since;
 use crate::syscall;
 use crate::watches::Noted;
-
-/// The result of a lookup.
-#[derive(Debug)]
-pub(crate) enum LookedUp {
-    /// A file.
-    File(Shown),
-    /// There is no such name, and the kernel may cache that for so long.
-    Missing(Duration),
-}
 
 impl Front {
     pub(crate) fn lookup(
@@ -135,7 +126,7 @@ impl Front {
         name: &[u8],
         spec: FileSpec,
         flags: i32,
-        reply: impl FnOnce(Outcome<(Shown, super::Opened)>) + Send + 'static,
+        reply: impl FnOnce(Outcome<(Shown, Opened)>) + Send + 'static,
     ) {
         let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
         let within = file.clone();
@@ -161,7 +152,7 @@ impl Front {
                 Ok(node) => reply(front.node_of(node, true, (asker, dir, &label), since).map(|shown| {
                     front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
                     let handle = front.handles.next(flags, false);
-                    (shown, super::Opened { handle, keep_pages: true })
+                    (shown, Opened { handle, keep_pages: true })
                 })),
             }
         });
@@ -173,7 +164,7 @@ impl Front {
         dir: u64,
         name: &[u8],
         flags: i32,
-        reply: impl FnOnce(Outcome<(Shown, super::Opened)>) + Send + 'static,
+        reply: impl FnOnce(Outcome<(Shown, Opened)>) + Send + 'static,
     ) {
         let front = Arc::clone(self);
         self.lookup(asker, dir, name, move |found| match found {

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::groups::Asker;
 
+/// The most bytes that one request carries: 256 pages, the kernel's own limit.
+pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
 /// Bytes of `struct fuse_in_header`.
 pub(super) const HEADER_BYTES: usize = 40;
 

@@ -2,16 +2,18 @@
 //! agrees with the kernel on features. It reads requests of a device only, so requests and answers
 //! are handled here.
 
-mod call;
+pub(crate) mod call;
 mod kernel;
 mod reader;
 mod reply;
 mod requests;
 mod rings;
+mod serve;
 
 pub use call::{Call, Forget, KernelLock, KernelRequest, SetAttr};
 pub(crate) use kernel::Notifier;
 pub use reply::{Attr, EntryReply, KernelReply, Lines, Pages, Totals};
+pub use serve::Serve;
 
 use fuser::{
     Config, Filesystem, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter,
@@ -25,26 +27,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::front::Front;
-use crate::mount::Options;
 use crate::mountpoint;
+use crate::options::Options;
+use call::REQUEST_BYTES_MAX;
 use requests::Requests;
 use rings::Rings;
-
-/// The most bytes that one request carries: 256 pages, the kernel's own limit.
-pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+use serve::Job;
 
 /// The most requests that the kernel may have under way without a waiter (reading ahead).
 const BACKGROUND_MAX: u16 = 64;
-
-/// A file system that can be mounted.
-pub trait Serve: Send + Sync + 'static {
-    /// Serves a request. Any thread may answer by `reply`, at any time. The calling thread must not
-    /// wait.
-    fn serve(&self, request: KernelRequest, reply: KernelReply);
-    /// A serving thread looks out for answers to requests that it has served. This does anything
-    /// that may bring one without waiting.
-    fn look(&self) {}
-}
 
 /// A mount whose requests are not served yet.
 pub(crate) struct Unserved {
@@ -169,9 +160,6 @@ impl Unserved {
 fn failed(_: Box<dyn std::any::Any + Send>) -> io::Result<()> {
     Err(io::Error::other("a thread that served requests failed"))
 }
-
-/// The work of one thread until the mount is gone.
-type Job<'a> = Box<dyn FnOnce() -> io::Result<()> + Send + 'a>;
 
 impl Unmounter {
     pub(crate) fn unmount(&self) -> io::Result<()> {

@@ -6,9 +6,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::call::REQUEST_BYTES_MAX;
 use super::call::{HEADER_BYTES, Header, KernelRequest};
 use super::reply::{KernelReply, To};
-use super::{REQUEST_BYTES_MAX, Serve};
+use super::serve::Serve;
 use crate::errno::Errno;
 
 /// Bytes of the longest request: a write.

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::call::REQUEST_BYTES_MAX;
 use crate::errno::Errno;
 
 /// Answers one request. A reply that is dropped without an answer says EIO, since the asker must
@@ -303,7 +304,7 @@ pub struct Lines {
 impl Lines {
     /// An empty page for a request with room for `room` bytes.
     pub fn new(room: u32) -> Lines {
-        Lines { bytes: Vec::new(), room: room.min(super::REQUEST_BYTES_MAX) as usize }
+        Lines { bytes: Vec::new(), room: room.min(REQUEST_BYTES_MAX) as usize }
     }
 
     /// Adds a line, with `entry` if the request wants entries. `mode` has the kind of file;

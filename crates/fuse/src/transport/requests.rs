@@ -9,9 +9,9 @@ use namespace::{
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Serve;
-use super::call::{Call, KernelLock, KernelRequest, SetAttr};
+use super::call::{Call, KernelLock, KernelRequest, REQUEST_BYTES_MAX, SetAttr};
 use super::reply::{Attr, EntryReply, KernelReply, Lines, Pages, Totals};
+use super::serve::Serve;
 use crate::errno::Errno;
 use crate::flight::RENAMES;
 use crate::front::{
@@ -65,7 +65,7 @@ impl Serve for Requests {
                 Err(errno) => reply.error(errno),
             }),
             Call::Read { handle, offset, size, flags } => {
-                let range = (offset, size.min(super::REQUEST_BYTES_MAX));
+                let range = (offset, size.min(REQUEST_BYTES_MAX));
                 front.read(asker, node, Handle(handle), range, flags, move |parts| match parts {
                     Ok(parts) => reply.parts(&parts),
                     Err(errno) => reply.error(errno),

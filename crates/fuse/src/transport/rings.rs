@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
-use super::call::{Call, Header, KernelRequest};
+use super::call::{Call, Header, KernelRequest, REQUEST_BYTES_MAX};
 use super::reply::{KernelReply, To};
-use super::{Job, REQUEST_BYTES_MAX, Serve};
+use super::serve::{Job, Serve};
 use crate::errno::Errno;
 
 /// The kernel's setting, for root to write, whether it may offer rings.

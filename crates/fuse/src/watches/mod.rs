@@ -8,14 +8,12 @@
 //! While nothing is watched all of this costs a request two loads.
 
 mod compare;
-mod event_raiser;
+pub(crate) mod event_raiser;
 mod inotify;
 mod phantoms;
-mod round;
+pub(crate) mod round;
 
-pub use event_raiser::raise_events;
 pub(crate) use phantoms::{Ghost, PhantomAnswer};
-pub(crate) use round::Round;
 
 use client::{Invalidation, call};
 use file_service::{CacheHolder, FileService, Observed, Revocation, Seal};
@@ -29,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::transport;
+use crate::transport::call::Call;
 use compare::{CallDone, FileEvent, Looks, NameList, Seen, Snapshot};
 use phantoms::Phantoms;
 
@@ -37,9 +35,10 @@ use phantoms::Phantoms;
 /// together.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The shortest and the longest pause between two looks at a target. It doubles while each look
-/// finds something new.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+/// The shortest pause between two looks at a target. It doubles while each look finds something new.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest pause between two looks at a target.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The pause between looks at names that no lease covers.
 const PASSING_EVERY: Duration = Duration::from_secs(1);
@@ -96,7 +95,7 @@ struct Target {
 impl Target {
     fn new(directory: bool, now: Instant) -> Target {
         let (snapshot, files) = (Snapshot::new(), FxHashSet::default());
-        Target { directory, snapshot, files, ended: 0, due: Some(now), rests: now, pause: PAUSES.0 }
+        Target { directory, snapshot, files, ended: 0, due: Some(now), rests: now, pause: PAUSE_MIN }
     }
 
     fn look_by(&mut self, at: Instant) {
@@ -106,7 +105,7 @@ impl Target {
 }
 
 impl Watches {
-    /// Watches on the file system behind `door`. Nothing is watched before a [`Round`] begins.
+    /// Watches on the file system behind `door`. Nothing is watched before a [`Round`](round::Round)(round::Round) begins.
     pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Watches> {
         let state = Mutex::new(WatchState { is_over: true, ..WatchState::default() });
         let (any, hand) = (AtomicBool::default(), AtomicU32::default());
@@ -136,17 +135,12 @@ impl Watches {
     }
 
     /// The answer to the event raiser, if it differs from that to any program.
-    pub(crate) fn phantom(
-        &self,
-        node: u64,
-        file: Option<&FileId>,
-        call: &transport::Call,
-    ) -> Option<PhantomAnswer> {
+    pub(crate) fn phantom(&self, node: u64, file: Option<&FileId>, call: &Call) -> Option<PhantomAnswer> {
         let mut state = self.state.lock();
         let answer = state.phantoms.answer(node, file, call)?;
         // By now the kernel keeps the directory locked. If one of these names was changed since the
         // look, the kernel itself has told watchers of it.
-        let is_done = !matches!(call, transport::Call::Lookup { .. }) && answer != PhantomAnswer::Refused;
+        let is_done = !matches!(call, Call::Lookup { .. }) && answer != PhantomAnswer::Refused;
         Some(if is_done && !state.is_as_expected() { PhantomAnswer::Refused } else { answer })
     }
 
@@ -252,8 +246,8 @@ impl WatchState {
         let now = Instant::now();
         let was_new = target.snapshot.is_new;
         let (events, again) = target.snapshot.compare(names);
-        let doubled = (target.pause * 2).min(PAUSES.1);
-        target.pause = if events.is_empty() { PAUSES.0 } else { doubled };
+        let doubled = (target.pause * 2).min(PAUSE_MAX);
+        target.pause = if events.is_empty() { PAUSE_MIN } else { doubled };
         target.rests = now + if was_new { SOON } else { target.pause };
         if again || !missed.is_empty() {
             target.look_by(now);

@@ -10,7 +10,7 @@
 use bytes::Bytes;
 use ident::FileId;
 
-use crate::transport::{Call, SetAttr};
+use crate::transport::call::{Call, SetAttr};
 
 /// The first number of a phantom; they are used in turn. Neither inode numbers nor further nodes
 /// ([`crate::places`]) get there.

@@ -24,9 +24,11 @@ use crate::front::Front;
 use crate::mountpoint;
 use crate::notices::Notices;
 
-/// The pause between two searches of /proc: while something is watched, and while nothing is. It is
-/// at least `SCAN_SHARE` times as long as the search took.
-const SCAN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+/// The pause between two searches of /proc while something is watched. Each pause is at least
+/// `SCAN_SHARE` times as long as the search took.
+const SCAN_WATCHED: Duration = Duration::from_secs(1);
+/// The same while nothing is watched.
+const SCAN_IDLE: Duration = Duration::from_secs(2);
 const SCAN_SHARE: u32 = 100;
 
 /// The most directories and files that are watched. Those beyond are not.
@@ -77,7 +79,7 @@ impl Round {
             let now = Instant::now();
             if now >= scan_at {
                 let nodes = inotify::watched(self.device);
-                let pause = if nodes.is_empty() { SCAN.1 } else { SCAN.0 };
+                let pause = if nodes.is_empty() { SCAN_IDLE } else { SCAN_WATCHED };
                 self.adopt(&nodes);
                 scan_at = now + pause.max(now.elapsed() * SCAN_SHARE);
             }
@@ -152,7 +154,7 @@ impl Round {
                 state.recalled = None;
                 if let Some(target) = state.targets.get_mut(of) {
                     target.snapshot.end_look();
-                    target.rests = Instant::now() + super::PAUSES.1;
+                    target.rests = Instant::now() + super::PAUSE_MAX;
                     target.look_by(Instant::now());
                 }
                 Vec::new()

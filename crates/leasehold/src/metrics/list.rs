@@ -202,8 +202,12 @@ pub const METRICS: &[Metric] = &[
     server!("leasehold_store_mended_total", Counter, "Bits found flipped in the rows, and put right", |of| {
         Some(of.store_mended as f64)
     }),
-    server!("leasehold_shares", Gauge, "Shares that are stored here", |of| Some(of.shares as f64)),
-    server!("leasehold_share_bytes", Gauge, "Bytes of these shares", |of| Some(of.share_bytes as f64)),
+    server!("leasehold_shares", Gauge, "Shares that are stored here", |of| of
+        .shares
+        .map(|shares| shares as f64)),
+    server!("leasehold_share_bytes", Gauge, "Bytes of these shares", |of| of
+        .share_bytes
+        .map(|bytes| bytes as f64)),
     server!("leasehold_disk_total_bytes", Gauge, "The file system's disk", |of| Some(of.space_total as f64)),
     server!("leasehold_disk_free_bytes", Gauge, "What can still be set aside of it", |of| {
         Some(of.space_free as f64)
@@ -238,21 +242,21 @@ pub const METRICS: &[Metric] = &[
         "leasehold_scrub_ended_timestamp_seconds",
         Gauge,
         "When the last whole pass through files, rows and log ended",
-        |of| of.scrub.ended.map(|at| at as f64)
+        |of| of.scrub.as_ref()?.ended.map(|at| at as f64)
     ),
     server!("leasehold_scrub_read_bytes", Gauge, "What the pass under way has read", |of| {
-        of.scrub.bytes.map(|bytes| bytes as f64)
+        of.scrub.as_ref()?.bytes.map(|bytes| bytes as f64)
     }),
     server!(
         "leasehold_scrub_shares_ended_timestamp_seconds",
         Gauge,
         "When the last whole pass through the shares ended",
-        |of| of.scrub.shares_ended.map(|at| at as f64)
+        |of| of.scrub.as_ref()?.shares_ended.map(|at| at as f64)
     ),
     server!("leasehold_scrub_shares_examined", Gauge, "Shares that the pass under way has looked at", |of| {
-        of.scrub.shares_examined.map(|shares| shares as f64)
+        of.scrub.as_ref()?.shares_examined.map(|shares| shares as f64)
     }),
     server!("leasehold_scrub_shares_damaged", Gauge, "Shares that are damaged or missing now", |of| {
-        Some(of.scrub.damaged as f64)
+        of.scrub.as_ref().map(|scrub| scrub.damaged as f64)
     }),
 ];

@@ -1,7 +1,6 @@
 //! chmod, chown, utimens: Linux' fs/attr.c.
 
-use super::Decided;
-use super::case::{Case, Stop};
+use super::case::{Case, Decided, Stop};
 use super::permission::{WRITE, owns, permits, stored_acl};
 use crate::acl::ACCESS_LABEL;
 use crate::attributes::SET_GID;

@@ -1,8 +1,8 @@
 //! An operation being decided: queries to knowledge, missing leases, effects so far.
 
 use crate::{
-    Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, FileKind, Knowledge, Known, Links,
-    Locks, Times, Timestamp, fold,
+    Answer, Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, FileKind, Knowledge, Known,
+    Links, Locks, Times, Timestamp, fold,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -21,6 +21,9 @@ impl From<Error> for Stop {
         Stop::Refused(error)
     }
 }
+
+/// The result of a rule. Its effects are collected in the [`Case`].
+pub(super) type Decided = Result<Answer, Stop>;
 
 /// The state of one decision.
 ///

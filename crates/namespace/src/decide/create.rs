@@ -1,7 +1,6 @@
 //! create, mkdir, mknod, symlink.
 
-use super::Decided;
-use super::case::{Case, Stop};
+use super::case::{Case, Decided, Stop};
 use super::permission::{STICKY, enter, may_change, stored_acl};
 use super::xattr::POLICY_LABEL;
 use crate::acl::{ACCESS_LABEL, DEFAULT_LABEL};

@@ -1,7 +1,6 @@
 //! A further label for a file.
 
-use super::Decided;
-use super::case::Case;
+use super::case::{Case, Decided};
 use super::permission::{enter, may_change};
 use crate::{Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge, Timestamp};
 use ident::FileId;

@@ -1,8 +1,7 @@
 //! Locks of byte ranges: POSIX fcntl, BSD flock. They need a handle and no further permission. The
 //! front door checks the handle.
 
-use super::Decided;
-use super::case::Case;
+use super::case::{Case, Decided};
 use crate::{Answer, Effect, Error, Knowledge, LOCKS_MAX, LockChange, LockKind, LockRange, LockSpace};
 use ident::FileId;
 use lease::{Field, Kind};

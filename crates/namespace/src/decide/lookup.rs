@@ -1,7 +1,6 @@
 //! Questions: no effects.
 
-use super::Decided;
-use super::case::{Case, Stop};
+use super::case::{Case, Decided, Stop};
 use super::permission::{enter, permits};
 use crate::{Answer, Cred, Error, FileKind, Knowledge};
 use ident::FileId;

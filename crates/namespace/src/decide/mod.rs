@@ -15,8 +15,8 @@ mod shape;
 mod unlink;
 mod xattr;
 
-use crate::{Answer, Error, Knowledge, Known, Operation, Traced, Verdict};
-use case::{Case, Stop};
+use crate::{Error, Knowledge, Known, Operation, Traced, Verdict};
+use case::{Case, Decided, Stop};
 use lease::{Field, Kind, Lease};
 
 pub use attributes::{Accessed, SetAttributes};
@@ -33,9 +33,6 @@ pub use xattr::{
     CAPABILITY_LABEL, GetXattr, ListXattrs, POLICY, POLICY_LABEL, RemoveXattr, SetXattr, XATTR_BYTES_MAX,
     XATTR_LIST_BYTES_MAX, XATTRS_BYTES_MAX,
 };
-
-/// The result of a rule. Its effects are collected in the [`Case`].
-type Decided = Result<Answer, Stop>;
 
 /// Decides `operation` on what is known.
 ///

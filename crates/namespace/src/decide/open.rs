@@ -4,8 +4,7 @@
 //! The handles of others are knowledge, never a refused lease. A second try that fails for the same
 //! reason costs no message (Farsite §6, "The lease mechanism is not overloaded with semantics").
 
-use super::Decided;
-use super::case::Case;
+use super::case::{Case, Decided};
 use super::lookup::may_access;
 use super::permission::{WRITE, enter, may_change, may_take};
 use super::unlink::lose_link;

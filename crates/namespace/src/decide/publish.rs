@@ -1,7 +1,6 @@
 //! Publications of new content.
 
-use super::Decided;
-use super::case::Case;
+use super::case::{Case, Decided};
 use crate::{
     Answer, ContentChange, ContentHead, Effect, Error, Extent, FileKind, INLINE_BYTES_MAX, Knowledge, Piece,
     Place, Timestamp,

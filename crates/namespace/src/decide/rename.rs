@@ -1,8 +1,7 @@
 //! rename, with replacement, without, and exchange. It concerns up to four files (two directories,
 //! the moved file, the target), of which Farsite §4.2 has three.
 
-use super::Decided;
-use super::case::{Case, Stop};
+use super::case::{Case, Decided, Stop};
 use super::create::Create;
 use super::permission::{WRITE, enter, may_change, may_take, permits};
 use super::unlink::{lose_link, must_be, must_be_empty};

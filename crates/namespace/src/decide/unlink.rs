@@ -1,7 +1,6 @@
 //! unlink, rmdir, and the end of a file that loses its last link.
 
-use super::Decided;
-use super::case::{Case, Stop};
+use super::case::{Case, Decided, Stop};
 use super::permission::{enter, may_change, may_take};
 use crate::{Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge, Link, Timestamp};
 use ident::FileId;

@@ -1,8 +1,7 @@
 //! Extended attributes, and access control lists as a part of them: Linux' fs/xattr.c and
 //! fs/posix_acl.c.
 
-use super::Decided;
-use super::case::{Case, Stop};
+use super::case::{Case, Decided, Stop};
 use super::permission::{READ, STICKY, WRITE, owns, permits};
 use crate::acl::{ACCESS, Acl, DEFAULT, constant_label};
 use crate::attributes::SET_GID;

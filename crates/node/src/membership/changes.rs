@@ -10,8 +10,10 @@ use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-/// The number of attempts of a machine that is to serve, and the time between them.
-const ATTEMPTS: (u32, Duration) = (5, Duration::from_secs(1));
+/// The number of attempts of a machine that is to serve.
+const ATTEMPTS: u32 = 5;
+/// The time between two of these attempts.
+const ATTEMPT_EVERY: Duration = Duration::from_secs(1);
 
 /// Why this machine does not serve yet.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +31,12 @@ enum ServeError {
 impl Membership {
     /// Becomes a server.
     pub(super) fn begin_to_serve(&self) {
-        for attempt in 1..=ATTEMPTS.0 {
+        for attempt in 1..=ATTEMPTS {
             match self.try_to_serve() {
                 Ok(()) => return self.announce(),
-                Err(error) if attempt < ATTEMPTS.0 && !self.stopping.load(SeqCst) => {
+                Err(error) if attempt < ATTEMPTS && !self.stopping.load(SeqCst) => {
                     tracing::info!(error = &error as &dyn std::error::Error, "this machine cannot serve yet");
-                    std::thread::sleep(ATTEMPTS.1);
+                    std::thread::sleep(ATTEMPT_EVERY);
                 }
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "this machine cannot serve");
@@ -64,12 +66,12 @@ impl Membership {
 
     /// Reports the addresses of this machine's server to the leader.
     pub(super) fn announce(&self) {
-        for _ in 0..ATTEMPTS.0 {
+        for _ in 0..ATTEMPTS {
             match self.tell_leader() {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::info!(error = &error as &dyn std::error::Error, "the leader cannot be told yet");
-                    std::thread::sleep(ATTEMPTS.1);
+                    std::thread::sleep(ATTEMPT_EVERY);
                 }
             }
             if self.stopping.load(SeqCst) {
@@ -173,7 +175,7 @@ impl Membership {
                     }
                 }
             }
-            std::thread::sleep(ATTEMPTS.1);
+            std::thread::sleep(ATTEMPT_EVERY);
         }
     }
 

@@ -43,8 +43,8 @@ const MAGIC: &[u8; 16] = b"leasehold rows 1";
 const GROUP: u64 = BLOCK_BYTES / SUM as u64;
 const SUM: usize = 16;
 const HASH: usize = 12;
-/// The time between two looks for room.
-const LOOK: Duration = Duration::from_millis(100);
+/// The time between two looks for room on a full disk.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// Offset of the first group.
 const GROUPS_AT: u64 = 2 * BLOCK_BYTES;
 

@@ -1,11 +1,6 @@
 //! The errors of the store's file.
 
-use crate::Life;
-use crate::alarm::{Alarm, Raised};
-use futures_util::FutureExt;
 use os::is_lost;
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 
 /// The reason why the store's file cannot be used.
@@ -46,46 +41,4 @@ impl StoreError {
             _ => false,
         }
     }
-}
-
-/// Exit code of a server that stopped because its disk failed (`EX_IOERR`).
-pub const EXIT_DISK: i32 = 74;
-
-/// Stops the process, or the simulated member: a wrong server is worse than a stopped one.
-/// Acknowledged changes are in the log, which the next start replays. So nothing is lost without
-/// unwinding.
-pub fn stop(error: &dyn std::error::Error) -> ! {
-    if let Some(life) = Life::current() {
-        life.gives_up(error);
-    }
-    tracing::error!(%error, "the server cannot go on; stopping");
-    std::process::exit(EXIT_DISK)
-}
-
-/// A guard of a thread that the server cannot do without. If the thread panics, nothing would be
-/// applied any more, so the process stops. A panic for the alarm is the exception.
-pub struct Indispensable(pub Alarm);
-
-#[derive(Debug, thiserror::Error)]
-#[error("a part of the server panicked")]
-struct Panicked;
-
-impl Drop for Indispensable {
-    fn drop(&mut self) {
-        if std::thread::panicking() && self.0.why().is_none() {
-            stop(&Panicked);
-        }
-    }
-}
-
-/// Runs `task`, which the server cannot do without either.
-pub async fn indispensable<T>(task: impl Future<Output = T>) -> T {
-    let done = AssertUnwindSafe(task).catch_unwind().await;
-    done.unwrap_or_else(|panic| {
-        if !panic.is::<Raised>() {
-            // A simulated member unwinds with its data.
-            Life::current().map_or_else(|| stop(&Panicked), |life| life.fails(&Panicked));
-        }
-        resume_unwind(panic)
-    })
 }

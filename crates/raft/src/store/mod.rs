@@ -15,14 +15,14 @@ mod reread;
 #[cfg(test)]
 mod tests;
 
-pub use error::{EXIT_DISK, StoreError};
-pub use error::{Indispensable, indispensable, stop};
+pub use error::StoreError;
 pub use reread::Reread;
 
 use crate::alarm::Alarm;
 use crate::disk::{self, DiskFile};
+use crate::stop::stop;
 use blocks::Blocks;
-pub(crate) use blocks::lacks_room;
+pub(crate) use blocks::{LOOK, lacks_room};
 use overlay::{Overlay, RowKey};
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
@@ -50,7 +50,7 @@ pub struct StoreSettings {
 }
 
 /// The rows. Reads and changes never fail, see [`directory::Store`]. Damage raises the alarm, and
-/// any other disk error stops the process ([`EXIT_DISK`]).
+/// any other disk error stops the process ([`crate::EXIT_DISK`]).
 pub struct RowStore {
     active: Overlay,
     disk: Arc<RowFile>,

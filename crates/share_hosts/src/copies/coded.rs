@@ -1,7 +1,7 @@
 //! Shares in fragments. A read asks the fragments that have the range. If one of these is
 //! unavailable, the share is reassembled from any sufficient set of fragments.
 
-use super::{Asked, Copies, PATIENCE, PAUSE, ShareRange, is_whole, patience};
+use super::{Asked, Copies, PATIENCE_MAX, PATIENCE_MIN, PAUSE, ShareRange, is_whole, patience};
 use crate::fragments::{Scattered, put_together};
 use crate::hosts::HostList;
 use bytes::Bytes;
@@ -76,7 +76,7 @@ impl Copies {
     ) -> Option<T> {
         let (mut bytes, mut heard) = (Vec::new(), Vec::with_capacity(asked.len()));
         for Asking { fragment, machine, asked } in asked {
-            bytes.extend(asked.wait(patience(hosts, PATIENCE.0)).ok()?.ok()?);
+            bytes.extend(asked.wait(patience(hosts, PATIENCE_MIN)).ok()?.ok()?);
             heard.push((fragment, machine));
         }
         if heard.is_empty() {
@@ -95,7 +95,7 @@ impl Copies {
         if let Some((_, bytes)) = self.put_together.lock().0.iter().find(|(known, _)| *known == share) {
             return Ok(bytes.clone());
         }
-        let mut patience = PATIENCE.0;
+        let mut patience = PATIENCE_MIN;
         loop {
             let hosts = self.peers.hosts().now();
             match put_together(&self.peers, self.here().as_deref(), &hosts, share, patience) {
@@ -111,7 +111,7 @@ impl Copies {
                 Err(Scattered::Unreachable) if self.peers.is_stopping() => return Err(Error::CutOff),
                 Err(Scattered::Unreachable) => {
                     std::thread::sleep(PAUSE);
-                    patience = (patience * 2).min(PATIENCE.1);
+                    patience = (patience * 2).min(PATIENCE_MAX);
                 }
             }
         }

@@ -27,8 +27,10 @@ pub type StoredUpload = (u64, Result<Vec<[u8; 32]>, Error>);
 pub type ShareRange = (ShareId, u32, u32);
 
 /// The time without any message from a host before another host is asked, or before the others
-/// suffice. It doubles each time that all hosts were silent, up to the second value.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(6));
+/// suffice. It doubles each time that all hosts were silent.
+const PATIENCE_MIN: Duration = Duration::from_millis(750);
+/// The most that it becomes.
+const PATIENCE_MAX: Duration = Duration::from_secs(6);
 /// The pause before hosts are asked once more, when none could be reached.
 const PAUSE: Duration = Duration::from_millis(100);
 

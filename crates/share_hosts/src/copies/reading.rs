@@ -1,6 +1,6 @@
 //! Shares that are kept whole: read at the nearest host that has them.
 
-use super::{Copies, PATIENCE, PAUSE, ShareRange, patience};
+use super::{Copies, PATIENCE_MAX, PATIENCE_MIN, PAUSE, ShareRange, patience};
 use crate::hosts::HostList;
 use namespace::{Error, ShareId};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ impl Copies {
         let begun = Instant::now();
         let mut results: Vec<Option<Result<T, Error>>> = parts.iter().map(|_| None).collect();
         let mut searches: Vec<Search> = parts.iter().map(|_| Search::default()).collect();
-        let mut patience = PATIENCE.0;
+        let mut patience = PATIENCE_MIN;
         loop {
             let hosts = self.peers.hosts().now();
             let wait = self::patience(&hosts, patience);
@@ -68,7 +68,7 @@ impl Copies {
             }
             if pause {
                 std::thread::sleep(PAUSE);
-                patience = (patience * 2).min(PATIENCE.1);
+                patience = (patience * 2).min(PATIENCE_MAX);
             }
         }
     }

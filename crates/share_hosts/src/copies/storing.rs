@@ -1,7 +1,7 @@
 //! Shares on their way to their hosts, whole or in fragments: to all hosts that should have them,
 //! or to enough.
 
-use super::{Copies, PATIENCE, PAUSE, patience, store_here};
+use super::{Copies, PATIENCE_MIN, PAUSE, patience, store_here};
 use crate::hosts::HostList;
 use bytes::Bytes;
 use lease::SessionId;
@@ -180,7 +180,7 @@ impl<'a> Storing<'a> {
             let results = store_here(&share_host, self.session, shares);
             self.heard(self.copies.peers.me(), &which, results);
         }
-        let silent = self.wait_for(sent, PATIENCE.0);
+        let silent = self.wait_for(sent, PATIENCE_MIN);
         // One copy fewer, which is repaired later, costs less than waiting writers.
         let (spare, needed) = silent.into_iter().partition(|sent| self.is_spare(sent));
         let silent = self.wait_for(needed, STORE_PATIENCE);

@@ -7,15 +7,17 @@ use super::{Violation, World};
 
 /// Time between looks for replicas that have waited too long, ms.
 const WATCH_MS: u64 = 50;
-/// Time that a replica waits for a leader's message, ms: at least, and how much more at most.
-const PATIENCE_MS: (u64, u64) = (400, 400);
+/// Time that a replica waits for a leader's message at least, ms.
+const PATIENCE_MS: u64 = 400;
+/// How much longer a replica waits at most, ms.
+const PATIENCE_MORE_MS: u64 = 400;
 
 impl World {
     /// Every replica that has not heard from a leader for long stands for election.
     pub(super) fn watches(&mut self) -> Result<(), Violation> {
         self.later(WATCH_MS, Event::Watches);
         for at in 0..self.group.replicas.len() {
-            let patience = PATIENCE_MS.0 + self.below(PATIENCE_MS.1);
+            let patience = PATIENCE_MS + self.below(PATIENCE_MORE_MS);
             let replica = &self.group.replicas[at];
             let runs = replica.up && replica.stopped_until <= self.now;
             let waits =
@@ -39,7 +41,7 @@ impl World {
             let joined = self.group.are_joined(candidate, at);
             let replica = &self.group.replicas[at];
             let theirs = replica.log.last();
-            let hears = at != candidate && (replica.leads.is_some() || now <= replica.heard + PATIENCE_MS.0);
+            let hears = at != candidate && (replica.leads.is_some() || now <= replica.heard + PATIENCE_MS);
             let complete = (theirs.term, theirs.index) <= (last.term, last.index);
             if replica.up && replica.stopped_until <= now && joined && complete && (rudely || !hears) {
                 voters.push(at);

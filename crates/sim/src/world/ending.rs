@@ -4,26 +4,15 @@
 //! server before the machine came back.
 
 use super::events::Event;
-use super::history::Life;
+use super::state::machine::Left;
 use super::{Violation, World};
 use crate::host::connection::Connection;
 use client::{Continuation, Heard, Input};
-use namespace::ShareId;
 use std::collections::BTreeMap;
-use wire::{LogEntry, ToClient, ToServer};
+use wire::{ToClient, ToServer};
 
 /// Time that a machine is away, ms at most: sometimes longer than its term.
 const AWAY_MS: u64 = 60_000;
-
-/// The log and shares on the disk of a machine that has ended, and how far its next start has sent
-/// them.
-pub(super) struct Left {
-    life: Life,
-    first: u64,
-    entries: Vec<LogEntry>,
-    shares: BTreeMap<ShareId, Vec<u8>>,
-    continuation: Continuation,
-}
 
 impl World {
     /// The machine's process ends in order, and begins again after a while.

@@ -1,8 +1,7 @@
 //! Future events, by time.
 
-use super::faults::{Mended, Repaired};
-use super::group::Message;
-use super::net::{Numbered, Way};
+use super::state::group::Message;
+use super::state::link::{Numbered, Way};
 use client::{Invalidation, Upload};
 use directory::ShareWork;
 use ident::FileId;
@@ -16,6 +15,30 @@ pub(super) struct Revoking {
     pub offered: Vec<Invalidation>,
     /// The times that a call kept a directory locked.
     pub tries: u32,
+}
+
+/// A fault of a machine's link that ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mended {
+    /// A cut of one direction, or of both.
+    Cut([bool; 2]),
+    /// A slow link; the delay is what it was.
+    Slow((u64, u64)),
+}
+
+/// A fault between servers that ends.
+#[derive(Clone, Debug)]
+pub(super) enum Repaired {
+    /// A cut of these wires.
+    Wires(Vec<(usize, usize)>),
+    /// A slow disk of this server.
+    Disk(usize),
+    /// A full disk of this server.
+    Room(usize),
+    /// A stop of this server's process.
+    Stopped(usize),
+    /// A cut between a machine and one server.
+    Astray { at: usize, server: usize, ways: [bool; 2] },
 }
 
 /// An event at its time. A machine's number here is its place in the list of machines.

@@ -1,34 +1,10 @@
 //! Faults, and their ends.
 
-use super::events::Event;
+use super::events::{Event, Mended, Repaired};
 use super::{Violation, World};
 
 /// The longest fault with its consequences, ms.
 const ROUGH_MS: u64 = 120_000;
-
-/// A fault of a machine's link that ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Mended {
-    /// A cut of one direction, or of both.
-    Cut([bool; 2]),
-    /// A slow link; the delay is what it was.
-    Slow((u64, u64)),
-}
-
-/// A fault between servers that ends.
-#[derive(Clone, Debug)]
-pub(super) enum Repaired {
-    /// A cut of these wires.
-    Wires(Vec<(usize, usize)>),
-    /// A slow disk of this server.
-    Disk(usize),
-    /// A full disk of this server.
-    Room(usize),
-    /// A stop of this server's process.
-    Stopped(usize),
-    /// A cut between a machine and one server.
-    Astray { at: usize, server: usize, ways: [bool; 2] },
-}
 
 impl World {
     pub(super) fn begin_faults(&mut self) {

@@ -6,8 +6,8 @@
 //! a file, or its content. Every answer must show one of the versions, at the right time
 //! ([`super::checks`]).
 
-use super::Violation;
-use super::checks::Inodes;
+use super::checks::inodes::Inodes;
+use crate::host::Violation;
 use bytes::Bytes;
 use client::{Call, LostWhat, call};
 use ident::FileId;
@@ -268,7 +268,7 @@ impl History {
         let calls = &mut self.calls;
         match lost {
             LostWhat::Operation { operation, .. } if !matches!(**operation, Operation::Publish { .. }) => {
-                let tick = time_of(operation).map_or(0, tick_of);
+                let tick = operation.time().map_or(0, tick_of);
                 let is_it = |called: &&mut Called| {
                     called.life == life && called.done == tick && is_of(operation, called)
                 };
@@ -545,7 +545,7 @@ impl History {
         operation: &Operation,
         here: bool,
     ) -> Result<CallNumber, Violation> {
-        let tick = time_of(operation).map_or(0, tick_of);
+        let tick = operation.time().map_or(0, tick_of);
         let life = self.sessions.get(&session).copied();
         let open = life.and_then(|life| self.open.get_mut(&life));
         let calls = &mut self.calls;
@@ -738,19 +738,6 @@ fn is_of(operation: &Operation, called: &Called) -> bool {
             Call::RemoveXattr(call::RemoveXattr { file: f, .. }),
         ) => file == f,
         _ => false,
-    }
-}
-
-fn time_of(operation: &Operation) -> Option<Timestamp> {
-    match operation {
-        Operation::Create(operation::Create { time, .. })
-        | Operation::Link(operation::Link { time, .. })
-        | Operation::Unlink(operation::Unlink { time, .. })
-        | Operation::Rename(operation::Rename { time, .. })
-        | Operation::SetAttributes(operation::SetAttributes { time, .. })
-        | Operation::SetXattr(operation::SetXattr { time, .. })
-        | Operation::RemoveXattr(operation::RemoveXattr { time, .. }) => Some(*time),
-        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@
 //! entry for each spelling of a name. The front door's memory ([`client::Given`]) says which of
 //! them go with a lease.
 
-use super::Mutation;
+use super::weather::Mutation;
 use client::{Call, Entries, Given, Invalidation, Reply, When, call};
 use ident::FileId;
 use lease::{Label, Time};

@@ -4,12 +4,13 @@
 //! question came (Raft §6.4, the read index).
 
 use super::events::Event;
-use super::group::Message;
-use super::log::{Entry, Place};
-use super::net::{Packet, Way};
+use super::log::Entry;
+use super::state::group::Message;
+use super::state::leader::{Follower, Leader, Question};
+use super::state::link::{Packet, Way};
 use super::{Mutation, Violation, World};
 use directory::Input;
-use lease::{SessionId, Time};
+use lease::SessionId;
 use wire::{Space, ToServer};
 
 /// Time between a leader's heartbeats, ms.
@@ -18,84 +19,6 @@ const BEAT_MS: u64 = 100;
 const ENTRIES_MAX: usize = 64;
 /// A checkpoint is sent again after so long at the earliest, ms.
 const INSTALL_MS: u64 = 2_000;
-
-/// A replica's state as leader.
-#[derive(Debug)]
-pub(super) struct Leader {
-    /// The time of its election, and the time of its last entry then. Its clock goes on from there.
-    since: u64,
-    from: Time,
-    /// The index of the first entry of its own term.
-    pub first: u64,
-    /// Proposals for the next entry.
-    batch: Vec<Input>,
-    /// By replica.
-    followers: Vec<Follower>,
-    /// Counts the rounds of messages to all followers.
-    round: u64,
-    questions: Vec<Question>,
-}
-
-/// A leader's knowledge of another replica.
-#[derive(Clone, Debug)]
-struct Follower {
-    /// The replica's member number.
-    member: u64,
-    /// The next index to send.
-    next: u64,
-    /// The index up to which the replica is known to have the log on disk.
-    matched: u64,
-    /// The latest round that it has answered.
-    round: u64,
-    /// The time at which a checkpoint was sent.
-    installed: Option<u64>,
-}
-
-/// A machine's question, which changes nothing.
-#[derive(Debug)]
-struct Question {
-    /// The question may be answered once a majority has answered this round.
-    round: u64,
-    /// And once the entries up to this index are applied.
-    index: u64,
-    /// The committed part of the log when the question came, of all replicas together. Only the
-    /// simulation knows it.
-    committed: u64,
-    at: usize,
-    connection: u64,
-    session: SessionId,
-    message: ToServer,
-}
-
-impl Leader {
-    /// A leader elected now, among these members, with this log.
-    pub fn new(now: u64, last: Place, members: impl Iterator<Item = u64>) -> Leader {
-        let follower =
-            |member| Follower { member, next: last.index + 1, matched: 0, round: 0, installed: None };
-        Leader {
-            since: now,
-            from: last.time,
-            first: last.index + 1,
-            batch: Vec::new(),
-            followers: members.map(follower).collect(),
-            round: 0,
-            questions: Vec::new(),
-        }
-    }
-
-    pub fn is_idle(&self) -> bool {
-        self.batch.is_empty() && self.questions.is_empty()
-    }
-
-    /// The time on the leader's clock.
-    pub fn time(&self, now: u64, rate_ppm: u64) -> Time {
-        Time(self.from.0 + (now - self.since) * rate_ppm / 1_000_000)
-    }
-
-    fn follower(&self, member: u64) -> Option<&Follower> {
-        self.followers.iter().find(|follower| follower.member == member)
-    }
-}
 
 impl World {
     /// A replica begins to lead.

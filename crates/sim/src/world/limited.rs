@@ -10,9 +10,8 @@ use crate::names::label;
 use client::Call;
 use directory::Input;
 use ident::FileId;
-use lease::{Field, Kind, Lease, SessionId};
+use lease::{Field, Kind, Lease};
 use namespace::{FileKind, Operation, operation};
-use std::collections::BTreeMap;
 use wire::{AskMode, MachineId, Rights, ToServer};
 
 /// The user that the users of some of them count as.
@@ -21,16 +20,6 @@ const USER: u32 = 1_000;
 const WITHIN: [&str; 2] = ["mine", "yours"];
 /// Time that the simulation waits for the server to enrol a machine, ms.
 const WAIT_MS: u64 = 3_000;
-
-/// The rights of these machines, and the state of their enrolment.
-#[derive(Debug, Default)]
-pub(super) struct Limits {
-    pub rights: BTreeMap<MachineId, Rights>,
-    pub sessions: BTreeMap<SessionId, Rights>,
-    files: Vec<FileId>,
-    pub invited: bool,
-    pub enrolled: u64,
-}
 
 impl World {
     pub(super) fn is_limited(&self, at: usize) -> bool {

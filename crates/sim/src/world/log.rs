@@ -1,7 +1,7 @@
 //! The log that a group of replicas agrees on, as one replica has it. A leader's proposals of one
 //! time are one entry.
 
-use super::members::Members;
+use super::state::members::Members;
 use directory::Input;
 use lease::Time;
 use std::collections::VecDeque;

@@ -7,7 +7,6 @@ use super::rows::Rows;
 use super::{Violation, World};
 use directory::{Directory, Input, Output};
 use lease::Time;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::Space;
 
@@ -15,36 +14,6 @@ use wire::Space;
 const CHECKPOINT_EVERY: usize = 400;
 /// The one replica.
 const IT: usize = 0;
-
-/// The replica's log.
-#[derive(Debug, Default)]
-pub(super) struct Lone {
-    /// Entries that are not applied yet.
-    pending: VecDeque<(Time, Input)>,
-    /// The time at which the last of them will be applied.
-    applied_at: u64,
-    /// Entries that are applied and not durable, with their outputs. No output that left rests on a
-    /// lasting one of them.
-    unsaid: Vec<(Time, Input, Vec<Output>)>,
-    /// Whether any of them lasts.
-    lasting: bool,
-    /// Durable entries since the checkpoint.
-    log: Vec<(Time, Input)>,
-    /// The digest of the state after the last of them.
-    digest: u64,
-}
-
-impl Lone {
-    /// A log for this state.
-    pub fn new(directory: &Directory) -> Lone {
-        Lone { digest: directory.digest(), ..Lone::default() }
-    }
-
-    /// Whether nothing is on its way to the disk.
-    pub fn is_idle(&self) -> bool {
-        self.pending.is_empty()
-    }
-}
 
 impl World {
     pub(super) fn lone_leads(&mut self) {

@@ -1,10 +1,10 @@
 //! A machine: the host of a client, with a clock of its own, programs, and a link to the server.
 
-use super::ending::Left;
 use super::events::{Event, Revoking};
-use super::history::{Life, tick_of, wall};
+use super::history::{tick_of, wall};
 use super::kernel::{Kernel, locks};
-use super::net::{Packet, Way, WireLink};
+use super::state::link::{Packet, Way, WireLink};
+use super::state::machine::Machine;
 use super::{Mutation, Violation, World};
 use crate::host::connection::Connection;
 use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
@@ -29,38 +29,6 @@ const LOCKED_TRIES: u32 = 200;
 const LOCKED_TRY_MS: u64 = 10;
 /// One of this many offered items stays in the kernel, on average, although nothing needs it.
 const KEEPS_ONE_OF: u64 = 8;
-
-/// A machine and its state.
-pub(super) struct Machine {
-    pub id: MachineId,
-    pub incarnation: u64,
-    /// The newest version that its program knows.
-    pub speaks: Version,
-    pub client: Client,
-    pub connection: Connection,
-    /// The server of the connection, or of the next one.
-    pub server: usize,
-    /// The machine's present life, as far as it knows: updates of one life are lost together.
-    pub life: Life,
-    /// The time until which the machine is frozen.
-    pub frozen: Option<u64>,
-    /// The rate of its clock, in millionths, and the clock's start.
-    rate_ppm: u64,
-    offset: u64,
-    pub kernel: Kernel,
-    /// Uploads that are not stored yet, by number.
-    pub unstored: BTreeMap<u64, Upload>,
-    /// The rest of an orderly end, until the server has it.
-    pub left: Option<Left>,
-    /// The time since which its connection is up, ms; and the time until which, at least, other
-    /// faults delay its messages.
-    pub steady: Option<u64>,
-    pub rough_until: u64,
-    /// Waiting calls: each with its number in the history and its program.
-    pub calls: BTreeMap<Ticket, (usize, usize)>,
-    /// Programs whose call gave way and was made again.
-    pub gave_way: BTreeSet<usize>,
-}
 
 impl World {
     pub(super) fn add_machine(&mut self, at: usize) {

@@ -28,6 +28,7 @@ mod replica;
 mod rows;
 mod server;
 mod shipped;
+mod state;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -37,23 +38,24 @@ mod workload;
 use crate::counts::counts;
 use crate::host::Violation;
 use crate::model::feed;
-use checks::AgreedLog;
 use events::{Event, Events};
-use group::Group;
 use history::History;
 use lease::Time;
-use limited::Limits;
-use lone::Lone;
-use machine::Machine;
-use members::Members;
 use namespace::ShareId;
-use net::WireLink;
-use paths::Paths;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use shipped::Shipped;
+use shipped::servers::Shipped;
+use state::agreed_log::AgreedLog;
+use state::group::Group;
+use state::host::found;
+use state::known::Known;
+use state::limits::Limits;
+use state::link::WireLink;
+use state::lone::Lone;
+use state::machine::Machine;
+use state::members::Members;
+use state::paths::Paths;
 use std::collections::BTreeMap;
-use workload::Known;
 
 pub use weather::{Mutation, Weather};
 
@@ -185,7 +187,7 @@ impl World {
         // Machines with restricted rights join once the files for them exist.
         let weather = Weather { limited: weather.limited.min(machines - 1), ..weather };
         let full = machines - weather.limited;
-        let (directory, store) = server::found(full)?;
+        let (directory, store) = found(full)?;
         let now = 1_000;
         let mut building = World {
             rng: ChaCha12Rng::seed_from_u64(seed),

@@ -7,6 +7,7 @@
 
 use super::events::Event;
 use super::history::CallNumber;
+use super::state::paths::{ALWAYS, Walk};
 use super::{Violation, World};
 use crate::calls::create;
 use crate::names::label;
@@ -14,10 +15,7 @@ use client::{Call, Input, Reply, call};
 use ident::FileId;
 use lease::Open;
 use namespace::{AttributeChange, Error, FileKind, POLICY_LABEL, RenameMode};
-use std::collections::BTreeMap;
 
-/// Names that always exist, each with the name under which its successors are made.
-const ALWAYS: [(&str, &str); 2] = [("a", "a new"), ("b", "b new")];
 /// A name that programs make if it does not exist.
 const EXCLUSIVE: &str = "lock";
 /// The longest that a call may wait in fair weather, ms. This is about the time of the twenty calls
@@ -26,31 +24,6 @@ const WAITS_MAX_MS: u64 = 6_000;
 
 /// Times that a name may be replaced in fair weather during one lookup of it.
 const OVERTAKEN_MAX: u64 = 1000;
-
-/// The state of programs that make such calls.
-#[derive(Debug, Default)]
-pub(super) struct Paths {
-    /// By machine and program.
-    walks: BTreeMap<(usize, usize), Walk>,
-    /// For each of their calls: its beginning, and how often each name had been replaced then.
-    begun: BTreeMap<CallNumber, (u64, [u64; ALWAYS.len()])>,
-    /// Times that each name has been replaced.
-    replaced: [u64; ALWAYS.len()],
-}
-
-/// A call on a path that is under way.
-#[derive(Clone, Debug)]
-struct Walk {
-    name: &'static str,
-    /// The file that the lookup found.
-    found: Option<FileId>,
-    /// The file was gone once, and the name is looked up again.
-    again: bool,
-    /// The handle that remains to be closed.
-    open: Option<(FileId, Open)>,
-    /// The machine's life in which the call began.
-    life: usize,
-}
 
 impl World {
     fn always_in(&self) -> FileId {

@@ -1,12 +1,12 @@
 //! One server of a group: its disk, its state in memory, and its beliefs about the group. A crash
 //! loses all that the disk had not made durable, and the disk may rot.
 
-use super::Violation;
-use super::leader::Leader;
 use super::log::{Entry, Log, Place};
-use super::members::Members;
 use super::rows::Rows;
-use super::server::Host;
+use super::state::host::Host;
+use super::state::leader::Leader;
+use super::state::members::Members;
+use crate::host::Violation;
 use directory::Directory;
 use lease::Time;
 use std::rc::Rc;

@@ -2,15 +2,13 @@
 //! server's work.
 
 use super::events::Event;
-use super::net::{Packet, Way};
 use super::replica::Replica;
+use super::state::link::{Packet, Way};
 use super::{Mutation, Violation, World};
-use crate::host::server::{enrols, root};
-use directory::{Directory, Input, MemoryStore, Output, ShareWork};
+use directory::{Input, Output, ShareWork};
 use lease::{SessionId, Time};
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use wire::{AskMode, GreetingNumber, LogEntry, MachineId, Rights, ToClient, ToServer, Versions};
+use wire::{AskMode, GreetingNumber, LogEntry, ToClient, ToServer};
 
 /// Time between a server's readings of its clock, ms.
 const TICK_MS: u64 = 500;
@@ -18,48 +16,6 @@ const TICK_MS: u64 = 500;
 const SCRUB_ODDS: u64 = 60;
 /// A client's request numbers are less than this.
 const NUMBERS: u64 = 1 << 40;
-
-/// A server's connections and sessions.
-#[derive(Debug, Default)]
-pub(super) struct Host {
-    /// By machine: the connection of its last greeting.
-    listens: BTreeMap<usize, u64>,
-    /// By connection: its session.
-    sessions: BTreeMap<u64, SessionId>,
-    /// By session: the machine and the connection for its messages.
-    routes: BTreeMap<SessionId, (usize, u64)>,
-}
-
-impl Host {
-    /// The machine has greeted over this connection, so its earlier ones no longer count. Returns
-    /// false if the machine has greeted over a later one.
-    fn listens_to(&mut self, at: usize, connection: u64) -> bool {
-        let before = self.listens.get(&at).copied();
-        if before.is_some_and(|before| before > connection) {
-            return false;
-        }
-        self.listens.insert(at, connection);
-        before.map(|before| self.sessions.remove(&before));
-        true
-    }
-}
-
-/// Inputs that enrol so many machines in a cluster, the founder apart.
-pub(super) fn invitations(machines: u64) -> impl Iterator<Item = [Input; 2]> {
-    let joining = (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER);
-    joining.map(|id| enrols(id, Rights::FULL))
-}
-
-/// A new cluster with so many machines in it.
-pub(super) fn found(machines: u64) -> Result<(Directory, MemoryStore), Violation> {
-    let mut store = MemoryStore::default();
-    let mut directory = Directory::create(&mut store, root(), "machine-1", Versions::KNOWN);
-    for input in invitations(machines).flatten() {
-        directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
-    }
-    directory.checkpoint(&mut store);
-    Ok((directory, store))
-}
 
 impl World {
     pub(super) fn servers_begin(&mut self, machines: u64) -> Result<(), Violation> {

@@ -1,7 +1,7 @@
 //! Machines in all weathers.
 
 use super::log::Entry;
-use super::members::Members;
+use super::state::members::Members;
 use super::{Stats, Weather, World, run_world, run_world_in};
 use std::collections::BTreeSet;
 use std::rc::Rc;

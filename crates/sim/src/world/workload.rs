@@ -3,7 +3,7 @@
 use super::events::Event;
 use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
 use super::kernel::Kept;
-use super::machine::Machine;
+use super::state::machine::Machine;
 use super::{Violation, World};
 use crate::calls::create;
 use crate::names::{self, label};
@@ -42,19 +42,6 @@ const IDLE_MS: u64 = 15_000;
 const LARGE: u64 = 9_000;
 /// Content is truncated once it is longer than this.
 const CONTENT_MAX: u64 = 300_000;
-
-/// The programs' knowledge.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    pub dirs: Vec<FileId>,
-    pub files: Vec<FileId>,
-    /// Labels of each directory in this run.
-    pub labels: Vec<Label>,
-    /// By machine: entries that it saw lately.
-    seen: Vec<Vec<Entry>>,
-    /// By machine: the handles of its programs.
-    open: Vec<Vec<(FileId, Open)>>,
-}
 
 impl World {
     /// Makes the files that stay, before any fault.

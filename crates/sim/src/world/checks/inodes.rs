@@ -1,13 +1,13 @@
 //! Inode numbers are stable for ever (ARCHITECTURE, invariant 18): a file has the same number in
 //! every answer, and no other file ever has it.
 
-use crate::world::Violation;
+use crate::host::Violation;
 use ident::FileId;
 use std::collections::BTreeMap;
 
 /// The numbers in all answers so far.
 #[derive(Debug, Default)]
-pub(in crate::world) struct Inodes {
+pub(crate) struct Inodes {
     of: BTreeMap<FileId, u64>,
     files: BTreeMap<u64, FileId>,
 }

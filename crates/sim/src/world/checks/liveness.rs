@@ -1,9 +1,10 @@
 //! Liveness after healing: without further faults every call is answered and every machine has a
 //! session (ARCHITECTURE, invariant 16: calls wait only while something is away).
 
-use crate::world::leader::Leader;
 use crate::world::replica::Replica;
-use crate::world::{Machine, Violation, World};
+use crate::world::state::leader::Leader;
+use crate::world::state::machine::Machine;
+use crate::world::{Violation, World};
 
 /// Time within which everything must come to rest without further faults, ms: longer than any
 /// time-out.

@@ -3,8 +3,8 @@
 //! majority of the voters. In the end the wanted servers are the members, and an odd number of them
 //! votes.
 
-use super::AgreedLog;
-use crate::world::members::Members;
+use crate::world::state::agreed_log::AgreedLog;
+use crate::world::state::members::Members;
 use crate::world::{Violation, World};
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 mod acknowledged;
 mod authority;
 mod contents;
-mod inodes;
+pub(super) mod inodes;
 mod leases;
 mod liveness;
 mod members;
@@ -21,9 +21,6 @@ mod times;
 use super::events::Event;
 use super::history::History;
 use super::{Violation, World};
-
-pub(super) use inodes::Inodes;
-pub(super) use replicas::AgreedLog;
 
 /// Time between checks of what must hold at any time, ms; and how many of them come to one check of
 /// the server's whole state.

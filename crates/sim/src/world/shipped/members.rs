@@ -3,7 +3,7 @@
 //! votes. A removed server goes on for a while, then its disk is emptied; added again, it is
 //! another member.
 
-use super::{Server, Told};
+use super::servers::{Changing, Server, Told};
 use crate::world::events::Event;
 use crate::world::{Mutation, World};
 use raft::{Host, Keeping, Standing};
@@ -14,15 +14,6 @@ const ASKED: u64 = 4;
 const COPIED: u64 = 20;
 /// Once in so many looks a server's weight changes.
 const WEIGHED: u64 = 40;
-
-/// The kind of a change of members: only one of each kind is under way at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Changing {
-    /// The wanted servers, and the servers' reports of themselves.
-    Wanted,
-    /// The voters.
-    Voters,
-}
 
 /// A change of members.
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! Processes of servers that run the shipped code. They start, maybe at another address; they stop
 //! for a while and end. Disks rot while no process runs.
 
-use super::Told;
 use super::disk::Disk;
+use super::servers::Told;
 use super::wires::{Member, Wires};
 use crate::host::server::root;
 use crate::world::World;
-use crate::world::events::Event;
-use crate::world::faults::Repaired;
+use crate::world::events::{Event, Repaired};
 use raft::{FOUNDER, Group, GroupSettings, Life, MemberPlace};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
