@@ -132,8 +132,10 @@ impl Client {
             }
             WaitingFor::Freed { until } => now.time >= *until,
             WaitingFor::Applied(server, through) => self.servers.get(*server).log.applied() >= *through,
+            // Files are published more or less in their order, so the last ones tell first. From the
+            // first one on, each message would look at all that are out.
             WaitingFor::Published(barriers) => {
-                barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))
+                barriers.iter().rev().all(|(file, barrier)| self.has_published(file, *barrier))
             }
             WaitingFor::Room => self.has_room(),
             WaitingFor::Heard(server, sequence) => self.servers.get(*server).unheard.is_past(*sequence),
