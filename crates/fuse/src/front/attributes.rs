@@ -3,10 +3,10 @@
 use client::call;
 use file_service::{FreeSpace, Observed};
 use lease::Label;
-use namespace::{Error, POLICY, Stat, XattrMode};
+use namespace::{Error, POLICY, Stat};
 use std::sync::Arc;
 
-use super::{Change, Front, Outcome, Shown, or_reply};
+use super::{Change, Front, Outcome, Shown, XattrRequest, or_reply};
 use crate::errno::Errno;
 use crate::groups::Asker;
 use crate::nodes::Passing;
@@ -157,9 +157,7 @@ impl Front {
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
+        XattrRequest { name, value, mode }: XattrRequest<'_>,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         let Some(((file, name), reply)) = or_reply(self.attribute(node, name), reply) else { return };

@@ -7,7 +7,7 @@ use namespace::{AttributeChange, CAPABILITY_LABEL, Cred, Error};
 use std::sync::Arc;
 
 use super::handle::opening;
-use super::{Drop, Front, Handle, Opened, Outcome, Writes, or_reply};
+use super::{Drop, Front, Handle, Opened, Outcome, ReadRequest, Writes, or_reply};
 use crate::errno::Errno;
 use crate::groups::Asker;
 use crate::nodes::ROOT;
@@ -65,9 +65,7 @@ impl Front {
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
-        handle: Handle,
-        (offset, length): (u64, u32),
-        flags: i32,
+        ReadRequest { handle, offset, length, flags }: ReadRequest,
         reply: impl FnOnce(Outcome<Vec<Bytes>>) + Send + 'static,
     ) {
         // Trap: mapped content is kept in pages however the file was opened, and is read in

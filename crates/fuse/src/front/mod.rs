@@ -27,7 +27,7 @@ pub(crate) use handle::Handle;
 pub(crate) use listings::{Line, Page};
 pub(crate) use mapped::{Drop, Kernel as Dirty, Written};
 pub(crate) use outcome::{LookedUp, Opened, Outcome, Shown};
-pub(crate) use request::{Change, LockRequest, Writes};
+pub(crate) use request::{Change, CreateRequest, LockRequest, ReadRequest, Writes, XattrRequest};
 
 use outcome::or_reply;
 

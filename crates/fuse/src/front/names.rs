@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::opening;
-use super::{Front, LookedUp, Opened, Outcome, Shown, or_reply};
+use super::{CreateRequest, Front, LookedUp, Opened, Outcome, Shown, or_reply};
 use crate::errno::Errno;
 use crate::flight::{RENAMES, Whose};
 use crate::groups::Asker;
@@ -123,9 +123,7 @@ impl Front {
         self: &Arc<Self>,
         asker: Asker,
         dir: u64,
-        name: &[u8],
-        spec: FileSpec,
-        flags: i32,
+        CreateRequest { name, spec, flags }: CreateRequest<'_>,
         reply: impl FnOnce(Outcome<(Shown, Opened)>) + Send + 'static,
     ) {
         let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };

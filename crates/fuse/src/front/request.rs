@@ -1,6 +1,6 @@
 //! The parts of the kernel's requests.
 
-use namespace::{AttributeChange, LockKind, LockRange, LockSpace};
+use namespace::{AttributeChange, FileSpec, LockKind, LockRange, LockSpace, XattrMode};
 
 use super::handle::Handle;
 
@@ -11,6 +11,33 @@ pub(crate) struct Change {
     pub(crate) size: Option<u64>,
     /// The request came by an open handle (ftruncate).
     pub(crate) through_handle: bool,
+}
+
+/// A file to be made and opened.
+#[derive(Debug)]
+pub(crate) struct CreateRequest<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) spec: FileSpec,
+    /// The flags of the open.
+    pub(crate) flags: i32,
+}
+
+/// An extended attribute to be set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XattrRequest<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) mode: XattrMode,
+}
+
+/// The part of an open file that is to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadRequest {
+    pub(crate) handle: Handle,
+    pub(crate) offset: u64,
+    pub(crate) length: u32,
+    /// The flags of the open file.
+    pub(crate) flags: i32,
 }
 
 /// A lock request of the kernel.

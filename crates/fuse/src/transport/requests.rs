@@ -15,7 +15,8 @@ use super::serve::Serve;
 use crate::errno::Errno;
 use crate::flight::RENAMES;
 use crate::front::{
-    Change, Front, Handle, Line, LockRequest, LookedUp, Opened, Outcome, Page, Shown, Writes,
+    Change, CreateRequest, Front, Handle, Line, LockRequest, LookedUp, Opened, Outcome, Page, ReadRequest,
+    Shown, Writes, XattrRequest,
 };
 use crate::groups::Asker;
 use crate::watches::{Ghost, PhantomAnswer};
@@ -65,8 +66,9 @@ impl Serve for Requests {
                 Err(errno) => reply.error(errno),
             }),
             Call::Read { handle, offset, size, flags } => {
-                let range = (offset, size.min(REQUEST_BYTES_MAX));
-                front.read(asker, node, Handle(handle), range, flags, move |parts| match parts {
+                let (handle, length) = (Handle(handle), size.min(REQUEST_BYTES_MAX));
+                let read = ReadRequest { handle, offset, length, flags };
+                front.read(asker, node, read, move |parts| match parts {
                     Ok(parts) => reply.parts(&parts),
                     Err(errno) => reply.error(errno),
                 });
@@ -270,7 +272,8 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: KernelR
         }
         Call::Create { name, flags, mode, umask } => {
             let spec = spec(FileKind::Regular, mode, umask);
-            front.create(asker, node, &name, spec, flags, move |made| match made {
+            let create = CreateRequest { name: &name, spec, flags };
+            front.create(asker, node, create, move |made| match made {
                 Ok((shown, opened)) => reply.created(&entry(&shown), opened.handle.0, pages(opened)),
                 Err(errno) => reply.error(gives_way(errno)),
             });
@@ -303,7 +306,8 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: KernelR
                 libc::XATTR_REPLACE => XattrMode::Replace,
                 _ => return reply.error(INVALID),
             };
-            front.setxattr(asker, node, &name, &value, mode, move |outcome| empty(outcome, reply));
+            let xattr = XattrRequest { name: &name, value: &value, mode };
+            front.setxattr(asker, node, xattr, move |outcome| empty(outcome, reply));
         }
         Call::GetXattr { name, size } => {
             front.getxattr(asker, node, &name, move |value| sized(value, size, reply));
