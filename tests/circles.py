@@ -24,7 +24,7 @@ def leaves(tree):
 
 
 def named(here, path, files, root):
-    """The file of what the file `here` calls `path`: for what the root exports, the file that it is from."""
+    """The file that `path` leads to from the file `here`. An export of the root leads to its own file."""
     if path[0] not in ("crate", "self", "super") and here + (path[0],) not in files:
         return None
     at = () if path[0] == "crate" else here[: len(here) - path.count("super")]

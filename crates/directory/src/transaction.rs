@@ -28,8 +28,8 @@ pub const TERM_MS: u64 = 30_000;
 const DOOMED_PER_STEP: usize = 256;
 /// The session as which the server decides for itself. No session has this number.
 pub(crate) const SERVER: SessionId = SessionId(0);
-/// The smallest block of a directory's integers. Even over a slow link the next block arrives before
-/// the last is used up.
+/// The smallest block of a directory's integers. Even over a slow link the next block arrives
+/// before the last is used up.
 const RESERVATION_MIN: u64 = wire::BIRTH_RESERVATION;
 /// The largest block of a directory's integers.
 const RESERVATION_MAX: u64 = 4096;

@@ -31,8 +31,8 @@ use wire::{
     decode_with_body, encode,
 };
 
-/// How long a host may take at first to accept a call and to greet. Another host may have the share,
-/// so the limit is short.
+/// How long a host may take at first to accept a call and to greet. Another host may have the
+/// share, so the limit is short.
 const CALL_WITHIN_MIN: Duration = Duration::from_secs(2);
 /// The limit at most. It grows because the network itself may be slow.
 const CALL_WITHIN_MAX: Duration = Duration::from_secs(8);

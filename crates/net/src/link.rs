@@ -26,7 +26,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long one of several servers may take at first to accept a call. Another server may be
 /// quicker. The answer to a greeting may take [`GREETING`] times as long.
 const CALL_WITHIN_MIN: Duration = Duration::from_secs(1);
-/// The limit at most. If all servers are silent, the network itself may be slow, so the limit grows.
+/// The limit at most. If all servers are silent, the network itself may be slow, so the limit
+/// grows.
 const CALL_WITHIN_MAX: Duration = Duration::from_secs(4);
 const GREETING: u32 = 4;
 /// The pause between two attempts if there are several servers. During an election no server can

@@ -55,8 +55,8 @@ pub(super) async fn when_there_is_room<T>(
     }
 }
 
-/// Entries that are sent at a time, at most. A member that is behind gets them in frames of moderate
-/// size.
+/// Entries that are sent at a time, at most. A member that is behind gets them in frames of
+/// moderate size.
 const SEND_ENTRIES_MAX: u64 = 256;
 /// Bytes of entries that are sent at a time, at most.
 const SEND_BYTES_MAX: usize = 4 << 20;

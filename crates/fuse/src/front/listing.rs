@@ -191,7 +191,7 @@ struct Filling<P> {
     dir: u64,
     file: FileId,
     handle: u64,
-    /// Where the listing ends: see [`Listings`].
+    /// Where the listing ends: see [`Listings`](super::listings::Listings).
     upto: Option<Upto>,
     /// The argument `since` of [`Front::give`].
     since: Since,

@@ -35,7 +35,8 @@ use phantoms::Phantoms;
 /// together.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The shortest pause between two looks at a target. It doubles while each look finds something new.
+/// The shortest pause between two looks at a target. The pause doubles while each look finds
+/// something new.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// The longest pause between two looks at a target.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -105,14 +106,15 @@ impl Target {
 }
 
 impl Watches {
-    /// Watches on the file system behind `door`. Nothing is watched before a [`Round`](round::Round)(round::Round) begins.
+    /// Watches on the file system behind `door`. Nothing is watched before a
+    /// [`Round`](round::Round) begins.
     pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Watches> {
         let state = Mutex::new(WatchState { is_over: true, ..WatchState::default() });
         let (any, hand) = (AtomicBool::default(), AtomicU32::default());
         Arc::new(Watches { door, any, hand, state, changed: Condvar::new() })
     }
 
-    /// A [`Round`] begins.
+    /// A [`Round`](round::Round) begins.
     pub(crate) fn begin(&self) {
         self.state.lock().is_over = false;
     }

@@ -1,5 +1,5 @@
-//! The parts of a world: what each holds. What happens to them stands in the files of the world
-//! that are named for it.
+//! The parts of a world, each with its data. The files beside this folder have the events that
+//! change them.
 
 pub(super) mod agreed_log;
 pub(super) mod group;
