@@ -5,6 +5,7 @@
 //! | content | AES-256-GCM, with a key for each file | [`Cipher`] |
 //! | certificates, requests of accounts | Ed25519 | [`SecretKey`], [`PublicKey`] |
 //! | content and records that are read back, keys made of others | BLAKE3 | [`hash()`], [`Hasher`], [`derive_key`] |
+//! | SMB messages, NTLM | what Microsoft's documents say | [`smb`] |
 //! | connections | TLS 1.3 with the provider's cipher suites | [`provider`] |
 //!
 //! Another library takes the place of `ring` in this crate and in the features that the
@@ -15,6 +16,7 @@
 
 mod cipher;
 mod signature;
+pub mod smb;
 
 pub use blake3::{Hash, Hasher, derive_key, hash};
 pub use cipher::{Cipher, Key, Nonce, NotSealed, TAG_BYTES};
