@@ -15,6 +15,7 @@ use crate::Upto;
 #[derive(Clone, Debug)]
 pub enum Call {
     Lookup(Lookup),
+    Spellings(Spellings),
     Parent(Parent),
     Links(Links),
     Stat(Stat),
@@ -27,6 +28,7 @@ pub enum Call {
     Rename(Rename),
     SetAttributes(SetAttributes),
     OpenFile(OpenFile),
+    Cover(Cover),
     SetDisposition(SetDisposition),
     Accessed(Accessed),
     Close(Close),
@@ -50,7 +52,7 @@ impl Call {
     /// Its name for people.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Call::Lookup { .. } => "lookup",
+            Call::Lookup { .. } | Call::Spellings { .. } => "lookup",
             Call::Parent { .. } | Call::Links { .. } => "lookup",
             Call::Stat { .. } | Call::Glance { .. } => "stat",
             Call::Access { .. } => "access",
@@ -61,6 +63,7 @@ impl Call {
             Call::Rename { .. } => "rename",
             Call::SetAttributes { .. } => "setattr",
             Call::OpenFile { .. } => "open",
+            Call::Cover { .. } => "cover",
             Call::SetDisposition { .. } => "delete on close",
             Call::Close { .. } => "close",
             Call::Read { .. } => "read",
@@ -100,6 +103,8 @@ impl Call {
             | Call::SetXattr { .. }
             | Call::RemoveXattr { .. } => true,
             Call::Lookup { .. }
+            | Call::Spellings { .. }
+            | Call::Cover { .. }
             | Call::Parent { .. }
             | Call::Links { .. }
             | Call::Stat { .. }
@@ -123,6 +128,14 @@ impl Call {
 /// Finds `label` in `dir`: [`crate::Reply::Node`], or [`crate::Reply::Glimpsed`].
 #[derive(Clone, Debug)]
 pub struct Lookup {
+    pub dir: FileId,
+    pub label: Label,
+}
+
+/// The labels in `dir` that differ from `label` in case only, itself included:
+/// [`crate::Reply::Names`]. No lookup of a name that ignores case looks at the whole directory.
+#[derive(Clone, Debug)]
+pub struct Spellings {
     pub dir: FileId,
     pub label: Label,
 }
@@ -221,6 +234,15 @@ pub struct OpenFile {
     pub file: FileId,
     pub open: lease::Open,
     pub mask: u8,
+}
+
+/// Has the machine hold the content and the locks of `file` for clients of the front door that cache
+/// it: [`crate::Reply::Covered`]. With `write` the machine holds them to write, unless another may
+/// have the file open. From then on [`crate::Invalidation::Caching`] says what they may keep.
+#[derive(Clone, Debug)]
+pub struct Cover {
+    pub file: FileId,
+    pub write: bool,
 }
 
 /// Deletes this link once no handle is open any more, or cancels that with `None` (Windows'
@@ -386,7 +408,7 @@ macro_rules! calls {
     };
 }
 
-calls! { Lookup Parent Links Stat Glance Access ReadLink Create Link Unlink Rename SetAttributes OpenFile SetDisposition Accessed Close Read Write Allocate Seek Sync List GetXattr ListXattrs SetXattr RemoveXattr Lock GetLock }
+calls! { Lookup Spellings Parent Links Stat Glance Access ReadLink Create Link Unlink Rename SetAttributes OpenFile Cover SetDisposition Accessed Close Read Write Allocate Seek Sync List GetXattr ListXattrs SetXattr RemoveXattr Lock GetLock }
 
 impl From<SyncAll> for Call {
     fn from(_: SyncAll) -> Call {

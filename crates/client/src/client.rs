@@ -1,7 +1,7 @@
 //! The client: one lease holder for the whole machine, whatever front doors it serves.
 
 use crate::calls::{Calls, Stop, Waiting};
-use crate::knowledge::{Accesses, EvictionClock, Files, Reopening};
+use crate::knowledge::{Accesses, CoveredFiles, EvictionClock, Files, Reopening};
 use crate::leases::{Lingering, PingPongFiles, Revocations};
 use crate::publishing::Publishing;
 use crate::server::{ServerId, Servers};
@@ -85,6 +85,7 @@ pub struct Client {
     /// Files with lost data that no sync has reported yet. The flag is for a sync of everything.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
+    pub(crate) covered: CoveredFiles,
 }
 
 impl Client {
@@ -110,6 +111,7 @@ impl Client {
             accesses: Accesses::default(),
             unsaved: BTreeSet::new(),
             unsaved_any: false,
+            covered: CoveredFiles::default(),
         }
     }
 

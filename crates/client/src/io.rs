@@ -2,6 +2,7 @@
 
 use content::Upload;
 use ident::FileId;
+use lease::caching::CachingState;
 use lease::{Label, Time};
 use namespace::{Error, ShareId, Timestamp};
 use std::collections::BTreeSet;
@@ -120,6 +121,9 @@ pub enum Invalidation {
     Attributes(FileId),
     /// Pages, and attributes with them.
     Pages(FileId),
+    /// What the clients of front doors cache of a file beyond this state. They were covered by
+    /// [`crate::call::Cover`]. The kernel takes it for [`Invalidation::Pages`].
+    Caching(FileId, CachingState),
     /// Everything that front doors have cached. The session was over, or the machine was asleep for
     /// an unknown time.
     Everything,
@@ -132,7 +136,8 @@ impl Invalidation {
             Invalidation::Entry(file, _)
             | Invalidation::Entries(file)
             | Invalidation::Attributes(file)
-            | Invalidation::Pages(file) => Some(file),
+            | Invalidation::Pages(file)
+            | Invalidation::Caching(file, _) => Some(file),
             Invalidation::Everything => None,
         }
     }

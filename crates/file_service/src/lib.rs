@@ -7,7 +7,7 @@ mod busiest;
 mod typed;
 
 pub use activity::{Activity, ActivityReport, Kind, OperationReport, Underway};
-pub use typed::{FileCall, FreeSpace, Listing, LookupReply, Observed, OpenedHandle};
+pub use typed::{Covered, FileCall, FreeSpace, Listing, LookupReply, Observed, OpenedHandle};
 
 use bytes::Bytes;
 use client::{Call, Invalidation, Reply, Ticket};

@@ -44,6 +44,15 @@ pub struct OpenedHandle {
     pub passing: bool,
 }
 
+/// What front doors' clients may cache of a file: see [`Reply::Covered`].
+#[derive(Clone, Copy, Debug)]
+pub struct Covered {
+    /// They may write behind the cache.
+    pub write: bool,
+    /// The number of handles that the machine has on the file.
+    pub handles: u64,
+}
+
 /// A page of a listing: see [`Reply::Listing`].
 #[derive(Clone, Debug)]
 pub struct Listing {
@@ -101,12 +110,13 @@ replies! {
     Stat | Glance | SetAttributes => Observed<Stat>, stat;
     Links => Links, links;
     ReadLink | GetXattr => Vec<u8>, bytes;
-    ListXattrs => Vec<Label>, names;
+    ListXattrs | Spellings => Vec<Label>, names;
     Unlink | Rename => Option<FileId>, lingering;
     OpenFile => OpenedHandle, opened;
     Read => Vec<Bytes>, data;
     Write => u32, written;
     Seek => u64, offset;
+    Cover => Covered, covered;
     List => Listing, listing;
     GetLock => Option<Conflict>, lock;
     Space => FreeSpace, space;
@@ -176,6 +186,7 @@ shapes! {
     opened: Reply::Opened { keep_pages, passing } => OpenedHandle { keep_pages, passing }, OpenedHandle;
     written: Reply::Written(bytes) => bytes, u32;
     offset: Reply::Offset(offset) => offset, u64;
+    covered: Reply::Covered { write, handles } => Covered { write, handles }, Covered;
     listing: Reply::Listing { entries, upto, end } => Listing { entries, upto, end }, Listing;
     lock: Reply::Lock(conflict) => conflict, Option<Conflict>;
     space: Reply::Space { total, free, files } => FreeSpace { total, free, files }, FreeSpace;

@@ -179,7 +179,7 @@ impl CacheHolder for Notices {
         // A recall waits until all that a program appends in one call has come. Otherwise another
         // machine could append in the middle of it.
         let appended = revoked.iter().chain(&offered).filter(|it| it.had).filter_map(|it| match &it.what {
-            Invalidation::Pages(file) => Some(self.front.nodes.of(file)),
+            Invalidation::Pages(file) | Invalidation::Caching(file, _) => Some(self.front.nodes.of(file)),
             _ => None,
         });
         let settled: Vec<Settled<'_>> =
@@ -243,7 +243,9 @@ impl Notices {
         match what {
             Invalidation::Entry(dir, folded) => has_entries(dir, Some(folded)),
             Invalidation::Entries(dir) => has_entries(dir, None),
-            Invalidation::Attributes(file) | Invalidation::Pages(file) => !nodes.of(file).is_empty(),
+            Invalidation::Attributes(file) | Invalidation::Pages(file) | Invalidation::Caching(file, _) => {
+                !nodes.of(file).is_empty()
+            }
             Invalidation::Everything => true,
         }
     }
@@ -284,7 +286,7 @@ impl Notices {
                 (!had && self.has(what)).then(|| what.clone())
             }
             // Attributes that were given with a name: that is no request on their node.
-            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+            Invalidation::Attributes(file) | Invalidation::Pages(file) | Invalidation::Caching(file, _) => {
                 let is_told =
                     self.front.nodes.of(file).into_iter().any(|node| self.front.nodes.is_told(node));
                 is_told.then(|| Invalidation::Attributes(file.clone()))
@@ -302,7 +304,9 @@ impl Notices {
                 Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
                     nodes.of(dir).into_iter().for_each(|dir| nodes.bar_entries(dir));
                 }
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => nodes.bar(file),
+                Invalidation::Attributes(file)
+                | Invalidation::Pages(file)
+                | Invalidation::Caching(file, _) => nodes.bar(file),
                 Invalidation::Everything => nodes.bar_everything(),
             }
         }
@@ -333,7 +337,7 @@ impl Notices {
             Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
                 !self.front.waits.locking(dir).is_empty()
             }
-            Invalidation::Pages(file) => {
+            Invalidation::Pages(file) | Invalidation::Caching(file, _) => {
                 self.front.nodes.of(file).into_iter().any(|node| self.front.appends.is_appended(node))
             }
             Invalidation::Attributes(_) | Invalidation::Everything => false,
@@ -429,7 +433,9 @@ impl Notices {
                 Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
                     nodes.of(dir).into_iter().for_each(|dir| nodes.contend(dir));
                 }
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                Invalidation::Attributes(file)
+                | Invalidation::Pages(file)
+                | Invalidation::Caching(file, _) => {
                     nodes.of(file).into_iter().for_each(|node| nodes.doubt(node));
                 }
                 Invalidation::Everything => {}
@@ -598,7 +604,9 @@ impl Notices {
         let deadline = Instant::now() + RUNS_AGAIN;
         loop {
             let told = match what {
-                Invalidation::Pages(_) | Invalidation::Everything => self.kernel.invalidate_pages(node),
+                Invalidation::Pages(_) | Invalidation::Caching(_, _) | Invalidation::Everything => {
+                    self.kernel.invalidate_pages(node)
+                }
                 _ => self.kernel.invalidate_attributes(node),
             };
             match told {

@@ -38,6 +38,7 @@ impl Client {
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
             Call::Lookup(call::Lookup { dir, label }) => self.lookup(now, waiting, dir, label),
+            Call::Spellings(call::Spellings { dir, label }) => self.spellings(now, &dir, label, cred),
             Call::Parent(call::Parent { dir }) => self.parent(now, &dir),
             Call::Links(call::Links { file }) => self.links(&file),
             Call::Stat(call::Stat { file }) => Ok(Reply::Stat(self.stat(now, &file)?)),
@@ -53,6 +54,7 @@ impl Client {
             Call::Rename(rename) => self.rename(now, waiting, rename, out),
             Call::SetAttributes(set) => self.set_attributes(now, waiting, set),
             Call::OpenFile(open) => self.open(now, cred, open),
+            Call::Cover(call::Cover { file, write }) => self.cover(&file, write),
             // Another machine uses the file, and no caller waits for this.
             Call::Accessed { .. } if waiting.keeps_losing() => Ok(Reply::Nothing),
             Call::Accessed(call::Accessed { file }) => self.access(now, &file),
@@ -183,6 +185,22 @@ impl Client {
         match stat.filter(|_| wants.is_empty()) {
             Some(stat) => Ok(Reply::Node(entry, stat)),
             None => Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants })),
+        }
+    }
+
+    fn spellings(&mut self, now: Now, dir: &FileId, label: Label, cred: Cred) -> Tried {
+        self.used(dir);
+        let folded = namespace::fold(&label);
+        let lookup = Operation::Lookup(operation::Lookup { dir: dir.clone(), label, cred });
+        match self.decide(now, lookup.clone()) {
+            Ok(_) | Err(Stop::Error(Error::NotFound)) => {}
+            Err(stop) => return Err(stop),
+        }
+        let children = self.files.get(dir).and_then(|known| known.children.as_ref());
+        match children.and_then(|children| children.spellings(&folded)) {
+            Some(names) => Ok(Reply::Names(names)),
+            // The exact label is known, and others may differ from it in case.
+            None => Err(self.want(lookup, dir, Field::Child(folded))),
         }
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
-use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp, Verdict, operation};
+use namespace::{Cred, Error, FileKind, Knowledge, Known, Operation, Timestamp, Verdict, operation};
 use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
@@ -134,6 +134,25 @@ impl Client {
             matches!(namespace::decide(&operation, &self.files), Verdict::Done { .. })
         };
         owner == uid || READ_OR_EXECUTE.iter().any(may)
+    }
+
+    /// Covers what clients of a front door cache. See [`call::Cover`]. To cover takes nothing from
+    /// other machines that may cache, too.
+    pub(crate) fn cover(&mut self, file: &FileId, write: bool) -> Tried {
+        self.content(file, Kind::Read)?;
+        let is_alone = matches!(self.files.others(file, &Field::Handles), Known::Used(false));
+        let write = write && (is_alone || self.files.holds(file, &Field::Content, Kind::Write));
+        let kind = if write { Kind::Write } else { Kind::Read };
+        self.content(file, kind)?;
+        if !self.files.holds(file, &Field::Locks, kind) {
+            let operation =
+                Operation::Access(operation::Access { file: file.clone(), mask: 0, cred: Cred::default() });
+            let wants = vec![Lease::new(file.clone(), Field::Locks, kind)];
+            return Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }));
+        }
+        self.covered.insert(file, |file| self.files.holds(file, &Field::Content, Kind::Read));
+        let handles = self.files.get(file).and_then(|known| known.handles.as_ref());
+        Ok(Reply::Covered { write, handles: handles.map_or(0, |handles| handles.count()) })
     }
 
     pub(crate) fn seek(&mut self, _now: Now, file: &FileId, offset: u64, hole: bool) -> Tried {

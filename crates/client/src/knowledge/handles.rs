@@ -34,6 +34,12 @@ impl Handles {
         Field::BLACK_BOXES.iter().zip(&self.0).all(|(field, count)| *count == u32::from(open.has(field)))
     }
 
+    /// The number of handles.
+    pub fn count(&self) -> u64 {
+        let handles = Field::BLACK_BOXES.iter().zip(&self.0).find(|(field, _)| **field == Field::Handles);
+        handles.map_or(0, |(_, count)| u64::from(*count))
+    }
+
     /// Adds all of `others`.
     pub fn add_all(&mut self, others: &Handles) {
         for (count, more) in self.0.iter_mut().zip(&others.0) {

@@ -109,6 +109,8 @@ pub(crate) struct Children {
     /// Exact labels, with the positions of their entries. A label with `None` is known to be
     /// unused.
     pub by_label: FxHashMap<Label, Option<u64>>,
+    /// Labels that are not their own fold, by their fold: every bound one is among them.
+    pub capitals: BTreeMap<Label, BTreeSet<Label>>,
     /// Entries by position, the order of a listing.
     pub by_position: BTreeMap<u64, (Label, Entry)>,
     /// Folds of which every bound label is in here.
@@ -148,9 +150,23 @@ impl Children {
         }
     }
 
+    /// The bound labels that fold to `folded`, if all of them are known.
+    pub fn spellings(&self, folded: &Label) -> Option<Vec<Label>> {
+        let is_known = self.complete() || self.told.contains(folded);
+        let is_bound = |label: &Label| matches!(self.by_label.get(label), Some(Some(_)));
+        is_known.then(|| {
+            let others = self.capitals.get(folded).into_iter().flatten();
+            std::iter::once(folded).chain(others).filter(|label| is_bound(label)).cloned().collect()
+        })
+    }
+
     /// Binds `label`, and replaces its old entry if there is one.
     pub fn bind(&mut self, label: &Label, entry: Entry) {
         self.last = self.last.max(entry.position);
+        let folded = fold(label);
+        if folded != *label {
+            self.capitals.entry(folded).or_default().insert(label.clone());
+        }
         if let Some(Some(old)) = self.by_label.insert(label.clone(), Some(entry.position)) {
             self.by_position.remove(&old);
         }
@@ -160,6 +176,7 @@ impl Children {
     /// Unbinds `label`. In a directory that is known completely, the absence of a label says that
     /// it is unused.
     pub fn unbind(&mut self, label: &Label) {
+        self.forget_capitals(label);
         let old = if self.complete() {
             self.by_label.remove(label)
         } else {
@@ -170,11 +187,25 @@ impl Children {
         }
     }
 
+    fn forget_capitals(&mut self, label: &Label) {
+        if self.capitals.is_empty() {
+            return;
+        }
+        let folded = fold(label);
+        if let Some(labels) = self.capitals.get_mut(&folded) {
+            labels.remove(label);
+            if labels.is_empty() {
+                self.capitals.remove(&folded);
+            }
+        }
+    }
+
     /// Forgets all labels that fold to one of `folded`. One call takes many folds, because it looks
     /// at every known label.
     pub fn forget(&mut self, folded: &BTreeSet<&Label>) {
-        let Children { by_label, by_position, told, .. } = self;
+        let Children { by_label, by_position, capitals, told, .. } = self;
         told.retain(|label| !folded.contains(label));
+        folded.iter().for_each(|label| _ = capitals.remove(*label));
         by_label.retain(|label, position| {
             let forget = folded.contains(&fold(label));
             if forget && let Some(position) = position {
@@ -404,5 +435,49 @@ impl KnownFile {
             children: directory.then(|| Box::new(Children::born())),
             ..KnownFile::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use namespace::FileKind;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn spellings_are_all_bound_labels_of_a_fold(
+            steps in prop::collection::vec(("[aAbB]{1,2}", 0..3u8), 0..60)
+        ) {
+            let (mut children, mut model) = (Children::born(), BTreeSet::new());
+            for (at, (name, act)) in (1..).zip(&steps) {
+                let label = label_of(name);
+                match act {
+                    0 | 1 => {
+                        let file = FileId::root().child(at);
+                        let entry = Entry { file, kind: FileKind::Regular, ino: at, position: at };
+                        children.bind(&label, entry);
+                        model.insert(label);
+                    }
+                    _ => {
+                        children.unbind(&label);
+                        model.remove(&label);
+                    }
+                }
+            }
+            for name in ["a", "b", "aa", "ab", "ba", "bb"] {
+                let found = children.spellings(&label_of(name)).unwrap();
+                let found: BTreeSet<Label> = found.into_iter().collect();
+                let expected = model.iter().filter(|label| fold(label) == label_of(name));
+                prop_assert_eq!(found, expected.cloned().collect::<BTreeSet<Label>>());
+            }
+            let folds: BTreeSet<Label> = model.iter().map(fold).collect();
+            children.forget(&folds.iter().collect());
+            prop_assert!(children.capitals.is_empty() && children.by_position.is_empty());
+        }
+    }
+
+    fn label_of(name: &str) -> Label {
+        Label::new(name.as_bytes()).unwrap()
     }
 }

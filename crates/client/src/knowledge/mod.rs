@@ -1,6 +1,7 @@
 //! Knowledge of files under leases: how it grows, and how it is forgotten.
 
 pub(crate) mod accesses;
+mod covered;
 mod evict;
 mod eviction_clock;
 mod handles;
@@ -12,6 +13,7 @@ mod merge;
 mod number_blocks;
 
 pub(crate) use accesses::Accesses;
+pub(crate) use covered::CoveredFiles;
 pub(crate) use eviction_clock::EvictionClock;
 pub(crate) use handles::{Handles, ReopenState, Reopening};
 pub(crate) use known::{Children, Files, KnownContent, KnownFile, Writes};

@@ -6,6 +6,7 @@ use crate::knowledge::KnownContent;
 use crate::server::ServerId;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
+use lease::caching::CachingState;
 use lease::{Field, Kind, Label, Released};
 use std::collections::BTreeSet;
 use wire::LogEntry;
@@ -218,26 +219,35 @@ impl Client {
     /// The item that front doors revoke when the lease goes.
     fn below(&self, released: &Released) -> Option<Invalidation> {
         let file = released.file.clone();
+        let keeps = |kind: Kind| released.keep.is_some_and(|keep| keep.covers(kind));
+        let is_cached = self.covered.contains(&file);
+        let caching = |state: CachingState| is_cached.then(|| Invalidation::Caching(file.clone(), state));
         match &released.field {
+            Field::Content if keeps(Kind::Read) && is_cached => caching(CachingState::RH),
             // A program must not write to mapped pages any more. The next read requests them anew.
             Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
                 Some(Invalidation::Pages(file))
             }
+            // Another machine is about to lock. Its lock takes what is cached, and a look takes only
+            // what is written and locked behind the cache (MS-SMB2 §3.3.1.4).
+            Field::Locks => caching(if keeps(Kind::Read) { CachingState::RH } else { CachingState::NONE }),
+            // Another machine wants to know how the file is open here. Handles that are only cached
+            // are closed before it hears.
+            field @ (Field::Handles | Field::Mode(_))
+                if !keeps(Kind::Touch) && self.own(&file).has(field) =>
+            {
+                caching(CachingState::RW)
+            }
             // A machine that may still read keeps its cached values, because other machines only
             // read from now on. It revokes them if the server is just changing the field for it.
             // Trap: a machine that keeps `Touch` may not read.
-            field
-                if released.keep.is_some_and(|keep| keep.covers(Kind::Read))
-                    && !self.is_lease_in_doubt(&file, field) =>
-            {
-                None
-            }
+            field if keeps(Kind::Read) && !self.is_lease_in_doubt(&file, field) => None,
             Field::Child(label) => Some(Invalidation::Entry(file, label.clone())),
             Field::Children => Some(Invalidation::Entries(file)),
             Field::Attributes | Field::Times | Field::Parent => Some(Invalidation::Attributes(file)),
             Field::Xattr(_) | Field::Xattrs => Some(Invalidation::Attributes(file)),
             Field::Content | Field::Disposition | Field::Handles | Field::Mode(_) => None,
-            Field::Path | Field::Locks => None,
+            Field::Path => None,
         }
     }
 }

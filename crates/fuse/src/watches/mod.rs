@@ -211,7 +211,7 @@ impl WatchState {
             Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
                 self.targets.get(dir).map(|_| dir.clone()).into_iter().collect()
             }
-            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+            Invalidation::Attributes(file) | Invalidation::Pages(file) | Invalidation::Caching(file, _) => {
                 if let Some(recalled) = &mut self.recalled {
                     recalled.insert(file.clone());
                 }
@@ -227,7 +227,9 @@ impl WatchState {
         for of in self.concerned(what) {
             let Some(target) = self.targets.get_mut(&of) else { continue };
             match what {
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                Invalidation::Attributes(file)
+                | Invalidation::Pages(file)
+                | Invalidation::Caching(file, _) => {
                     target.snapshot.doubt(file, looks);
                 }
                 Invalidation::Everything => target.snapshot.doubt_all(),
@@ -309,7 +311,9 @@ impl CacheHolder for Watches {
                 // The leases are held until this returns. So the current state is the work of this
                 // machine's programs.
                 let looks = match what {
-                    Invalidation::Attributes(file) | Invalidation::Pages(file) => self.looks(file),
+                    Invalidation::Attributes(file)
+                    | Invalidation::Pages(file)
+                    | Invalidation::Caching(file, _) => self.looks(file),
                     _ => None,
                 };
                 self.state.lock().recall(what, looks);

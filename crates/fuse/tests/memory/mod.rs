@@ -184,6 +184,8 @@ impl FileService for Memory {
 fn name_of(call: &Call) -> &'static str {
     match call {
         Call::Lookup { .. } => "lookup",
+        Call::Spellings { .. } => "spellings",
+        Call::Cover { .. } => "cover",
         Call::Parent { .. } => "parent",
         Call::Links { .. } => "links",
         Call::Stat { .. } => "stat",
@@ -286,7 +288,9 @@ impl Tree {
                 .ok_or(Error::NoAttribute)
                 .map(|_| Reply::Nothing)?,
             Call::Space => Reply::Space { total: 1 << 40, free: 1 << 39, files: self.len() },
-            Call::Lock { .. } | Call::GetLock { .. } => return Err(Error::NotSupported),
+            Call::Lock { .. } | Call::GetLock { .. } | Call::Spellings { .. } | Call::Cover { .. } => {
+                return Err(Error::NotSupported);
+            }
         };
         Ok(Response::Reply(reply))
     }

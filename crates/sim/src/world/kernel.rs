@@ -161,7 +161,9 @@ impl Kernel {
                 Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
                     self.barred.names.insert(dir.clone(), tick);
                 }
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                Invalidation::Attributes(file)
+                | Invalidation::Pages(file)
+                | Invalidation::Caching(file, _) => {
                     self.barred.files.insert(file.clone(), tick);
                 }
                 Invalidation::Everything => self.barred.everything = Some(tick),
@@ -213,9 +215,9 @@ impl Kernel {
                         self.given.get_mut(dir).map(|given| given.forget(&label, when));
                     }
                 }
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
-                    _ = self.attributes.remove(file)
-                }
+                Invalidation::Attributes(file)
+                | Invalidation::Pages(file)
+                | Invalidation::Caching(file, _) => _ = self.attributes.remove(file),
                 Invalidation::Everything => {
                     let (barred, folded_only) = (std::mem::take(&mut self.barred), self.folded_only);
                     *self = Kernel { barred, folded_only, ..Kernel::default() }
