@@ -16,11 +16,12 @@ use backup::BackupSchedule;
 use data_dir::{DataDir, ballast};
 use file_service::FileService;
 use net::LinkDown;
+use objects::Store;
 use parking_lot::Mutex;
 use share_hosts::{Copies, Peers};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{EnrolError, MachineId, ToClient};
@@ -44,6 +45,7 @@ pub struct Machine {
     membership: Arc<Membership>,
     threads: Vec<JoinHandle<()>>,
     control: Option<Control>,
+    store: OnceLock<Arc<Store>>,
     data: DataDir,
 }
 
@@ -72,7 +74,14 @@ impl Machine {
             client_host.clone(),
             peers,
         );
-        let mut up = Machine { client_host, membership, threads: Vec::new(), control: None, data };
+        let mut up = Machine {
+            client_host,
+            membership,
+            threads: Vec::new(),
+            control: None,
+            store: OnceLock::new(),
+            data,
+        };
         up.membership.begin()?;
         up.start_threads(queues)?;
         if let Upstream::Here(_) = up.client_host.upstream() {
@@ -126,9 +135,19 @@ impl Machine {
         })
     }
 
-    /// The file service that front doors call.
+    /// The file service that front doors call. Once there is an object store, their calls go through
+    /// it.
     pub fn file_service(&self) -> Arc<dyn FileService> {
-        self.client_host.clone()
+        match self.store.get() {
+            Some(store) => store.door(),
+            None => self.client_host.clone(),
+        }
+    }
+
+    /// The machine's object store, for SMB clients. A machine that serves any asks for it before it
+    /// mounts the file system.
+    pub fn store(&self) -> &Arc<Store> {
+        self.store.get_or_init(|| Store::new(self.client_host.clone()))
     }
 
     /// Notes that the file system is mounted at `dir`, for reports to people.

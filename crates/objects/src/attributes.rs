@@ -1,0 +1,173 @@
+//! Attributes and times (MS-FSA §2.1.5.12.6, §2.1.5.15.2).
+
+use crate::dos::Dos;
+use crate::rights;
+use crate::store::CLUSTER;
+use crate::{BasicChange, DosAttributes, Info, Open, Posix, StoreError, TimeChange};
+use client::call;
+use lease::caching::Actor;
+use namespace::{AttributeChange, Cred, FileKind, SetTime, Stat};
+
+impl Open {
+    /// Everything that is shown of the object.
+    pub async fn info(&self) -> Result<Info, StoreError> {
+        let store = self.store();
+        let call = call::Stat { file: self.file().clone() };
+        let stat = store.service.ask(&self.parts.who, call).await?.value;
+        let dos = self.dos().await?;
+        let mut info = info(&stat, dos);
+        if let Some(stream) = &self.parts.stream {
+            let length = store.stream(self.file(), stream).await?.map_or(0, |(_, value)| value.len() as u64);
+            (info.size, info.allocation) = (length, length.next_multiple_of(8));
+            info.is_directory = false;
+            info.attributes.0 &= !DosAttributes::DIRECTORY;
+            if info.attributes.0 == 0 {
+                info.attributes.0 = DosAttributes::NORMAL;
+            }
+        }
+        store.with(|table, _| {
+            if let Some(known) = table.objects.get(&self.object()) {
+                info.allocation = info.allocation.max(known.allocation);
+                info.delete_pending = known.deleting.is_some();
+                info.links = info.links.saturating_sub(u32::from(info.delete_pending));
+            }
+        });
+        Ok(info)
+    }
+
+    pub(crate) async fn dos(&self) -> Result<Dos, StoreError> {
+        let entry = namespace::Entry {
+            file: self.file().clone(),
+            kind: self.parts.kind,
+            ino: self.parts.number,
+            position: 0,
+        };
+        self.store().dos(&entry).await
+    }
+
+    /// Stores the attributes that only Windows has.
+    pub(crate) async fn set_dos(&self, dos: Dos) -> Result<(), StoreError> {
+        self.set_xattr(crate::dos::NAME, Some(dos.emit())).await
+    }
+
+    /// Sets times and attributes (MS-FSA §2.1.5.15.2). Needs WRITE_ATTRIBUTES.
+    pub async fn set_basic(&self, change: BasicChange) -> Result<(), StoreError> {
+        let BasicChange { created, accessed, written, changed, attributes, mode, uid, gid } = change;
+        let times = [created, accessed, written, changed];
+        if times.iter().any(Option::is_some) || attributes.is_some() {
+            self.require(rights::WRITE_ATTRIBUTES)?;
+        }
+        if mode.is_some() {
+            self.require(rights::WRITE_DAC)?;
+        }
+        if uid.is_some() || gid.is_some() {
+            self.require(rights::WRITE_OWNER)?;
+        }
+        if let Some(attributes) = attributes {
+            let is_other = attributes.has(DosAttributes::DIRECTORY) && !self.is_directory();
+            if is_other || attributes.has(DosAttributes::TEMPORARY) && self.is_directory() {
+                return Err(StoreError::Invalid);
+            }
+        }
+        let before = self.info().await?;
+        let at = |time: Option<TimeChange>| match time {
+            Some(TimeChange::At(time)) => Some(SetTime::At(time)),
+            _ => None,
+        };
+        {
+            let mut state = self.state.lock();
+            match written {
+                Some(TimeChange::At(time)) => state.written = Some(time),
+                Some(TimeChange::Freeze) => state.written = Some(before.written),
+                Some(TimeChange::Thaw) => state.written = None,
+                None => {}
+            }
+            state.accessed = accessed.map_or(state.accessed, |change| change != TimeChange::Thaw);
+        }
+        let mut change = AttributeChange {
+            mode: mode.map(|mode| mode & 0o7777),
+            uid,
+            gid,
+            atime: at(accessed),
+            mtime: at(written),
+            keeps_owner: false,
+        };
+        if change != AttributeChange::default() {
+            if change.chowns() {
+                // A change of owner is the user's own right, and not the open's.
+                let chown = AttributeChange { uid, gid, ..AttributeChange::default() };
+                self.set_attributes(&self.parts.who, chown).await?;
+                (change.uid, change.gid) = (None, None);
+            }
+            self.set_attributes(&self.empowered(), change).await?;
+        }
+        let dos = self.dos().await?;
+        let mut wanted = dos;
+        if let Some(TimeChange::At(time)) = created {
+            wanted.created = Some(time);
+        }
+        if let Some(attributes) = attributes.filter(|attributes| attributes.0 != 0) {
+            wanted.attributes = attributes.0 & DosAttributes::SETTABLE;
+        }
+        if wanted != dos {
+            self.set_dos(wanted).await?;
+        }
+        self.attributes_changed(crate::watch::ATTRIBUTES).await;
+        Ok(())
+    }
+
+    pub(crate) async fn set_attributes(&self, who: &Cred, change: AttributeChange) -> Result<(), StoreError> {
+        if change == AttributeChange::default() {
+            return Ok(());
+        }
+        let call =
+            call::SetAttributes { file: self.file().clone(), change, size: None, through_handle: true };
+        self.store().service.ask(who, call).await?;
+        Ok(())
+    }
+
+    /// Tells everybody who may show attributes of the object that they have changed.
+    pub(crate) async fn attributes_changed(&self, filter: u32) {
+        let store = self.store();
+        if let Some(link) = self.name() {
+            store.listing_changes(&link.dir, Actor::Child(self.parts.parent));
+        }
+        store.below.attributes_changed(self.file()).await;
+        store.watches.modified(store, self, filter);
+    }
+}
+
+/// What is shown of an object.
+pub(crate) fn info(stat: &Stat, dos: Dos) -> Info {
+    let Stat { attributes, size, occupied, mtime } = *stat;
+    let kind = match attributes.kind {
+        FileKind::Fifo => 0o010_000,
+        FileKind::CharDevice => 0o020_000,
+        FileKind::Directory => 0o040_000,
+        FileKind::BlockDevice => 0o060_000,
+        FileKind::Regular => 0o100_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Socket => 0o140_000,
+    };
+    let is_directory = attributes.kind == FileKind::Directory;
+    Info {
+        number: attributes.ino,
+        attributes: dos.shown(stat),
+        created: dos.created.unwrap_or(attributes.btime),
+        accessed: attributes.atime,
+        written: mtime,
+        changed: attributes.ctime,
+        size,
+        allocation: if is_directory { 0 } else { occupied.next_multiple_of(u64::from(CLUSTER)) },
+        links: attributes.links,
+        delete_pending: false,
+        is_directory,
+        is_link: attributes.kind == FileKind::Symlink,
+        posix: Posix {
+            mode: kind | u32::from(attributes.mode),
+            uid: attributes.uid,
+            gid: attributes.gid,
+            rdev: attributes.rdev,
+        },
+    }
+}

@@ -1,0 +1,160 @@
+//! The end of an open (MS-FSA §2.1.5.5).
+
+use crate::ask::ClientHandle;
+use crate::open::lock_owner;
+use crate::table::Deleting;
+use crate::{CreateOptions, Info, Open, OpenId, Store, StoreError};
+use client::call;
+use lease::caching::{Act, Actor, ObjectId};
+use namespace::{LockChange, LockRange, LockSpace};
+use std::sync::Arc;
+
+impl Open {
+    /// Closes (MS-FSA §2.1.5.5): locks go, and the file does, if it is to be deleted and this is its
+    /// last open. With `query` the answer has the object as it was left.
+    pub async fn close(&self, query: bool) -> Result<Option<Info>, StoreError> {
+        let info = if query { Some(self.info().await?) } else { None };
+        let Some(closing) = self.begin_close() else { return Err(StoreError::Closed) };
+        closing.finish(self).await;
+        Ok(info)
+    }
+
+    /// Takes what the end of the open needs. Nothing, if it is closed already.
+    fn begin_close(&self) -> Option<Closing> {
+        let mut state = self.state.lock();
+        let handle = state.handle.take()?;
+        Some(Closing {
+            handle: Some(handle),
+            unlinks: state.unlinks,
+            store: Arc::clone(self.store()),
+            object: self.object(),
+            open: self.id(),
+        })
+    }
+}
+
+/// An open that is being closed.
+struct Closing {
+    handle: Option<ClientHandle>,
+    unlinks: bool,
+    store: Arc<Store>,
+    object: ObjectId,
+    open: OpenId,
+}
+
+impl Closing {
+    async fn finish(mut self, open: &Open) {
+        let store = Arc::clone(&self.store);
+        self.unlock();
+        let link = open.name();
+        if open.options().has(CreateOptions::DELETE_ON_CLOSE) && !open.is_stream() {
+            // The close goes on, whatever the holders of HANDLE say.
+            store.act_done(self.object, Act::Dispose, Actor::Open(self.open));
+            let call = call::SetDisposition { file: open.file().clone(), link: link.clone() };
+            let set = match &link {
+                Some(_) => store.service.ask(&open.empowered(), call).await.is_ok(),
+                None => false,
+            };
+            if let Some(link) = link.clone().filter(|_| set) {
+                store.with(|table, _| {
+                    if let Some(known) = table.objects.get_mut(&self.object) {
+                        known.deleting.get_or_insert(Deleting { link, by: open.parts.parent });
+                    }
+                });
+            }
+        }
+        let (deleting, is_last) = store.with(|table, _| {
+            let deleting = table.objects.get(&self.object).and_then(|known| known.deleting.clone());
+            let of_object = table.opens.values().filter(|other| other.object == self.object);
+            (deleting, of_object.count() == 1)
+        });
+        if open.is_stream() && is_last && (deleting.is_some() || open.deletes_stream()) {
+            let _ = open.remove_stream().await;
+        }
+        if self.unlinks
+            && let Some(link) = &link
+        {
+            let call = call::Unlink {
+                dir: link.dir.clone(),
+                label: link.label.clone(),
+                directory: open.is_directory(),
+            };
+            store.unlinked(store.service.ask(&open.empowered(), call).await);
+        }
+        let handle = self.handle.take();
+        store.handle_closes(open.file());
+        if let Some(handle) = handle {
+            let _ = handle.close().await;
+        }
+        if let Some(deleting) = deleting.filter(|_| is_last && !open.is_stream()) {
+            store.listing_changes(&deleting.link.dir, Actor::deleting(deleting.by, open.parts.parent));
+            store.below.entry_changed(&deleting.link).await;
+            store.watches.removed(&store, open, &deleting.link);
+        }
+    }
+
+    /// Gives the locks of the open back.
+    fn unlock(&self) {
+        let had = self.store.with(|table, now| {
+            let had =
+                table.objects.get_mut(&self.object).is_some_and(|known| known.locks.unlock_all(self.open));
+            if had {
+                table.settle(self.object, now);
+            }
+            had
+        });
+        if let Some(handle) = self.handle.as_ref().filter(|_| had) {
+            let change = LockChange {
+                owner: lock_owner(self.open),
+                pid: 0,
+                space: LockSpace::Posix,
+                range: LockRange::WHOLE,
+                kind: None,
+            };
+            self.store.service.tell(call::Lock { file: handle.file.clone(), change, wait: false });
+        }
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            self.store.handle_closes(&handle.file);
+        }
+        self.store.watches.closed(self.open);
+        self.store.with(|table, now| {
+            table.close(self.object, self.open);
+            table.settle(self.object, now);
+        });
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(mut closing) = self.begin_close() else { return };
+        closing.unlock();
+        let deletes = self.options().has(CreateOptions::DELETE_ON_CLOSE) && !self.is_stream();
+        if let Some(link) = self.name().filter(|_| deletes)
+            && let Some(handle) = closing.handle.take()
+        {
+            // The handle is closed when the client has answered.
+            self.store().handle_closes(self.file());
+            let call = call::SetDisposition { file: self.file().clone(), link: Some(link) };
+            self.store().service.0.call(&self.empowered(), call.into(), Box::new(move |_| drop(handle)));
+        }
+    }
+}
+
+impl Store {
+    /// Notes that one of the store's handles on the file is about to be closed.
+    pub(crate) fn handle_closes(&self, file: &ident::FileId) {
+        self.with(|table, _| {
+            if let Some(count) = table.handles.get_mut(file) {
+                *count -= 1;
+                if *count == 0 {
+                    table.handles.remove(file);
+                }
+            }
+        });
+    }
+}

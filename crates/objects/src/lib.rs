@@ -1,0 +1,48 @@
+//! The local object store of a machine (MS-FSA): every open of a file, directory or stream by an SMB
+//! client, with its rights, sharing, caching lease, locks and deletion on close. It stands above
+//! the machine's client and below the front doors.
+//!
+//! A [`Store`] gives out [`Open`]s. FUSE's calls go through [`Store::door`], so that they break the
+//! caching leases of SMB clients first.
+
+mod ask;
+mod attributes;
+mod below;
+mod closing;
+mod content;
+mod cover;
+mod door;
+mod dos;
+mod error;
+mod listing;
+mod locking;
+mod naming;
+mod open;
+mod opening;
+mod path;
+mod pattern;
+mod ranges;
+mod recalls;
+mod request;
+mod resolve;
+mod rights;
+mod store;
+mod streams;
+mod table;
+mod underway;
+mod watch;
+
+pub use error::StoreError;
+pub use lease::caching::{
+    AccessMask, AcknowledgeError, Break, CachingState, ClientGuid, LeaseHolder, LeaseId, LeaseKey,
+    LeaseVersion, OpenId, Sharing,
+};
+pub use open::Open;
+pub use path::ObjectPath;
+pub use request::{
+    BasicChange, BreakSink, ByteRange, Caching, Change, CreateAction, CreateDisposition, CreateOptions,
+    Deletion, DosAttributes, Entry, Granted, Info, Listing, OpenRequest, Opened, Posix, Space, StreamInfo,
+    Target, TimeChange,
+};
+pub use store::{Acknowledged, Root, Store};
+pub use watch::Watch;

@@ -1,0 +1,117 @@
+//! Byte-range locks (MS-FSA §2.1.5.8, §2.1.5.9). The store judges them among its opens, where each is
+//! a lock of its own. The client holds what they cover, so that programs under FUSE and other
+//! machines are kept out.
+
+use crate::ranges::ByteLock;
+use crate::rights;
+use crate::{ByteRange, Open, OpenId, Store, StoreError};
+use client::call;
+use ident::FileId;
+use lease::caching::{Act, Actor, Judgement, ObjectId};
+use namespace::{LockChange, LockKind, LockRange, LockSpace};
+use std::sync::Arc;
+
+/// A lock that is not held everywhere yet. Dropped, it is nowhere.
+struct Locking {
+    store: Arc<Store>,
+    object: ObjectId,
+    file: FileId,
+    open: OpenId,
+    owner: u64,
+    range: ByteRange,
+    is_stream: bool,
+    is_done: bool,
+}
+
+impl Drop for Locking {
+    fn drop(&mut self) {
+        if !self.is_done {
+            for change in self.unlock().unwrap_or_default() {
+                self.store.service.tell(call::Lock { file: self.file.clone(), change, wait: false });
+            }
+            self.settle();
+        }
+    }
+}
+
+impl Locking {
+    /// Takes the lock out of the table. Returns what is to be unlocked at the client.
+    fn unlock(&self) -> Result<Vec<LockChange>, StoreError> {
+        self.store.with(|table, _| {
+            let known = table.objects.get_mut(&self.object).ok_or(StoreError::Closed)?;
+            known.locks.unlock(self.open, self.range)?;
+            let parts =
+                if self.is_stream { Vec::new() } else { known.locks.uncovered(self.open, self.range) };
+            Ok(parts.into_iter().map(|(first, last)| self.change(LockRange { first, last }, None)).collect())
+        })
+    }
+
+    fn settle(&self) {
+        self.store.with(|table, now| table.settle(self.object, now));
+    }
+
+    fn change(&self, range: LockRange, kind: Option<LockKind>) -> LockChange {
+        LockChange { owner: self.owner, pid: 0, space: LockSpace::Posix, range, kind }
+    }
+}
+
+impl Open {
+    /// Locks a range (MS-FSA §2.1.5.8), at once or, with `wait`, when nothing is in the way. To drop
+    /// the future cancels it. Each lock is one of its own; an element list is the caller's loop.
+    pub async fn lock(&self, range: ByteRange, exclusive: bool, wait: bool) -> Result<(), StoreError> {
+        self.require(rights::READ_DATA | rights::WRITE_DATA | rights::APPEND_DATA | rights::EXECUTE)?;
+        if self.is_directory() {
+            return Err(StoreError::Invalid);
+        }
+        if !range.is_valid() {
+            return Err(StoreError::InvalidLockRange);
+        }
+        let store = self.store();
+        if range.offset < self.info().await?.size {
+            store.act(self.object(), Act::Lock, Actor::Open(self.id())).await;
+        }
+        let lock = ByteLock { open: self.id(), range, exclusive };
+        let judged = store.until(self.object(), move |known, _, _| match known.locks.lock(lock) {
+            Err(StoreError::LockNotGranted) if wait => Ok(Judgement::Waits(Vec::new())),
+            locked => locked.map(Judgement::Go),
+        });
+        judged.await.ok_or(StoreError::Closed)??;
+        let mut locking = self.locking(range);
+        if let Some(last) = range.last().filter(|_| !self.is_stream()) {
+            let kind = if exclusive { LockKind::Write } else { LockKind::Read };
+            let change = locking.change(LockRange { first: range.offset, last }, Some(kind));
+            let call = call::Lock { file: self.file().clone(), change, wait };
+            store.service.ask(&self.parts.who, call).await?;
+        }
+        locking.is_done = true;
+        Ok(())
+    }
+
+    /// Unlocks a range (MS-FSA §2.1.5.9) that was locked exactly so.
+    pub async fn unlock(&self, range: ByteRange) -> Result<(), StoreError> {
+        if self.is_directory() {
+            return Err(StoreError::Invalid);
+        }
+        let mut locking = self.locking(range);
+        locking.is_done = true;
+        for change in locking.unlock()? {
+            let call = call::Lock { file: self.file().clone(), change, wait: false };
+            self.store().service.ask(&self.parts.who, call).await?;
+        }
+        locking.settle();
+        Ok(())
+    }
+
+    fn locking(&self, range: ByteRange) -> Locking {
+        Locking {
+            store: Arc::clone(self.store()),
+            object: self.object(),
+            file: self.file().clone(),
+            open: self.id(),
+            owner: self.lock_owner(),
+            range,
+            is_stream: self.is_stream(),
+            is_done: false,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! An open: what it is, and who has it. What can be done through it is in modules of its own. Each
+//! act checks the rights that the open was granted.
+
+use crate::ask::ClientHandle;
+use crate::listing::Cursor;
+use crate::table::ObjectKey;
+use crate::{AccessMask, CreateOptions, Granted, OpenId, Root, Store, StoreError};
+use lease::caching::{ClientGuid, LeaseHolder, LeaseKey, ObjectId};
+use namespace::{Capabilities, Capability, Cred, FileKind, Timestamp};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// An open of a file, directory or stream.
+pub struct Open {
+    pub(crate) parts: OpenParts,
+    pub(crate) state: Mutex<OpenState>,
+}
+
+/// What stays the same while it is open.
+pub(crate) struct OpenParts {
+    pub(crate) store: Arc<Store>,
+    pub(crate) id: OpenId,
+    pub(crate) object: ObjectId,
+    pub(crate) key: ObjectKey,
+    /// The stream's name, as it was given.
+    pub(crate) stream: Option<String>,
+    pub(crate) who: Cred,
+    pub(crate) root: Root,
+    pub(crate) access: AccessMask,
+    pub(crate) options: CreateOptions,
+    pub(crate) kind: FileKind,
+    pub(crate) number: u64,
+    pub(crate) is_posix: bool,
+    pub(crate) parent: Option<LeaseKey>,
+    pub(crate) holder: Option<LeaseHolder>,
+}
+
+#[derive(Default)]
+pub(crate) struct OpenState {
+    /// The client's handle, until the open is closed.
+    pub(crate) handle: Option<ClientHandle>,
+    /// The name goes when this open closes, whoever else has the file open.
+    pub(crate) unlinks: bool,
+    pub(crate) cursor: Cursor,
+    /// The times that the open's own acts do not move.
+    pub(crate) written: Option<Timestamp>,
+    pub(crate) accessed: bool,
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Open").field("id", &self.parts.id).field("key", &self.parts.key).finish()
+    }
+}
+
+impl Open {
+    pub(crate) fn new(parts: OpenParts, handle: ClientHandle) -> Arc<Open> {
+        let state = OpenState { handle: Some(handle), ..OpenState::default() };
+        Arc::new(Open { parts, state: Mutex::new(state) })
+    }
+
+    /// Its number, which no other open of this store has or will have.
+    pub fn id(&self) -> OpenId {
+        self.parts.id
+    }
+
+    /// The rights that it was granted, without generic ones.
+    pub fn access(&self) -> AccessMask {
+        self.parts.access
+    }
+
+    /// The options that it was opened with.
+    pub fn options(&self) -> CreateOptions {
+        self.parts.options
+    }
+
+    /// The client that opened it.
+    pub fn client(&self) -> ClientGuid {
+        let found = self.store().with(|table, _| table.opens.get(&self.id()).map(|open| open.client));
+        found.unwrap_or(ClientGuid([0; 16]))
+    }
+
+    /// Whether it is a directory's.
+    pub fn is_directory(&self) -> bool {
+        self.parts.kind == FileKind::Directory && !self.is_stream()
+    }
+
+    /// Whether it is a named stream's.
+    pub fn is_stream(&self) -> bool {
+        self.parts.key.stream.is_some()
+    }
+
+    /// The name by which it was opened, in its exact case, from the share's root: `dir\file:stream`.
+    /// It follows renames that go through this store.
+    pub fn path(&self) -> String {
+        let path = self.store().with(|table, _| table.opens.get(&self.id()).map(|open| open.path.join("\\")));
+        let stream = self.parts.stream.as_ref().map(|stream| format!(":{stream}"));
+        path.unwrap_or_default() + &stream.unwrap_or_default()
+    }
+
+    /// The lease or oplock that it has now: for a reconnect, and a replay.
+    pub fn granted(&self) -> Granted {
+        let Some(holder) = self.parts.holder else { return Granted::Nothing };
+        let held = self
+            .store()
+            .with(|table, _| table.objects.get(&self.object()).and_then(|known| known.caching.held(holder)));
+        match (holder, held) {
+            (LeaseHolder::Oplock(_), Some(grant)) => Granted::Oplock(grant.state),
+            (LeaseHolder::Lease(lease), Some(grant)) => Granted::Lease {
+                key: lease.key,
+                state: grant.state,
+                is_breaking: grant.is_breaking,
+                version: grant.version,
+            },
+            (_, None) => Granted::Nothing,
+        }
+    }
+
+    /// Moves a durable open to another connection's client (reconnect): later breaks of its oplock
+    /// go there.
+    pub fn adopt(&self, client: ClientGuid) {
+        self.store().with(|table, _| {
+            if let Some(open) = table.opens.get_mut(&self.id()) {
+                open.client = client;
+            }
+        });
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.parts.store
+    }
+
+    pub(crate) fn object(&self) -> ObjectId {
+        self.parts.object
+    }
+
+    pub(crate) fn file(&self) -> &ident::FileId {
+        &self.parts.key.file
+    }
+
+    /// Refuses unless the open has one of these rights, and is open.
+    pub(crate) fn require(&self, rights: u32) -> Result<(), StoreError> {
+        if self.state.lock().handle.is_none() {
+            return Err(StoreError::Closed);
+        }
+        if self.parts.access.0 & rights == 0 { Err(StoreError::AccessDenied) } else { Ok(()) }
+    }
+
+    /// The user with the rights that the open stands for: they were checked when it was opened.
+    pub(crate) fn empowered(&self) -> Cred {
+        let capabilities = Capabilities::NONE
+            .with(Capability::DacOverride)
+            .with(Capability::DacReadSearch)
+            .with(Capability::Fowner);
+        Cred { capabilities, ..self.parts.who.clone() }
+    }
+
+    /// The name by which it was opened.
+    pub(crate) fn name(&self) -> Option<namespace::Link> {
+        self.store().with(|table, _| table.opens.get(&self.id()).and_then(|open| open.link.clone()))
+    }
+
+    /// The owner of its locks, for the client: no number of FUSE's kernel.
+    pub(crate) fn lock_owner(&self) -> u64 {
+        lock_owner(self.id())
+    }
+}
+
+/// The owner of an open's locks. The kernel's owners are hashes of 64 bits.
+pub(crate) fn lock_owner(open: OpenId) -> u64 {
+    open.0 ^ 0x534d_4200_0000_0000
+}

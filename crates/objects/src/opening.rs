@@ -1,0 +1,337 @@
+//! Opening (MS-FSA §2.1.5.1): the path, the rights, the share modes, the lease, and what becomes of
+//! the file.
+
+use crate::ask::ClientHandle;
+use crate::dos::Dos;
+use crate::open::OpenParts;
+use crate::resolve::Place;
+use crate::rights::{self, Permitted};
+use crate::table::ObjectKey;
+use crate::underway::Underway;
+use crate::{
+    CreateAction, CreateDisposition, CreateOptions, DosAttributes, ObjectPath, Open, OpenRequest, Opened,
+    Root, Store, StoreError,
+};
+use client::call;
+use lease::caching::{AccessMask, Act, Actor};
+use namespace::{Cred, Entry, Error, FileKind, FileSpec, Stat};
+use std::sync::Arc;
+
+/// How often an open begins anew because the file came or went meanwhile.
+const RACES_MAX: u32 = 16;
+
+/// The mode of a new file, and of a new directory, if the client does not say.
+const MODES: (u16, u16) = (0o644, 0o755);
+
+impl Store {
+    /// Opens (MS-FSA §2.1.5.1). It waits for breaks of others' leases that are in its way, for at
+    /// most 35 s each. A caller that polls once and is not answered sends STATUS_PENDING. To drop
+    /// the future cancels the open.
+    pub async fn open(
+        self: &Arc<Self>,
+        who: &Cred,
+        root: &Root,
+        path: &ObjectPath,
+        request: OpenRequest,
+    ) -> Result<Opened, StoreError> {
+        request.check(root, path)?;
+        let follow = !request.options.has(CreateOptions::REPARSE_POINT);
+        for _ in 0..RACES_MAX {
+            let place = self.resolve(who, root, path, (request.is_posix, follow)).await?;
+            let opened = match place.found.clone() {
+                Some(found) => self.open_found(who, root, path, &request, &place, found).await,
+                None if !request.disposition.creates() => return Err(StoreError::NotFound),
+                None => self.create(who, root, path, &request, &place).await,
+            };
+            match opened {
+                // The file came or went between the look and the act.
+                Ok(None) => {}
+                Ok(Some(opened)) => return Ok(opened),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::NotFound)
+    }
+
+    /// Opens a file that is there. Nothing, if it is gone.
+    async fn open_found(
+        self: &Arc<Self>,
+        who: &Cred,
+        root: &Root,
+        path: &ObjectPath,
+        request: &OpenRequest,
+        place: &Place,
+        (entry, stat): (Entry, Stat),
+    ) -> Result<Option<Opened>, StoreError> {
+        let is_directory = entry.kind == FileKind::Directory && !path.is_stream();
+        if is_directory && request.options.has(CreateOptions::NON_DIRECTORY) {
+            return Err(StoreError::IsDirectory);
+        }
+        if !is_directory && request.options.has(CreateOptions::DIRECTORY) {
+            return Err(StoreError::NotDirectory);
+        }
+        let has_stream = match &path.stream {
+            None => true,
+            Some(stream) => self.stream(&entry.file, stream).await?.is_some(),
+        };
+        if has_stream && request.disposition == CreateDisposition::Create {
+            return Err(StoreError::NameCollision);
+        }
+        if !has_stream && !request.disposition.creates() {
+            return Err(StoreError::NotFound);
+        }
+        if is_directory && request.disposition.overwrites() {
+            return Err(StoreError::Invalid);
+        }
+        let dos = self.dos(&entry).await?;
+        let permitted = self.permitted(who, root, place, &entry, &stat).await?;
+        let mut maximal = permitted.rights();
+        let is_read_only = dos.shown(&stat).has(DosAttributes::READ_ONLY) && !is_directory;
+        if is_read_only {
+            maximal.0 &= !(rights::WRITE_DATA | rights::APPEND_DATA);
+        }
+        let access = rights::granted(request.access, maximal)?;
+        let overwrites = request.disposition.overwrites() && has_stream;
+        if overwrites && !path.is_stream() {
+            overwritable(request, dos, maximal)?;
+        }
+        if request.options.has(CreateOptions::DELETE_ON_CLOSE) && is_read_only {
+            return Err(StoreError::CannotDelete);
+        }
+        let key = key_of(&entry, path);
+        let underway = self.begin(request, &key, is_directory, place)?;
+        let size = if path.is_stream() { u64::MAX } else { stat.size };
+        let grant = self.judge_open(request, &underway, access, (overwrites, size, is_directory)).await?;
+        let modes =
+            if path.is_stream() { lease::Open::posix(false, false) } else { access.modes(request.sharing) };
+        let handle = match self.service.open(who, &entry.file, modes).await {
+            Err(Error::Stale | Error::NotFound) => return Ok(None),
+            handle => handle?,
+        };
+        self.with(|table, _| *table.handles.entry(entry.file.clone()).or_default() += 1);
+        let open = self.opened(who, root, request, (underway, key, &entry, access), handle, path);
+        let action = match (request.disposition, overwrites, has_stream) {
+            (_, _, false) => {
+                open.create_stream().await?;
+                CreateAction::Created
+            }
+            (CreateDisposition::Supersede, true, _) => CreateAction::Superseded,
+            (_, true, _) => CreateAction::Overwritten,
+            _ => CreateAction::Opened,
+        };
+        if overwrites {
+            open.overwrite(request.attributes, request.allocation).await?;
+        }
+        let info = open.info().await?;
+        Ok(Some(Opened { open, action, info, granted: request.granted(grant), maximal }))
+    }
+
+    /// Makes a file, and opens it. Nothing, if another was faster.
+    async fn create(
+        self: &Arc<Self>,
+        who: &Cred,
+        root: &Root,
+        path: &ObjectPath,
+        request: &OpenRequest,
+        place: &Place,
+    ) -> Result<Option<Opened>, StoreError> {
+        if root.read_only {
+            return Err(StoreError::AccessDenied);
+        }
+        let link = place.link.clone().ok_or(StoreError::NotFound)?;
+        let is_directory = request.options.has(CreateOptions::DIRECTORY);
+        let is_read_only = request.attributes.has(DosAttributes::READ_ONLY);
+        if request.options.has(CreateOptions::DELETE_ON_CLOSE) && is_read_only {
+            return Err(StoreError::CannotDelete);
+        }
+        let everything = Permitted {
+            read: true,
+            write: true,
+            execute: true,
+            owns: true,
+            delete: true,
+            is_directory,
+            read_only: false,
+        };
+        let access = rights::granted(request.access, everything.rights())?;
+        let kind = if is_directory { FileKind::Directory } else { FileKind::Regular };
+        let mode = request.mode.unwrap_or(if is_directory { MODES.1 } else { MODES.0 });
+        let spec = FileSpec::new(kind, mode & 0o7777, 0);
+        let modes =
+            if path.is_stream() { lease::Open::posix(false, false) } else { access.modes(request.sharing) };
+        let by = Actor::Child(request.parent());
+        self.listing_changes(&link.dir, by);
+        let (entry, stat, handle) =
+            match self.service.create(who, (&link.dir, &link.label), spec, modes).await {
+                Err(Error::Exists) => return Ok(None),
+                Err(Error::Stale | Error::NotDirectory) => return Err(StoreError::PathNotFound),
+                created => created?,
+            };
+        self.with(|table, _| *table.handles.entry(entry.file.clone()).or_default() += 1);
+        self.listing_changes(&link.dir, by);
+        self.below.entry_changed(&link).await;
+        let key = key_of(&entry, path);
+        let underway = match self.begin(request, &key, is_directory, place) {
+            Ok(underway) => underway,
+            Err(error) => {
+                self.handle_closes(&entry.file);
+                return Err(error);
+            }
+        };
+        let grant = match self.judge_open(request, &underway, access, (false, 0, is_directory)).await {
+            Ok(grant) => grant,
+            Err(error) => {
+                self.handle_closes(&entry.file);
+                return Err(error);
+            }
+        };
+        let open = self.opened(who, root, request, (underway, key, &entry, access), handle, path);
+        open.begin_file(request, &stat).await?;
+        self.watches.added(self, &open, is_directory);
+        let info = open.info().await?;
+        let maximal = everything.rights();
+        Ok(Some(Opened {
+            open,
+            action: CreateAction::Created,
+            info,
+            granted: request.granted(grant),
+            maximal,
+        }))
+    }
+
+    fn opened(
+        self: &Arc<Self>,
+        who: &Cred,
+        root: &Root,
+        request: &OpenRequest,
+        (mut underway, key, entry, access): (Underway, ObjectKey, &Entry, AccessMask),
+        handle: ClientHandle,
+        path: &ObjectPath,
+    ) -> Arc<Open> {
+        underway.is_done = true;
+        Open::new(
+            OpenParts {
+                store: Arc::clone(self),
+                id: underway.open,
+                object: underway.object,
+                key,
+                stream: path.stream.clone(),
+                who: who.clone(),
+                root: root.clone(),
+                access,
+                options: request.options,
+                kind: entry.kind,
+                number: entry.ino,
+                is_posix: request.is_posix,
+                parent: request.parent(),
+                holder: request.holder(underway.open),
+            },
+            handle,
+        )
+    }
+
+    /// What POSIX lets the user do.
+    async fn permitted(
+        &self,
+        who: &Cred,
+        root: &Root,
+        place: &Place,
+        entry: &Entry,
+        stat: &Stat,
+    ) -> Result<Permitted, StoreError> {
+        let owns = |uid: u32| who.uid == uid || who.has(namespace::Capability::Fowner);
+        let delete = match &place.link {
+            // The root of a share is opened with all rights, and refuses to be deleted.
+            None => true,
+            Some(link) => {
+                let dir = self.service.ask(who, call::Glance { file: link.dir.clone() }).await?.value;
+                let is_sticky = dir.attributes.mode & 0o1000 != 0;
+                let may_take = !is_sticky || owns(stat.attributes.uid) || owns(dir.attributes.uid);
+                may_take && self.may(who, &link.dir, 3).await?
+            }
+        };
+        Ok(Permitted {
+            read: self.may(who, &entry.file, 4).await?,
+            write: self.may(who, &entry.file, 2).await?,
+            execute: self.may(who, &entry.file, 1).await?,
+            owns: owns(stat.attributes.uid),
+            delete,
+            is_directory: entry.kind == FileKind::Directory,
+            read_only: root.read_only,
+        })
+    }
+
+    async fn may(&self, who: &Cred, file: &ident::FileId, mask: u8) -> Result<bool, StoreError> {
+        match self.service.ask(who, call::Access { file: file.clone(), mask }).await {
+            Ok(()) => Ok(true),
+            Err(Error::AccessDenied | Error::NotPermitted | Error::ReadOnly) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The attributes that only Windows has.
+    pub(crate) async fn dos(&self, entry: &Entry) -> Result<Dos, StoreError> {
+        let stored = match self.xattr(&entry.file, crate::dos::NAME).await {
+            Err(StoreError::NotSupported) => None,
+            stored => stored?,
+        };
+        Ok(stored.and_then(|value| Dos::parse(&value)).unwrap_or(Dos::of_kind(entry.kind)))
+    }
+}
+
+fn key_of(entry: &Entry, path: &ObjectPath) -> ObjectKey {
+    ObjectKey { file: entry.file.clone(), stream: path.stream.as_deref().map(crate::streams::folded) }
+}
+
+/// Whether a file may be overwritten (MS-FSA §2.1.5.1.2.1): a hidden or system file only by an open
+/// that says so, too.
+fn overwritable(request: &OpenRequest, dos: Dos, maximal: AccessMask) -> Result<(), StoreError> {
+    const KEPT: u32 = DosAttributes::HIDDEN | DosAttributes::SYSTEM;
+    let lacks = dos.attributes & KEPT & !request.attributes.0;
+    if lacks != 0 || maximal.0 & rights::WRITE_DATA == 0 {
+        return Err(StoreError::AccessDenied);
+    }
+    Ok(())
+}
+
+impl Open {
+    /// Gives a new file what the open brought along.
+    async fn begin_file(&self, request: &OpenRequest, stat: &Stat) -> Result<(), StoreError> {
+        let kind = stat.attributes.kind;
+        let usual = Dos::of_kind(kind);
+        let wanted = request.attributes.0 & DosAttributes::SETTABLE;
+        let attributes = wanted | usual.attributes;
+        if attributes != usual.attributes {
+            self.set_dos(Dos { attributes, created: None }).await?;
+        }
+        for (name, value) in &request.eas {
+            self.set_user_ea(name, value).await?;
+        }
+        if self.is_stream() {
+            self.create_stream().await?;
+        }
+        if request.allocation > 0 && !self.is_directory() {
+            self.allocate(request.allocation).await?;
+        }
+        Ok(())
+    }
+
+    /// Empties a file that is overwritten or superseded, with its named streams, and gives it new
+    /// attributes (MS-FSA §2.1.5.1.2).
+    async fn overwrite(&self, attributes: DosAttributes, allocation: u64) -> Result<(), StoreError> {
+        self.truncate(0).await?;
+        if !self.is_stream() {
+            self.remove_streams().await?;
+            let attributes = attributes.0 & DosAttributes::SETTABLE | DosAttributes::ARCHIVE;
+            let dos = self.dos().await?;
+            if dos.attributes != attributes {
+                self.set_dos(Dos { attributes, ..dos }).await?;
+            }
+        }
+        self.store().act_done(self.object(), Act::Resize, Actor::Open(self.id()));
+        if allocation > 0 {
+            self.allocate(allocation).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! From paths to files (MS-FSA §2.1.5.1.1).
+
+use crate::path::name_of;
+use crate::{ObjectPath, Root, Store, StoreError};
+use client::call;
+use file_service::LookupReply;
+use ident::FileId;
+use lease::Label;
+use namespace::{Cred, Entry, Error, FileKind, Link, Stat};
+use std::collections::VecDeque;
+
+/// Symbolic links on one path, at most, as Linux has it.
+const LINKS_MAX: u32 = 40;
+
+/// The place that a path leads to.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The directories on the way, from the share's root: the last contains the object, unless the
+    /// object is the root itself.
+    pub(crate) above: Vec<FileId>,
+    /// The exact names on the way, for people.
+    pub(crate) path: Vec<String>,
+    /// The name in the last directory; none for the root.
+    pub(crate) link: Option<Link>,
+    /// The object, if it exists.
+    pub(crate) found: Option<(Entry, Stat)>,
+}
+
+impl Store {
+    /// Finds a label exactly.
+    pub(crate) async fn look_up(
+        &self,
+        who: &Cred,
+        dir: &FileId,
+        label: &Label,
+    ) -> Result<Option<(Entry, Stat)>, StoreError> {
+        let call = call::Lookup { dir: dir.clone(), label: label.clone() };
+        match self.service.ask(who, call).await {
+            Ok(LookupReply::Leased(node)) => Ok(Some(node.value)),
+            Ok(LookupReply::Glimpsed(node)) => Ok(node),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Finds a label, without regard to case unless the exact one exists. Returns the exact label.
+    pub(crate) async fn find(
+        &self,
+        who: &Cred,
+        dir: &FileId,
+        label: Label,
+        exact: bool,
+    ) -> Result<(Label, Option<(Entry, Stat)>), StoreError> {
+        if let Some(node) = self.look_up(who, dir, &label).await? {
+            return Ok((label, Some(node)));
+        }
+        if exact {
+            return Ok((label, None));
+        }
+        let call = call::Spellings { dir: dir.clone(), label: label.clone() };
+        let mut spellings = self.service.ask(who, call).await?;
+        spellings.sort_unstable();
+        for spelling in spellings {
+            if let Some(node) = self.look_up(who, dir, &spelling).await? {
+                return Ok((spelling, Some(node)));
+            }
+        }
+        Ok((label, None))
+    }
+
+    /// Walks a path. Symbolic links are followed within the share, and the last component's only
+    /// with `follow`.
+    pub(crate) async fn resolve(
+        &self,
+        who: &Cred,
+        root: &Root,
+        path: &ObjectPath,
+        (exact, follow): (bool, bool),
+    ) -> Result<Place, StoreError> {
+        let mut place = Place { above: Vec::new(), path: Vec::new(), link: None, found: None };
+        let mut dir = root.dir.clone();
+        let mut left: VecDeque<Step> = path.components.iter().cloned().map(Step::Down).collect();
+        let mut links = 0;
+        while let Some(step) = left.pop_front() {
+            let label = match step {
+                Step::Up => {
+                    dir = place.above.pop().ok_or(StoreError::StoppedOnLink)?;
+                    place.path.pop();
+                    continue;
+                }
+                Step::Down(label) => label,
+            };
+            let (label, found) = match self.find(who, &dir, label, exact).await {
+                // The directory is gone, or it is none.
+                Err(StoreError::Closed | StoreError::NotDirectory) => return Err(StoreError::PathNotFound),
+                found => found?,
+            };
+            let is_last = left.is_empty();
+            match &found {
+                Some((entry, _)) if entry.kind == FileKind::Symlink && (follow || !is_last) => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(StoreError::StoppedOnLink);
+                    }
+                    let target = self.service.ask(who, call::ReadLink { file: entry.file.clone() }).await?;
+                    steps(&target)?.into_iter().rev().for_each(|step| left.push_front(step));
+                    continue;
+                }
+                Some((entry, _)) if !is_last && entry.kind == FileKind::Directory => {}
+                _ if !is_last => return Err(StoreError::PathNotFound),
+                _ => {}
+            }
+            let name = name_of(&label, exact)
+                .unwrap_or_else(|| String::from_utf8_lossy(label.as_bytes()).into_owned());
+            place.path.push(name);
+            if is_last {
+                place.above.push(dir.clone());
+                place.link = Some(Link { dir, label });
+                place.found = found;
+                return Ok(place);
+            }
+            if let Some((entry, _)) = found {
+                place.above.push(std::mem::replace(&mut dir, entry.file));
+            }
+        }
+        // The path is the root's, or ended with a link's `..`.
+        let stat = self.service.ask(who, call::Stat { file: dir.clone() }).await?.value;
+        let entry = Entry { file: dir, kind: stat.attributes.kind, ino: stat.attributes.ino, position: 0 };
+        place.found = Some((entry, stat));
+        Ok(place)
+    }
+}
+
+/// One step on the way.
+enum Step {
+    Up,
+    Down(Label),
+}
+
+/// The steps of a symbolic link. An absolute one leads out of the share.
+fn steps(target: &[u8]) -> Result<Vec<Step>, StoreError> {
+    if target.starts_with(b"/") {
+        return Err(StoreError::StoppedOnLink);
+    }
+    let names = target.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    names
+        .map(|name| match name {
+            b".." => Ok(Step::Up),
+            name => Label::new(name).map(Step::Down).map_err(|_| StoreError::StoppedOnLink),
+        })
+        .collect()
+}

@@ -1,0 +1,262 @@
+//! Named streams, extended attributes and stored security descriptors: all are extended attributes
+//! of the file. A stream is as large as an attribute can be.
+
+use crate::rights;
+use crate::{Open, Store, StoreError, StreamInfo, Target, watch};
+use bytes::Bytes;
+use client::call;
+use ident::FileId;
+use lease::Label;
+use namespace::{Cred, Error, XattrMode};
+
+/// Streams have Samba's names (vfs_streams_xattr).
+const STREAM: (&str, &str) = ("user.DosStream.", ":$DATA");
+/// Extended attributes of clients.
+const EA: &str = "user.";
+/// A security descriptor that a client stored. Only the server reads it.
+const SECURITY: &[u8] = b"security.NTACL";
+
+/// The stream's name as it is compared.
+pub(crate) fn folded(name: &str) -> String {
+    let label = Label::attribute(name.as_bytes()).ok();
+    let folded = label.and_then(|label| String::from_utf8(namespace::fold(&label).as_bytes().to_vec()).ok());
+    folded.unwrap_or_else(|| name.to_owned())
+}
+
+/// The extended attribute of a stream.
+pub(crate) fn attribute(stream: &str) -> String {
+    format!("{}{stream}{}", STREAM.0, STREAM.1)
+}
+
+fn stream_of(label: &Label) -> Option<&str> {
+    let name = std::str::from_utf8(label.as_bytes()).ok()?;
+    name.strip_prefix(STREAM.0)?.strip_suffix(STREAM.1)
+}
+
+fn ea_of(label: &Label) -> Option<&str> {
+    let name = std::str::from_utf8(label.as_bytes()).ok()?;
+    let is_ours = stream_of(label).is_some() || name.as_bytes() == crate::dos::NAME;
+    name.strip_prefix(EA).filter(|_| !is_ours)
+}
+
+impl Store {
+    /// An extended attribute, with the machine's rights.
+    pub(crate) async fn xattr(&self, file: &FileId, name: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let name = Label::attribute(name).map_err(|_| StoreError::InvalidName)?;
+        match self.service.ask(&Cred::default(), call::GetXattr { file: file.clone(), name }).await {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::NoAttribute | Error::NotPermitted | Error::NotSupported) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn xattrs(&self, file: &FileId) -> Result<Vec<Label>, StoreError> {
+        match self.service.ask(&Cred::default(), call::ListXattrs { file: file.clone() }).await {
+            Err(Error::NotSupported | Error::NotPermitted) => Ok(Vec::new()),
+            names => Ok(names?),
+        }
+    }
+
+    /// A stream: its exact name, and its content.
+    pub(crate) async fn stream(
+        &self,
+        file: &FileId,
+        name: &str,
+    ) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+        let wanted = folded(name);
+        for label in self.xattrs(file).await? {
+            if let Some(stream) = stream_of(&label).filter(|stream| folded(stream) == wanted) {
+                let value = self.xattr(file, label.as_bytes()).await?;
+                return Ok(value.map(|value| (stream.to_owned(), value)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Open {
+    /// Sets an extended attribute, or removes it, by the right that the open has.
+    pub(crate) async fn set_xattr(&self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), StoreError> {
+        let name = Label::attribute(name).map_err(|_| StoreError::InvalidName)?;
+        let (file, who, service) = (self.file().clone(), Cred::default(), &self.store().service);
+        match value {
+            Some(value) => {
+                service.ask(&who, call::SetXattr { file, name, value, mode: XattrMode::Set }).await?;
+            }
+            None => match service.ask(&who, call::RemoveXattr { file, name }).await {
+                Ok(()) | Err(Error::NoAttribute) => {}
+                Err(error) => return Err(error.into()),
+            },
+        }
+        Ok(())
+    }
+
+    fn stream_name(&self) -> Result<&str, StoreError> {
+        self.parts.stream.as_deref().ok_or(StoreError::Invalid)
+    }
+
+    async fn stream_now(&self) -> Result<(String, Vec<u8>), StoreError> {
+        let name = self.stream_name()?;
+        let found = self.store().stream(self.file(), name).await?;
+        Ok(found.unwrap_or_else(|| (name.to_owned(), Vec::new())))
+    }
+
+    /// Makes the stream, if it does not exist.
+    pub(crate) async fn create_stream(&self) -> Result<(), StoreError> {
+        let _turn = self.store().stream_writes.lock().await;
+        let (name, value) = self.stream_now().await?;
+        self.set_xattr(attribute(&name).as_bytes(), Some(value)).await?;
+        self.store().watches.modified(self.store(), self, watch::STREAM_NAME);
+        Ok(())
+    }
+
+    pub(crate) async fn read_stream(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, StoreError> {
+        let (_, value) = self.stream_now().await?;
+        let from = usize::try_from(offset).ok().filter(|from| *from < value.len());
+        let Some(from) = from else {
+            return if length == 0 { Ok(Vec::new()) } else { Err(StoreError::EndOfFile) };
+        };
+        let to = value.len().min(from.saturating_add(length as usize));
+        Ok(vec![Bytes::from(value).slice(from..to)])
+    }
+
+    pub(crate) async fn write_stream(&self, offset: u64, data: &[u8]) -> Result<u32, StoreError> {
+        let _turn = self.store().stream_writes.lock().await;
+        let (name, mut value) = self.stream_now().await?;
+        let end = offset.checked_add(data.len() as u64).ok_or(StoreError::TooBig)?;
+        let (from, end) = (offset as usize, fits(end)?);
+        value.resize(value.len().max(end), 0);
+        value[from..end].copy_from_slice(data);
+        self.set_xattr(attribute(&name).as_bytes(), Some(value)).await?;
+        Ok(data.len() as u32)
+    }
+
+    pub(crate) async fn resize_stream(&self, size: u64) -> Result<(), StoreError> {
+        let _turn = self.store().stream_writes.lock().await;
+        let (name, mut value) = self.stream_now().await?;
+        value.resize(fits(size)?, 0);
+        self.set_xattr(attribute(&name).as_bytes(), Some(value)).await
+    }
+
+    pub(crate) async fn remove_stream(&self) -> Result<(), StoreError> {
+        let _turn = self.store().stream_writes.lock().await;
+        let (name, _) = self.stream_now().await?;
+        self.set_xattr(attribute(&name).as_bytes(), None).await
+    }
+
+    /// Removes all streams of the file, which is overwritten.
+    pub(crate) async fn remove_streams(&self) -> Result<(), StoreError> {
+        let _turn = self.store().stream_writes.lock().await;
+        for label in self.store().xattrs(self.file()).await? {
+            if stream_of(&label).is_some() {
+                self.set_xattr(label.as_bytes(), None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn deletes_stream(&self) -> bool {
+        self.options().has(crate::CreateOptions::DELETE_ON_CLOSE)
+    }
+
+    /// Renames a stream within its file.
+    pub(crate) async fn rename_stream(&self, target: &Target) -> Result<(), StoreError> {
+        let to = target.path.stream.as_deref().ok_or(StoreError::NotSupported)?;
+        if !target.path.is_root() {
+            return Err(StoreError::NotSupported);
+        }
+        if folded(to) != folded(self.stream_name()?) && self.store().stream(self.file(), to).await?.is_some()
+        {
+            return Err(StoreError::NameCollision);
+        }
+        let _turn = self.store().stream_writes.lock().await;
+        let (name, value) = self.stream_now().await?;
+        self.set_xattr(attribute(&name).as_bytes(), None).await?;
+        self.set_xattr(attribute(to).as_bytes(), Some(value)).await
+    }
+
+    /// The named streams, and the content as the stream without a name.
+    pub async fn streams(&self) -> Result<Vec<StreamInfo>, StoreError> {
+        let mut found = Vec::new();
+        if self.parts.kind == namespace::FileKind::Regular {
+            let call = call::Stat { file: self.file().clone() };
+            let stat = self.store().service.ask(&self.parts.who, call).await?.value;
+            let allocation = stat.occupied.next_multiple_of(crate::store::CLUSTER.into());
+            found.push(StreamInfo { name: String::new(), size: stat.size, allocation });
+        }
+        for label in self.store().xattrs(self.file()).await? {
+            let Some(name) = stream_of(&label) else { continue };
+            if let Some(value) = self.store().xattr(self.file(), label.as_bytes()).await? {
+                let size = value.len() as u64;
+                found.push(StreamInfo { name: name.to_owned(), size, allocation: size.next_multiple_of(8) });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The extended attributes of users, without prefix. Needs READ_EA.
+    pub async fn eas(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.require(rights::READ_EA)?;
+        let mut found = Vec::new();
+        for label in self.store().xattrs(self.file()).await? {
+            let Some(name) = ea_of(&label) else { continue };
+            if let Some(value) = self.store().xattr(self.file(), label.as_bytes()).await? {
+                found.push((name.to_owned(), value));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sets an extended attribute; an empty value removes it. Needs WRITE_EA. Names differ in more
+    /// than case: the attribute that exists keeps its name.
+    pub async fn set_ea(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.require(rights::WRITE_EA)?;
+        self.set_user_ea(name, value).await?;
+        self.attributes_changed(watch::EA).await;
+        Ok(())
+    }
+
+    pub(crate) async fn set_user_ea(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        let wanted = folded(name);
+        let mut label =
+            Label::attribute(format!("{EA}{name}").as_bytes()).map_err(|_| StoreError::InvalidName)?;
+        if ea_of(&label).is_none() {
+            return Err(StoreError::InvalidName);
+        }
+        for known in self.store().xattrs(self.file()).await? {
+            if ea_of(&known).is_some_and(|ea| folded(ea) == wanted) {
+                label = known;
+            }
+        }
+        let value = (!value.is_empty()).then(|| value.to_vec());
+        self.set_xattr(label.as_bytes(), value).await
+    }
+
+    /// The security descriptor that a client stored, in the form of [`Open::set_security`], or
+    /// nothing: then the mode says all. Needs READ_CONTROL.
+    pub async fn security(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        self.require(rights::READ_CONTROL)?;
+        self.store().xattr(self.file(), SECURITY).await
+    }
+
+    /// Stores a security descriptor beside the mode, which alone is enforced. Needs WRITE_DAC or
+    /// WRITE_OWNER.
+    pub async fn set_security(&self, descriptor: &[u8]) -> Result<(), StoreError> {
+        self.require(rights::WRITE_DAC | rights::WRITE_OWNER)?;
+        self.set_xattr(SECURITY, Some(descriptor.to_vec())).await?;
+        self.attributes_changed(watch::SECURITY).await;
+        Ok(())
+    }
+
+    /// The target of a symbolic link that was opened itself (FILE_OPEN_REPARSE_POINT).
+    pub async fn link_target(&self) -> Result<Vec<u8>, StoreError> {
+        let call = call::ReadLink { file: self.file().clone() };
+        Ok(self.store().service.ask(&self.parts.who, call).await?)
+    }
+}
+
+/// The length of a stream, which has to fit into an attribute.
+fn fits(size: u64) -> Result<usize, StoreError> {
+    let size = usize::try_from(size).map_err(|_| StoreError::TooBig)?;
+    if size > namespace::XATTR_BYTES_MAX { Err(StoreError::TooBig) } else { Ok(size) }
+}

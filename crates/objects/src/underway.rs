@@ -1,0 +1,184 @@
+//! An open that is under way: what the request asks for, and its judgement beside the other opens of
+//! the machine.
+
+use crate::resolve::Place;
+use crate::rights;
+use crate::table::{ObjectKey, OpenRecord};
+use crate::{
+    Caching, CreateDisposition, CreateOptions, Granted, ObjectPath, OpenRequest, Root, Store, StoreError,
+};
+use lease::caching::{
+    AccessMask, Asks, Grant, LeaseHolder, LeaseId, LeaseVersion, ObjectId, OpenId, Opening,
+};
+use std::sync::Arc;
+
+impl CreateDisposition {
+    pub(crate) fn overwrites(self) -> bool {
+        use CreateDisposition::{Overwrite, OverwriteIf, Supersede};
+        matches!(self, Supersede | Overwrite | OverwriteIf)
+    }
+
+    pub(crate) fn creates(self) -> bool {
+        !matches!(self, CreateDisposition::Open | CreateDisposition::Overwrite)
+    }
+}
+
+impl OpenRequest {
+    /// Checks what needs no look at the file (MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1, phase 1).
+    pub(crate) fn check(&self, root: &Root, path: &ObjectPath) -> Result<(), StoreError> {
+        let options = self.options;
+        let (asked, at_most) = rights::specific(self.access);
+        if asked == 0 && !at_most {
+            return Err(StoreError::AccessDenied);
+        }
+        let is_directory = options.has(CreateOptions::DIRECTORY);
+        if is_directory && (options.has(CreateOptions::NON_DIRECTORY) || self.disposition.overwrites()) {
+            return Err(StoreError::Invalid);
+        }
+        if is_directory && path.is_stream() {
+            return Err(StoreError::NotDirectory);
+        }
+        if options.has(CreateOptions::DELETE_ON_CLOSE) && asked & rights::DELETE == 0 {
+            return Err(StoreError::AccessDenied);
+        }
+        if options.has(CreateOptions::BY_FILE_ID) {
+            return Err(StoreError::NotSupported);
+        }
+        if root.read_only && asked & rights::CHANGES != 0 {
+            return Err(StoreError::AccessDenied);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn holder(&self, open: OpenId) -> Option<LeaseHolder> {
+        match self.caching {
+            Caching::Nothing => None,
+            Caching::Oplock(_) => Some(LeaseHolder::Oplock(open)),
+            Caching::Lease { key, .. } => Some(LeaseHolder::Lease(LeaseId { client: self.client, key })),
+        }
+    }
+
+    pub(crate) fn asks(&self) -> Asks {
+        match self.caching {
+            Caching::Nothing => Asks::Nothing,
+            Caching::Oplock(state) => Asks::Oplock(state),
+            Caching::Lease { key, state, version } => {
+                Asks::Lease { lease: LeaseId { client: self.client, key }, state, version }
+            }
+        }
+    }
+
+    /// The key of the lease on the parent directory, as the open gave it.
+    pub(crate) fn parent(&self) -> Option<lease::caching::LeaseKey> {
+        match self.caching {
+            Caching::Lease { version: LeaseVersion::V2 { parent, .. }, .. } => parent,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn granted(&self, grant: Grant) -> Granted {
+        match self.caching {
+            Caching::Nothing => Granted::Nothing,
+            Caching::Oplock(_) if grant.state == lease::caching::CachingState::NONE => Granted::Nothing,
+            Caching::Oplock(_) => Granted::Oplock(grant.state),
+            Caching::Lease { key, .. } => Granted::Lease {
+                key,
+                state: grant.state,
+                is_breaking: grant.is_breaking,
+                version: grant.version,
+            },
+        }
+    }
+}
+
+/// An open that is under way. If it does not come about, it leaves nothing.
+pub(crate) struct Underway {
+    store: Arc<Store>,
+    pub(crate) object: ObjectId,
+    pub(crate) open: OpenId,
+    pub(crate) is_done: bool,
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        let (object, open) = (self.object, self.open);
+        self.store.with(|table, now| {
+            if let Some(known) = table.objects.get_mut(&object) {
+                known.pins = known.pins.saturating_sub(1);
+            }
+            if self.is_done {
+                return;
+            }
+            table.close(object, open);
+            table.settle(object, now);
+        });
+    }
+}
+
+impl Store {
+    /// Notes an open that is under way, with its name, its client and its lease.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        request: &OpenRequest,
+        key: &ObjectKey,
+        is_directory: bool,
+        place: &Place,
+    ) -> Result<Underway, StoreError> {
+        let path = place.path.clone();
+        self.with(|table, _| {
+            let object = table.id_or_new(key, is_directory);
+            let open = OpenId(table.number());
+            let holder = request.holder(open);
+            if let Some(LeaseHolder::Lease(lease)) = holder
+                && table.clients.bind(lease, object).is_err()
+            {
+                table.forget_unused(object);
+                return Err(StoreError::Invalid);
+            }
+            if let Some(known) = table.objects.get_mut(&object) {
+                known.pins += 1;
+            }
+            let record = OpenRecord {
+                object,
+                client: request.client,
+                holder,
+                link: place.link.clone(),
+                above: place.above.clone(),
+                path,
+            };
+            table.opens.insert(open, record);
+            Ok(Underway { store: Arc::clone(self), object, open, is_done: false })
+        })
+    }
+
+    /// Waits until the open may go on beside all others of this machine, and grants what fits.
+    pub(crate) async fn judge_open(
+        &self,
+        request: &OpenRequest,
+        underway: &Underway,
+        access: AccessMask,
+        (overwrites, size, is_directory): (bool, u64, bool),
+    ) -> Result<Grant, StoreError> {
+        let asks = request.asks();
+        if let Asks::Oplock(state) | Asks::Lease { state, .. } = asks {
+            let write = state.has(lease::caching::CachingState::WRITE);
+            self.cover(underway.object, is_directory, write).await;
+        }
+        let (open, sharing) = (underway.open, request.sharing);
+        let judged = self.until(underway.object, move |known, now, out| {
+            if known.deleting.is_some() {
+                return Err(StoreError::DeletePending);
+            }
+            let opening = Opening {
+                access,
+                sharing,
+                overwrites,
+                locked: known.locks.begins_below(size),
+                deleting: false,
+                asks,
+            };
+            known.caching.open(now, open, opening, out).map_err(|_| StoreError::SharingViolation)
+        });
+        judged.await.ok_or(StoreError::Closed)?
+    }
+}
