@@ -23,6 +23,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Keeping data", &["backup", "restore", "fsck", "scrub", "salvage"]),
+    ("Windows and macOS", &["user", "share", "smb"]),
     ("Stored shares", &["shares", "gc"]),
     ("Measuring and checking", &["bench", "simulate"]),
     ("Shell", &["completions", "man", "help"]),
@@ -140,6 +141,9 @@ const EXAMPLES: &[Examples] = &[
         &[("leasehold shares put photo.jpg --key archive.key", "Prints the share's name, for `shares get`.")],
     ),
     ("gc", &[("leasehold gc --dry-run", "What would be deleted, and what keeps the rest.")]),
+    ("user add", &[("leasehold user add anna --uid 1000", "Asks for the password.")]),
+    ("share add", &[("leasehold share add work /work --encrypt", "Windows finds it at \\\\MACHINE\\work.")]),
+    ("smb status", &[("leasehold smb status", "Who is connected from where.")]),
     (
         "bench local",
         &[(

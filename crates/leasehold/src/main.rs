@@ -26,6 +26,7 @@ mod server;
 mod service;
 mod shares;
 mod simulate;
+mod smb;
 mod status;
 mod table;
 mod token;
@@ -161,6 +162,15 @@ enum Command {
     /// Disks lose what was not synced, and machines crash. Needs no root, no network and no disk.
     /// The same seed gives the same run, everywhere.
     Simulate(simulate::Simulate),
+    /// Users who may log on over SMB.
+    #[command(subcommand)]
+    User(smb::UserCommand),
+    /// Directories that are shared over SMB.
+    #[command(subcommand)]
+    Share(smb::ShareCommand),
+    /// The SMB server of a running machine.
+    #[command(subcommand)]
+    Smb(smb::SmbCommand),
     /// Measure.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -241,6 +251,9 @@ fn run(command: Command) -> Result<Answer, Failure> {
         Command::Backup(backup) => backup.run(),
         Command::Restore(restore) => restore.run(),
         Command::Simulate(simulate) => simulate.run(),
+        Command::User(user) => user.run(),
+        Command::Share(share) => share.run(),
+        Command::Smb(smb) => smb.run(),
         Command::Bench(bench) => bench.run(),
         Command::Guard(stand) => stand.run(),
         Command::RaiseEvents { dir } => {

@@ -5,6 +5,7 @@ use crate::cluster::join;
 use crate::guard::Guard;
 use crate::metrics::Endpoint;
 use crate::progress::step;
+use crate::smb::Door;
 use crate::{Failure, arguments, places, service};
 use backup::{BackupOrder, BackupSchedule};
 use clap::Args;
@@ -61,6 +62,10 @@ pub struct Up {
     /// user_allow_other in /etc/fuse.conf.
     #[arg(long)]
     allow_other: bool,
+    /// Serve SMB, too, at port 445 of all addresses or at this one: see leasehold share and
+    /// leasehold user.
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "445", value_parser = arguments::listen_at)]
+    smb: Option<SocketAddr>,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
@@ -201,7 +206,7 @@ impl Up {
             order: BackupOrder { dir, keep },
             every: Duration::from_secs_f64(every * 3600.0),
         });
-        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other };
+        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other, smb: self.smb };
         run(&data, &dir, settings, schedule, sight, &self.place)
     }
 }
@@ -235,7 +240,7 @@ impl Mount {
         let (at, knows) = (self.at, self.knows.versions());
         let settings =
             MachineSettings { listen: listen(self.listen), at, knows, ..MachineSettings::default() };
-        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other };
+        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other, smb: None };
         run(&data, &self.dir, settings, None, sight, &self.place)
     }
 }
@@ -246,10 +251,12 @@ fn listen(said: Option<SocketAddr>) -> Listen {
     said.map_or(Listen::IfFree(everywhere), Listen::At)
 }
 
-/// Which users see the mount, and with which rights.
+/// Which users see the file system, by which door, and with which rights.
 struct Sight {
     nosuid: bool,
     allow_other: bool,
+    /// Where SMB is served.
+    smb: Option<SocketAddr>,
 }
 
 fn run(
@@ -257,7 +264,7 @@ fn run(
     dir: &Path,
     settings: MachineSettings,
     schedule: Option<BackupSchedule>,
-    Sight { nosuid, allow_other }: Sight,
+    Sight { nosuid, allow_other, smb }: Sight,
     place: &MountPlace,
 ) -> Result<Answer, Failure> {
     if place.detached {
@@ -308,6 +315,14 @@ fn run(
         ..usual
     };
     let signals = starting.end()?;
+    let door = match smb {
+        Some(address) => {
+            let door = Door::open(machine.store().clone(), data, &name, address)?;
+            words.push_str(&format!("SMB is served at {}\n", door.address()));
+            Some(door)
+        }
+        None => None,
+    };
     let mount = Arc::new(fuse::Mount::start(machine.file_service(), &dir, &options)?);
     machine.is_mounted_on(mount.dir());
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
@@ -325,13 +340,14 @@ fn run(
     Ok(answer.then(move || {
         let _ignored = ignored;
         service::is_ready(&dir);
-        serve(machine, &mount, guard.ok().flatten(), signals)
+        serve(machine, door, &mount, guard.ok().flatten(), signals)
     }))
 }
 
 /// Serves until a signal comes, or the mount is gone. Then ends in order.
 fn serve(
     machine: Machine,
+    door: Option<Door>,
     mount: &Arc<fuse::Mount>,
     guard: Option<Guard>,
     mut signals: Signals,
@@ -353,6 +369,7 @@ fn serve(
     }
     let began = Instant::now();
     service::is_stopping();
+    drop(door);
     machine.begin_ending();
     let unmounted = mount.unmount();
     drop(guard);

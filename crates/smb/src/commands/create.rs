@@ -1,0 +1,288 @@
+//! CREATE (MS-SMB2 §3.3.5.9).
+
+use super::Call;
+use crate::client::oplock_level;
+use crate::connection::Reply;
+use crate::durable::{Durable, reconnect};
+use crate::fscc::{full_eas, posix_sids};
+use crate::handle::{Handle, HandleKind};
+use crate::rpc::Pipe;
+use crate::session::TreeKind;
+use crate::time::filetime;
+use crate::wire::bodies::{CreateRequest, CreateResponse, FileId};
+use crate::wire::contexts::{CreateContexts, LEASE_BREAKING, LeaseContext, LeaseV2, to_bytes};
+use crate::wire::negotiate::{Dialect, POSIX_GUID};
+use crate::wire::{HEADER_BYTES, NtStatus, Reader, Writer, text_of};
+use bytes::Bytes;
+use objects::{
+    AccessMask, Caching, CachingState, CreateAction, CreateDisposition, CreateOptions, DosAttributes,
+    Granted, Info, LeaseKey, LeaseVersion, ObjectPath, OpenRequest, Opened, Root, Sharing,
+};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The OplockLevel of a request with a lease.
+const LEASE: u8 = 0xff;
+/// The contexts' answer begins behind the fixed part.
+const CONTEXTS_AT: u32 = HEADER_BYTES as u32 + 88;
+/// FILE_CREATE_TREE_CONNECTION and bits that there are not.
+const OPTIONS_INVALID: u32 = 0xff00_0000;
+/// FILE_OPEN_BY_FILE_ID and others that no server has over the wire.
+const OPTIONS_NOT_SUPPORTED: u32 = 0x0010_0000 | CreateOptions::BY_FILE_ID | 0x80;
+
+/// Opens a file or a pipe.
+pub(super) async fn create(call: &Call<'_>) -> Result<(Reply, FileId), NtStatus> {
+    let message = call.message();
+    let fixed = CreateRequest::parse(message)?;
+    let name = Reader::buffer(message, usize::from(fixed.name_offset), usize::from(fixed.name_length))?;
+    if !call.session.has_room() {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    match &call.tree.kind {
+        TreeKind::Pipes => create_pipe(call, name),
+        TreeKind::Disk { root, .. } => create_file(call, &fixed, name, root).await,
+    }
+}
+
+fn create_pipe(call: &Call<'_>, name: &[u8]) -> Result<(Reply, FileId), NtStatus> {
+    let name = text_of(name)?;
+    let server = &call.context.connection.server;
+    let pipe = Pipe::open(&name, &server.computer).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let number = server.next();
+    // The opens of the store count up from 1: no number of a pipe is one of theirs.
+    let file = FileId { persistent: number, volatile: number | 1 << 63 };
+    let handle = Handle::new(file, call.tree.clone(), HandleKind::Pipe(Mutex::new(pipe)));
+    call.session.add(Arc::new(handle));
+    let body = CreateResponse {
+        action: 1,
+        attributes: DosAttributes::NORMAL,
+        allocation: 4096,
+        file,
+        ..CreateResponse::default()
+    };
+    let mut body = body.to_bytes();
+    body.u8(0);
+    Ok((Reply::done(body), file))
+}
+
+async fn create_file(
+    call: &Call<'_>,
+    fixed: &CreateRequest,
+    name: &[u8],
+    root: &Root,
+) -> Result<(Reply, FileId), NtStatus> {
+    let connection = &call.context.connection;
+    let contexts = CreateContexts::parse(call.message(), fixed)?;
+    let is_posix = contexts.posix_mode.is_some() && connection.has_posix();
+    let path = ObjectPath::from_utf16(&crate::wire::units(name)?, is_posix)?;
+    if contexts.time_warp.is_some_and(|time| time != 0) {
+        // There are no snapshots.
+        return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+    }
+    let dialect = connection.dialect();
+    let lease = contexts.lease.filter(|lease| {
+        fixed.oplock_level == LEASE && dialect >= Dialect::V2_1 && (lease.v2.is_none() || dialect.is_3())
+    });
+    if contexts.reconnect.is_some() || contexts.reconnect_v2.is_some() {
+        return come_back(call, &contexts, &path, lease.as_ref()).await;
+    }
+    let eas = match &contexts.extended_attributes {
+        Some(bytes) => full_eas(bytes)?.into_iter().map(|(name, value)| (name, Bytes::from(value))).collect(),
+        None => Vec::new(),
+    };
+    let request = OpenRequest {
+        client: connection.client_guid(),
+        access: AccessMask(fixed.access),
+        sharing: Sharing(fixed.sharing),
+        disposition: disposition(fixed)?,
+        options: CreateOptions(fixed.options),
+        attributes: DosAttributes(fixed.attributes),
+        allocation: contexts.allocation.unwrap_or(0),
+        eas,
+        caching: caching(fixed.oplock_level, lease.as_ref()),
+        mode: contexts.posix_mode.filter(|_| is_posix).map(|mode| (mode & 0o7777) as u16),
+        is_posix,
+    };
+    let opened = connection.server.store.open(&call.session.cred, root, &path, request).await?;
+    let number = opened.open.id().0;
+    let file = FileId { persistent: number, volatile: number };
+    let durable = Durable::granted(&contexts, &opened.open, &call.session.user, &path);
+    let answer = answer(&contexts, &opened, file, lease.as_ref(), durable.as_ref(), is_posix);
+    let mut handle = Handle::new(file, call.tree.clone(), HandleKind::Object(opened.open));
+    handle.durable = durable;
+    *handle.mode.lock() = fixed.options & (CreateOptions::WRITE_THROUGH | 0x4 | 0x8 | 0x10 | 0x20);
+    call.session.add(Arc::new(handle));
+    Ok((Reply::done(answer), file))
+}
+
+/// Gives a client that has lost its connection its open back.
+async fn come_back(
+    call: &Call<'_>,
+    contexts: &CreateContexts,
+    path: &ObjectPath,
+    lease: Option<&LeaseContext>,
+) -> Result<(Reply, FileId), NtStatus> {
+    let connection = &call.context.connection;
+    let client = connection.client_guid();
+    let old = reconnect(&connection.server, contexts, client, &call.session.user, path, lease)?;
+    let open = old.object()?.clone();
+    open.adopt(client);
+    let opened = Opened {
+        action: CreateAction::Opened,
+        info: open.info().await?,
+        granted: open.granted(),
+        maximal: open.access(),
+        open: open.clone(),
+    };
+    let wanted = CreateContexts {
+        maximal_access: contexts.maximal_access,
+        disk_id: contexts.disk_id,
+        ..CreateContexts::default()
+    };
+    let answer = answer(&wanted, &opened, old.file, lease, None, false);
+    let mut handle = Handle::new(old.file, call.tree.clone(), HandleKind::Object(open));
+    handle.durable = old.durable.clone();
+    *handle.position.lock() = *old.position.lock();
+    *handle.mode.lock() = *old.mode.lock();
+    call.session.add(Arc::new(handle));
+    Ok((Reply::done(answer), old.file))
+}
+
+/// Checks what the store does not see, and returns CreateDisposition.
+fn disposition(fixed: &CreateRequest) -> Result<CreateDisposition, NtStatus> {
+    const BAD_IMPERSONATION_LEVEL: NtStatus = NtStatus(0xc000_00a5);
+    if fixed.impersonation > 3 {
+        return Err(BAD_IMPERSONATION_LEVEL);
+    }
+    if fixed.options & OPTIONS_INVALID != 0 || fixed.sharing & !7 != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if fixed.options & OPTIONS_NOT_SUPPORTED != 0 {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    // Bits that no attribute has (MS-FSCC §2.6).
+    if fixed.attributes & !0x00ff_7fb7 != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    Ok(match fixed.disposition {
+        0 => CreateDisposition::Supersede,
+        1 => CreateDisposition::Open,
+        2 => CreateDisposition::Create,
+        3 => CreateDisposition::OpenIf,
+        4 => CreateDisposition::Overwrite,
+        5 => CreateDisposition::OverwriteIf,
+        _ => return Err(NtStatus::INVALID_PARAMETER),
+    })
+}
+
+fn caching(level: u8, lease: Option<&LeaseContext>) -> Caching {
+    match level {
+        1 => Caching::Oplock(CachingState::READ),
+        8 => Caching::Oplock(CachingState::RW),
+        9 => Caching::Oplock(CachingState::RWH),
+        LEASE => {
+            let Some(lease) = lease else { return Caching::Nothing };
+            let Some(key) = LeaseKey::new(lease.key) else { return Caching::Nothing };
+            let version = match lease.v2 {
+                None => LeaseVersion::V1,
+                Some(v2) => LeaseVersion::V2 { epoch: v2.epoch, parent: v2.parent.and_then(LeaseKey::new) },
+            };
+            Caching::Lease { key, state: CachingState::from_bits(lease.state), version }
+        }
+        _ => Caching::Nothing,
+    }
+}
+
+fn answer(
+    contexts: &CreateContexts,
+    opened: &Opened,
+    file: FileId,
+    lease: Option<&LeaseContext>,
+    durable: Option<&Durable>,
+    is_posix: bool,
+) -> Vec<u8> {
+    let info = &opened.info;
+    let mut list: Vec<(&[u8], Vec<u8>)> = Vec::new();
+    let level = match opened.granted {
+        Granted::Nothing => 0,
+        Granted::Oplock(state) => oplock_level(state),
+        Granted::Lease { key, state, is_breaking, version } => {
+            let v2 = match version {
+                LeaseVersion::V1 => None,
+                LeaseVersion::V2 { epoch, parent } => {
+                    Some(LeaseV2 { parent: parent.map(LeaseKey::bytes), epoch })
+                }
+            };
+            let flags = if is_breaking { LEASE_BREAKING } else { 0 };
+            let granted = LeaseContext { key: key.bytes(), state: state.bits(), flags, v2 };
+            if lease.is_some() {
+                list.push((b"RqLs", granted.to_bytes()));
+            }
+            LEASE
+        }
+    };
+    match durable {
+        Some(Durable { create_guid: None, .. }) => list.push((b"DHnQ", vec![0; 8])),
+        Some(durable) => {
+            let mut data = Vec::new();
+            data.u32(durable.timeout.as_millis() as u32);
+            data.u32(0);
+            list.push((b"DH2Q", data));
+        }
+        None => {}
+    }
+    if contexts.maximal_access {
+        let mut data = Vec::new();
+        data.u32(NtStatus::SUCCESS.0);
+        data.u32(opened.maximal.0);
+        list.push((b"MxAc", data));
+    }
+    if contexts.disk_id {
+        let mut data = Vec::new();
+        data.u64(info.number);
+        data.u64(0);
+        data.put(&[0; 16]);
+        list.push((b"QFid", data));
+    }
+    if is_posix {
+        list.push((&POSIX_GUID, posix_context(info)));
+    }
+    let contexts = to_bytes(&list);
+    let mut body = CreateResponse {
+        oplock_level: level,
+        flags: 0,
+        action: match opened.action {
+            CreateAction::Superseded => 0,
+            CreateAction::Opened => 1,
+            CreateAction::Created => 2,
+            CreateAction::Overwritten => 3,
+        },
+        created: filetime(info.created),
+        accessed: filetime(info.accessed),
+        written: filetime(info.written),
+        changed: filetime(info.changed),
+        allocation: info.allocation,
+        size: info.size,
+        attributes: info.attributes.0,
+        reserved: 0,
+        file,
+        context_offset: if contexts.is_empty() { 0 } else { CONTEXTS_AT },
+        context_length: contexts.len() as u32,
+    }
+    .to_bytes();
+    body.put(&contexts);
+    if contexts.is_empty() {
+        body.u8(0);
+    }
+    body
+}
+
+/// Returns the answer's context of the POSIX extensions: links, reparse tag, mode and owners.
+fn posix_context(info: &Info) -> Vec<u8> {
+    let mut data = Vec::new();
+    data.u32(info.links);
+    data.u32(crate::fscc::reparse_tag(info));
+    data.u32(info.posix.mode & 0o7777);
+    data.put(&posix_sids(info));
+    data
+}

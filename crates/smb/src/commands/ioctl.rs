@@ -1,0 +1,259 @@
+//! IOCTL (MS-SMB2 §3.3.5.15).
+
+use super::Call;
+use crate::connection::{Ends, Reply, ValidateError};
+use crate::handle::{Handle, HandleKind};
+use crate::limits::IO_BYTES_MAX;
+use crate::wire::bodies::{FileId, IoctlRequest, IoctlResponse};
+use crate::wire::{HEADER_BYTES, Malformed, NtStatus, Reader, Writer};
+use objects::{ByteRange, Open, StoreError};
+use std::sync::Arc;
+
+/// Control codes (MS-FSCC §2.3, MS-SMB2 §2.2.31).
+mod code {
+    pub const DFS_GET_REFERRALS: u32 = 0x0006_0194;
+    pub const DFS_GET_REFERRALS_EX: u32 = 0x0006_01b0;
+    pub const GET_COMPRESSION: u32 = 0x0009_003c;
+    pub const SET_SPARSE: u32 = 0x0009_00c4;
+    pub const CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00c0;
+    pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40cf;
+    pub const SET_ZERO_DATA: u32 = 0x0009_80c8;
+    pub const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
+    pub const REQUEST_RESUME_KEY: u32 = 0x0014_0078;
+    pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
+    pub const ENUMERATE_SNAPSHOTS: u32 = 0x0014_4064;
+    pub const COPYCHUNK: u32 = 0x0014_40f2;
+    pub const COPYCHUNK_WRITE: u32 = 0x0014_80f2;
+}
+
+/// SMB2_0_IOCTL_IS_FSCTL.
+const IS_FSCTL: u32 = 1;
+/// Limits of a server-side copy (§3.3.3).
+const CHUNKS_MAX: u32 = 256;
+const CHUNK_BYTES_MAX: u32 = 1 << 20;
+const COPY_BYTES_MAX: u32 = 16 << 20;
+
+/// A failure of an IOCTL.
+pub(super) enum IoctlError {
+    Status(NtStatus),
+    /// Somebody is between client and server.
+    Ends(Ends),
+}
+
+impl From<NtStatus> for IoctlError {
+    fn from(status: NtStatus) -> IoctlError {
+        IoctlError::Status(status)
+    }
+}
+
+impl From<Malformed> for IoctlError {
+    fn from(malformed: Malformed) -> IoctlError {
+        IoctlError::Status(malformed.into())
+    }
+}
+
+impl From<StoreError> for IoctlError {
+    fn from(error: StoreError) -> IoctlError {
+        IoctlError::Status(error.into())
+    }
+}
+
+pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
+    let message = call.message();
+    let fixed = IoctlRequest::parse(message)?;
+    if fixed.flags != IS_FSCTL {
+        return Err(NtStatus::NOT_SUPPORTED.into());
+    }
+    if fixed.max_output > IO_BYTES_MAX || fixed.input_count > IO_BYTES_MAX {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    call.has_paid(fixed.max_output.max(fixed.input_count))?;
+    let input = Reader::buffer(message, fixed.input_offset as usize, fixed.input_count as usize)?;
+    let max = fixed.max_output as usize;
+    // These are of no file.
+    match fixed.code {
+        code::VALIDATE_NEGOTIATE_INFO => {
+            let connection = &call.context.connection;
+            return match connection.validate_negotiation(input, fixed.max_output) {
+                Ok(output) => Ok(answer(&fixed, NtStatus::SUCCESS, &output)),
+                Err(ValidateError::Differs) => {
+                    Err(IoctlError::Ends(Ends("the client saw another negotiation than this server")))
+                }
+            };
+        }
+        code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => return Err(NtStatus::NOT_FOUND.into()),
+        _ => {}
+    }
+    let handle = call.handle(fixed.file)?;
+    let open = match (&handle.kind, fixed.code) {
+        (HandleKind::Pipe(pipe), code::PIPE_TRANSCEIVE) => {
+            let mut pipe = pipe.lock();
+            pipe.write(input, &call.context.connection.server)?;
+            let (output, is_whole) = pipe.transceive(max)?;
+            let status = if is_whole { NtStatus::SUCCESS } else { NtStatus::BUFFER_OVERFLOW };
+            return Ok(answer(&fixed, status, &output));
+        }
+        (HandleKind::Pipe(_), _) => return Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
+        (HandleKind::Object(open), _) => open,
+    };
+    let output = match fixed.code {
+        code::ENUMERATE_SNAPSHOTS => {
+            if max < 16 {
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
+            vec![0; 16]
+        }
+        code::REQUEST_RESUME_KEY => resume_key(&handle, max)?,
+        code::COPYCHUNK | code::COPYCHUNK_WRITE => return copy(call, &fixed, open, input, max).await,
+        code::SET_SPARSE => Vec::new(),
+        code::SET_ZERO_DATA => {
+            let mut reader = Reader::new(input);
+            let (from, to) = (reader.u64()?, reader.u64()?);
+            if from > to || to > i64::MAX as u64 {
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
+            open.zero(from, to).await?;
+            Vec::new()
+        }
+        code::QUERY_ALLOCATED_RANGES => return allocated(&fixed, open, input, max).await,
+        code::GET_COMPRESSION => vec![0; 2],
+        code::CREATE_OR_GET_OBJECT_ID => {
+            let mut output = open.info().await?.number.to_le_bytes().to_vec();
+            output.resize(64, 0);
+            output
+        }
+        _ => return Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
+    };
+    if output.len() > max {
+        return Err(NtStatus::BUFFER_TOO_SMALL.into());
+    }
+    Ok(answer(&fixed, NtStatus::SUCCESS, &output))
+}
+
+fn answer(fixed: &IoctlRequest, status: NtStatus, output: &[u8]) -> Reply {
+    let at = HEADER_BYTES as u32 + 48;
+    let response = IoctlResponse {
+        code: fixed.code,
+        file: fixed.file,
+        input_offset: at,
+        output_offset: at,
+        output_count: output.len() as u32,
+        ..IoctlResponse::default()
+    };
+    let mut body = response.to_bytes();
+    body.put(output);
+    if output.is_empty() {
+        body.u8(0);
+    }
+    Reply { status, ..Reply::done(body) }
+}
+
+/// The key by which a copy names its source (§2.2.32.3): the open's number.
+fn resume_key(handle: &Handle, max: usize) -> Result<Vec<u8>, NtStatus> {
+    if max < 32 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let mut out = Vec::with_capacity(32);
+    out.u64(handle.file.persistent);
+    out.u64(handle.file.volatile);
+    out.put(&[0; 16]);
+    Ok(out)
+}
+
+/// A piece to copy (§2.2.31.1.1).
+struct Chunk {
+    from: u64,
+    to: u64,
+    length: u32,
+}
+
+fn parse_copy(input: &[u8]) -> Result<(FileId, Vec<Chunk>, u32), Malformed> {
+    let mut reader = Reader::new(input);
+    let file = FileId { persistent: reader.u64()?, volatile: reader.u64()? };
+    reader.u64()?;
+    let count = reader.u32()?;
+    reader.u32()?;
+    let mut chunks = Vec::new();
+    for _ in 0..count.min(CHUNKS_MAX) {
+        let chunk = Chunk { from: reader.u64()?, to: reader.u64()?, length: reader.u32()? };
+        reader.u32()?;
+        chunks.push(chunk);
+    }
+    Ok((file, chunks, count))
+}
+
+/// Copies on the server (§3.3.5.15.6). A ChunkCount of 0, which macOS sends, copies nothing.
+async fn copy(
+    call: &Call<'_>,
+    fixed: &IoctlRequest,
+    target: &Arc<Open>,
+    input: &[u8],
+    max: usize,
+) -> Result<Reply, IoctlError> {
+    const READ_DATA: u32 = 0x1;
+    const EXECUTE: u32 = 0x20;
+    const WRITE_DATA: u32 = 0x2 | 0x4;
+    if max < 12 {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let (file, chunks, count) = parse_copy(input)?;
+    let output = |written: u32, bytes: u32, total: u32| {
+        let mut out = Vec::with_capacity(12);
+        out.u32(written);
+        out.u32(bytes);
+        out.u32(total);
+        out
+    };
+    let total = chunks.iter().map(|chunk| u64::from(chunk.length)).sum::<u64>();
+    let is_odd = |chunk: &Chunk| chunk.length == 0 || chunk.length > CHUNK_BYTES_MAX;
+    if count > CHUNKS_MAX || total > u64::from(COPY_BYTES_MAX) || chunks.iter().any(is_odd) {
+        let limits = output(CHUNKS_MAX, CHUNK_BYTES_MAX, COPY_BYTES_MAX);
+        return Ok(answer(fixed, NtStatus::INVALID_PARAMETER, &limits));
+    }
+    let source = call.session.opened(file).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let source = source.object()?;
+    let reads = fixed.code == code::COPYCHUNK && target.access().0 & READ_DATA == 0;
+    if source.access().0 & (READ_DATA | EXECUTE) == 0 || target.access().0 & WRITE_DATA == 0 || reads {
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    let (mut written, mut sum) = (0, 0);
+    for chunk in &chunks {
+        let parts = match source.read(chunk.from, chunk.length).await {
+            Err(StoreError::EndOfFile) => return Err(NtStatus(0xc000_0059).into()),
+            parts => parts?,
+        };
+        let mut at = chunk.to;
+        for part in parts {
+            let length = part.len() as u32;
+            target.write(at, part, false).await?;
+            at += u64::from(length);
+            sum += length;
+        }
+        if at - chunk.to < u64::from(chunk.length) {
+            // STATUS_INVALID_VIEW_SIZE: the source is shorter.
+            return Err(NtStatus(0xc000_001f).into());
+        }
+        written += 1;
+    }
+    Ok(answer(fixed, NtStatus::SUCCESS, &output(written, 0, sum)))
+}
+
+async fn allocated(fixed: &IoctlRequest, open: &Open, input: &[u8], max: usize) -> Result<Reply, IoctlError> {
+    let mut reader = Reader::new(input);
+    let range = ByteRange { offset: reader.u64()?, length: reader.u64()? };
+    if range.offset.checked_add(range.length).is_none_or(|end| end > i64::MAX as u64) {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let limit = max / 16;
+    let ranges = open.allocated(range, limit).await?;
+    if limit == 0 && !ranges.is_empty() {
+        return Err(NtStatus::BUFFER_TOO_SMALL.into());
+    }
+    let mut output = Vec::new();
+    for range in ranges.iter().take(limit) {
+        output.u64(range.offset);
+        output.u64(range.length);
+    }
+    let status = if ranges.len() > limit { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    Ok(answer(fixed, status, &output))
+}

@@ -1,0 +1,62 @@
+//! TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.7, §3.3.5.8).
+
+use super::{Call, Context, Served};
+use crate::accounts::are_same;
+use crate::connection::{Reply, Request, close_all};
+use crate::session::{Session, TreeKind};
+use crate::wire::bodies::{TreeConnectRequest, TreeConnectResponse};
+use crate::wire::{NtStatus, Reader, text_of};
+use std::sync::Arc;
+
+/// ShareType.
+const DISK: u8 = 1;
+const PIPE: u8 = 2;
+/// SMB2_SHAREFLAG_ENCRYPT_DATA, SMB2_SHAREFLAG_NO_CACHING.
+const ENCRYPT_DATA: u32 = 0x8000;
+const NO_CACHING: u32 = 0x30;
+/// FILE_ALL_ACCESS, and the part of it that only reads.
+const ALL_ACCESS: u32 = 0x1f_01ff;
+const READ_ACCESS: u32 = 0x12_00a9;
+
+/// Connects to a share.
+pub(super) async fn connect(context: &Context, session: &Arc<Session>, request: &Request) -> Served {
+    let fixed = TreeConnectRequest::parse(&request.message)?;
+    let (at, length) = (usize::from(fixed.path_offset), usize::from(fixed.path_length));
+    let path = text_of(Reader::buffer(&request.message, at, length)?)?;
+    // \\server\share
+    let share = path.rsplit('\\').next().filter(|_| path.starts_with("\\\\")).unwrap_or_default();
+    let server = &context.connection.server;
+    if are_same(share, "IPC$") {
+        let tree = session.connect("IPC$", TreeKind::Pipes)?;
+        let body = TreeConnectResponse {
+            share_type: PIPE,
+            share_flags: NO_CACHING,
+            maximal_access: ALL_ACCESS,
+            ..TreeConnectResponse::default()
+        };
+        return Ok(Reply { tree: Some(tree.id), ..Reply::done(body.to_bytes()) });
+    }
+    let found = server.shares().into_iter().find(|one| are_same(&one.name, share));
+    let found = found.ok_or(NtStatus::BAD_NETWORK_NAME)?;
+    if found.encrypt && !session.keys.can_encrypt() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let root = server.store.root(found.path.as_bytes(), found.read_only).await;
+    let root = root.map_err(|_| NtStatus::BAD_NETWORK_NAME)?;
+    let body = TreeConnectResponse {
+        share_type: DISK,
+        share_flags: if found.encrypt { ENCRYPT_DATA } else { 0 },
+        maximal_access: if found.read_only { READ_ACCESS } else { ALL_ACCESS },
+        ..TreeConnectResponse::default()
+    };
+    let name = found.name.clone();
+    let tree = session.connect(&name, TreeKind::Disk { root, share: found })?;
+    Ok(Reply { tree: Some(tree.id), ..Reply::done(body.to_bytes()) })
+}
+
+/// Ends a tree connect.
+pub(super) async fn disconnect(call: &Call<'_>) -> Served {
+    let handles = call.session.disconnect(call.tree.id).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+    close_all(handles).await;
+    Ok(Reply::empty())
+}

@@ -1,0 +1,270 @@
+//! Answering requests: compounds, interim answers, credits, signatures (MS-SMB2 §3.3.4.1,
+//! §3.3.4.2, §3.3.5.2.7).
+
+use super::{Connection, Ends, Reply, Request, Waiting};
+use crate::commands::{Context, serve};
+use crate::limits::{INTERIM_AFTER, LATE_INTERIM_AFTER};
+use crate::session::Session;
+use crate::wire::bodies::{FileId, error_body};
+use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, Flags, HEADER_BYTES, Header, NtStatus, Writer};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What one request of a compound leaves to the next related one.
+#[derive(Default)]
+struct Chain {
+    session_id: u64,
+    tree_id: u32,
+    file: Option<FileId>,
+    status: Option<NtStatus>,
+}
+
+/// An answer, not yet in bytes.
+struct Answer {
+    header: Header,
+    body: Vec<u8>,
+    signed_by: Option<Arc<Session>>,
+    after: Option<objects::Acknowledged>,
+}
+
+impl Connection {
+    /// Answers the requests of a frame, one after the other.
+    pub(super) async fn answer(
+        self: &Arc<Self>,
+        requests: Vec<Request>,
+        sealed_by: Option<Arc<Session>>,
+    ) -> Result<(), Ends> {
+        let (mut chain, mut answers) = (Chain::default(), Vec::new());
+        let last = requests.len() - 1;
+        for (i, request) in requests.into_iter().enumerate() {
+            let is_negotiate = request.header.command == Command::Negotiate as u16;
+            let is_setup = request.header.command == Command::SessionSetup as u16;
+            let answered = self.answer_one(request, &mut chain, i == last, &mut answers, &sealed_by).await?;
+            // The hash takes in the answers to these two as they are sent (§3.3.5.4, §3.3.5.5).
+            if is_negotiate || (is_setup && answered.header.status == NtStatus::MORE_PROCESSING_REQUIRED) {
+                self.update_hash(&answered);
+            }
+            answers.push(answered);
+        }
+        self.send(answers, sealed_by.as_ref());
+        Ok(())
+    }
+
+    async fn answer_one(
+        self: &Arc<Self>,
+        mut request: Request,
+        chain: &mut Chain,
+        is_last: bool,
+        answers: &mut Vec<Answer>,
+        sealed_by: &Option<Arc<Session>>,
+    ) -> Result<Answer, Ends> {
+        let is_related = request.header.flags.has(Flags::RELATED);
+        if is_related && chain.status.is_some() {
+            request.header.session_id = chain.session_id;
+            request.header.tree_or_async = u64::from(chain.tree_id) << 32;
+        }
+        let header = request.header;
+        let failed = chain.status.filter(|status| is_related && status.is_error() && chain.file.is_none());
+        let first = is_related && chain.status.is_none();
+        let mut signed_by = request.signed_by.clone();
+        let mut async_id = None;
+        let reply = if let Some(status) = request.refused {
+            signed_by = self.session(header.session_id);
+            Reply::error(status)
+        } else if first {
+            Reply::error(NtStatus::INVALID_PARAMETER)
+        } else if let Some(status) = failed {
+            Reply::error(status)
+        } else {
+            let related = if is_related { chain.file } else { None };
+            let context = Context { connection: self.clone(), related };
+            let delay = interim_after(header.command).filter(|_| is_last);
+            match delay {
+                None => self.serve(&context, &request, chain).await?,
+                Some(delay) => {
+                    let cancelled = Arc::new(Notify::new());
+                    let id = self.server.next();
+                    let waiting = Waiting { async_id: id, cancelled: cancelled.clone() };
+                    self.state.lock().waiting.insert(header.message_id, waiting);
+                    let served = {
+                        let serving = self.serve(&context, &request, chain);
+                        tokio::pin!(serving);
+                        let first = tokio::select! {
+                            biased;
+                            served = &mut serving => Some(served),
+                            () = cancelled.notified() => Some(Ok(Reply::error(NtStatus::CANCELLED))),
+                            () = tokio::time::sleep(delay) => None,
+                        };
+                        match first {
+                            Some(served) => served,
+                            None => {
+                                async_id = Some(id);
+                                self.send_interim(&header, id, &signed_by, answers, sealed_by.as_ref());
+                                tokio::select! {
+                                    biased;
+                                    served = &mut serving => served,
+                                    () = cancelled.notified() => Ok(Reply::error(NtStatus::CANCELLED)),
+                                }
+                            }
+                        }
+                    };
+                    self.state.lock().waiting.remove(&header.message_id);
+                    served?
+                }
+            }
+        };
+        chain.session_id = reply.session.unwrap_or(header.session_id);
+        chain.tree_id = reply.tree.unwrap_or(header.tree_id());
+        chain.status = Some(reply.status);
+        let mut answer = header.answer(reply.status, 0);
+        answer.session_id = chain.session_id;
+        match async_id {
+            Some(id) => {
+                answer.flags.0 |= Flags::ASYNC;
+                answer.tree_or_async = id;
+            }
+            None => {
+                // An interim answer has granted the credits already.
+                answer.credits = self.state.lock().credits.grant(header.credits);
+                answer.tree_or_async = header.tree_or_async & 0xffff_ffff | u64::from(chain.tree_id) << 32;
+            }
+        }
+        signed_by = reply.signed_by.or(signed_by);
+        Ok(Answer { header: answer, body: reply.body, signed_by, after: reply.after })
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        context: &Context,
+        request: &Request,
+        chain: &mut Chain,
+    ) -> Result<Reply, Ends> {
+        match Command::of(request.header.command) {
+            None => Ok(Reply::error(NtStatus::INVALID_PARAMETER)),
+            Some(Command::Negotiate) => self.negotiate(&request.header, &request.message),
+            Some(_) if self.state.lock().negotiated.is_none() => {
+                Err(Ends("the client does not negotiate first"))
+            }
+            Some(Command::SessionSetup) => self.session_setup(request).await,
+            Some(Command::Cancel) => Ok(Reply::error(NtStatus::INVALID_PARAMETER)),
+            Some(command) => {
+                let id = request.header.session_id;
+                let Some(session) = self.session(id) else {
+                    let is_echo = command == Command::Echo && id == 0;
+                    return Ok(if is_echo {
+                        Reply::empty()
+                    } else {
+                        Reply::error(NtStatus::USER_SESSION_DELETED)
+                    });
+                };
+                if command == Command::Logoff {
+                    return Ok(self.logoff(&session).await);
+                }
+                let (served, file) = serve(context, &session, command, request).await?;
+                if file.is_some() {
+                    chain.file = file;
+                }
+                Ok(served)
+            }
+        }
+    }
+
+    pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
+        self.state.lock().sessions.get(&id).filter(|session| !session.has_ended.load(Relaxed)).cloned()
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.state.lock().negotiated.as_ref().map_or(Dialect::V2_0_2, |negotiated| negotiated.dialect)
+    }
+
+    pub(crate) fn client_guid(&self) -> objects::ClientGuid {
+        let state = self.state.lock();
+        state.negotiated.as_ref().map_or(objects::ClientGuid([0; 16]), |negotiated| negotiated.client)
+    }
+
+    pub(crate) fn has_posix(&self) -> bool {
+        self.state.lock().negotiated.as_ref().is_some_and(|negotiated| negotiated.posix)
+    }
+
+    /// Tells the client that a request waits. Answers that are ready go with it.
+    fn send_interim(
+        &self,
+        header: &Header,
+        id: u64,
+        signed_by: &Option<Arc<Session>>,
+        answers: &mut Vec<Answer>,
+        sealed_by: Option<&Arc<Session>>,
+    ) {
+        let credits = self.state.lock().credits.grant(header.credits);
+        let mut interim = header.answer(NtStatus::PENDING, credits);
+        interim.flags.0 |= Flags::ASYNC;
+        interim.tree_or_async = id;
+        let interim =
+            Answer { header: interim, body: error_body(), signed_by: signed_by.clone(), after: None };
+        let mut all = std::mem::take(answers);
+        all.push(interim);
+        self.send(all, sealed_by);
+    }
+
+    /// Sends answers as one message: signed each, or encrypted together.
+    fn send(&self, answers: Vec<Answer>, sealed_by: Option<&Arc<Session>>) {
+        let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.body.len() + 72).sum());
+        let count = answers.len();
+        let mut acknowledged = Vec::new();
+        for (i, answer) in answers.into_iter().enumerate() {
+            let start = out.len();
+            answer.header.emit(&mut out);
+            out.put(&answer.body);
+            if i + 1 < count {
+                out.pad(start, 8);
+                let next = (out.len() - start) as u32;
+                out.set_u32(start + 20, next);
+            }
+            if let (Some(session), None) = (&answer.signed_by, sealed_by) {
+                session.keys.sign(&mut out[start..]);
+            }
+            acknowledged.extend(answer.after);
+        }
+        let message = match sealed_by {
+            Some(session) => session.keys.seal(session.id, &out),
+            None => Some(out),
+        };
+        if let Some(message) = message {
+            self.outbox.send(message);
+        }
+        // The next break goes out behind the answer.
+        drop(acknowledged);
+    }
+
+    fn update_hash(&self, answer: &Answer) {
+        let mut message = Vec::with_capacity(HEADER_BYTES + answer.body.len());
+        answer.header.emit(&mut message);
+        message.put(&answer.body);
+        let mut state = self.state.lock();
+        if answer.header.command == Command::Negotiate as u16 {
+            if let Some(negotiated) = &mut state.negotiated {
+                negotiated.hash.update(&message);
+            }
+        } else if let Some(logon) = state.logons.get_mut(&answer.header.session_id)
+            && answer.signed_by.is_none()
+        {
+            logon.hash.update(&message);
+        }
+    }
+}
+
+/// Returns how long a request may wait until its client is told so. Those that may not be told have
+/// none: a rename, for one, waits in the middle of a compound.
+fn interim_after(command: u16) -> Option<Duration> {
+    match Command::of(command)? {
+        Command::ChangeNotify => Some(Duration::from_millis(1)),
+        Command::Create | Command::Lock => Some(INTERIM_AFTER),
+        Command::Read | Command::Write | Command::Flush | Command::Ioctl | Command::QueryDirectory => {
+            Some(LATE_INTERIM_AFTER)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,72 @@
+//! An open of a session.
+
+use crate::durable::Durable;
+use crate::rpc::Pipe;
+use crate::session::Tree;
+use crate::wire::NtStatus;
+use crate::wire::bodies::FileId;
+use objects::{Open, Watch};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// An open of a session: a file or a pipe.
+pub(crate) struct Handle {
+    pub(crate) file: FileId,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) kind: HandleKind,
+    /// The open outlives its connection.
+    pub(crate) durable: Option<Durable>,
+    /// Where the listing of a directory goes on.
+    pub(crate) listing: tokio::sync::Mutex<Cursor>,
+    /// The changes of a directory, from the first CHANGE_NOTIFY on.
+    pub(crate) watch: Mutex<Option<Arc<Watch>>>,
+    /// CurrentByteOffset and the mode, which count for nothing and are kept for those who ask.
+    pub(crate) position: Mutex<u64>,
+    pub(crate) mode: Mutex<u32>,
+    /// The numbers of lock requests that were answered (LockSequenceArray, §3.3.1.10).
+    pub(crate) lock_sequences: Mutex<[Option<u8>; 64]>,
+}
+
+/// The place in a listing.
+#[derive(Default)]
+pub(crate) struct Cursor {
+    /// The pattern, if there was a query.
+    pub(crate) pattern: Option<String>,
+    /// The entry behind which the next query goes on, if that is not where the store stands: the
+    /// buffer could not take all that was listed.
+    pub(crate) behind: Option<u64>,
+    /// The next query begins at the first entry, since the buffer could not take even that.
+    pub(crate) restarts: bool,
+}
+
+/// What is open.
+pub(crate) enum HandleKind {
+    /// A file, directory or stream.
+    Object(Arc<Open>),
+    /// A named pipe.
+    Pipe(Mutex<Pipe>),
+}
+
+impl Handle {
+    pub(crate) fn new(file: FileId, tree: Arc<Tree>, kind: HandleKind) -> Handle {
+        Handle {
+            file,
+            tree,
+            kind,
+            durable: None,
+            listing: tokio::sync::Mutex::default(),
+            watch: Mutex::new(None),
+            position: Mutex::new(0),
+            mode: Mutex::new(0),
+            lock_sequences: Mutex::new([None; 64]),
+        }
+    }
+
+    /// Returns the file, or the refusal of what a pipe cannot do.
+    pub(crate) fn object(&self) -> Result<&Arc<Open>, NtStatus> {
+        match &self.kind {
+            HandleKind::Object(open) => Ok(open),
+            HandleKind::Pipe(_) => Err(NtStatus::INVALID_DEVICE_REQUEST),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The SMB front door: SMB 2.0.2 to 3.1.1 (MS-SMB2), above the machine's local object store.
+//!
+//! [`wire`] has the messages, [`auth`] the logon. A [`Listening`] server turns the frames of its
+//! connections into calls of [`objects::Store`]. Users and shares are in [`accounts`].
+
+pub mod accounts;
+pub mod auth;
+mod client;
+mod commands;
+mod connection;
+mod credits;
+mod durable;
+mod fscc;
+mod handle;
+mod keys;
+mod limits;
+mod listen;
+mod outbox;
+mod rpc;
+mod server;
+mod session;
+mod time;
+pub mod wire;
+
+pub use listen::Listening;
+pub use server::{Server, ServerReport, SessionReport};

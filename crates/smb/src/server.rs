@@ -1,0 +1,161 @@
+//! The server of a machine: what its connections share.
+
+use crate::accounts::{Share, User, are_same, shares, users};
+use crate::client::Client;
+use crate::connection::close_all;
+use crate::handle::Handle;
+use crate::session::Session;
+use objects::{ClientGuid, LeaseHolder, Store};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use tokio::sync::mpsc;
+
+/// The front door of a machine.
+pub struct Server {
+    pub(crate) store: Arc<Store>,
+    data: PathBuf,
+    /// The machine's name.
+    pub(crate) computer: String,
+    /// ServerGuid.
+    pub(crate) guid: [u8; 16],
+    sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
+    clients: Mutex<BTreeMap<ClientGuid, Arc<Client>>>,
+    /// Opens that wait for their clients, by number.
+    pub(crate) durables: Mutex<BTreeMap<u64, Arc<Handle>>>,
+    unheard: mpsc::UnboundedSender<LeaseHolder>,
+    /// Breaks that no connection could be told of. The thread that takes it closes the opens.
+    pub(crate) unheard_of: Mutex<Option<mpsc::UnboundedReceiver<LeaseHolder>>>,
+    next: AtomicU64,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) early_connections: AtomicUsize,
+}
+
+/// A session, for a report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionReport {
+    /// The user's name.
+    pub user: String,
+    /// The client's address.
+    pub address: String,
+    /// The dialect, such as 3.1.1.
+    pub dialect: String,
+    /// Messages are encrypted, by the client's choice or the share's.
+    pub encrypted: bool,
+    /// The shares that are connected.
+    pub shares: Vec<String>,
+    /// The number of opens.
+    pub opens: usize,
+}
+
+/// The state of the server, for a report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerReport {
+    /// The number of connections.
+    pub connections: usize,
+    /// The sessions.
+    pub sessions: Vec<SessionReport>,
+    /// The number of opens.
+    pub opens: usize,
+    /// The number of leases and oplocks.
+    pub leases: usize,
+    /// The number of breaks that are not acknowledged yet.
+    pub breaks: usize,
+}
+
+impl Server {
+    /// Makes the server of the machine `computer`, whose users and shares are in the data directory.
+    pub fn new(store: Arc<Store>, data: PathBuf, computer: &str) -> std::io::Result<Arc<Server>> {
+        let (unheard, unheard_of) = mpsc::unbounded_channel();
+        let mut guid = [0; 16];
+        os::fill_random(&mut guid)?;
+        let mut first = [0; 8];
+        os::fill_random(&mut first)?;
+        Ok(Arc::new(Server {
+            store,
+            data,
+            computer: computer.chars().take(15).collect(),
+            guid,
+            sessions: Mutex::default(),
+            clients: Mutex::default(),
+            durables: Mutex::default(),
+            unheard,
+            unheard_of: Mutex::new(Some(unheard_of)),
+            // Half of the numbers, and never 0 or all ones.
+            next: AtomicU64::new(u64::from_le_bytes(first) >> 1 | 1),
+            connections: AtomicUsize::new(0),
+            early_connections: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Returns a number that nothing else of this server has.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn user(&self, name: &str) -> Option<User> {
+        let all =
+            users(&self.data).inspect_err(|error| tracing::error!(%error, "nobody can log on over SMB"));
+        all.ok()?.into_iter().find(|user| are_same(&user.name, name))
+    }
+
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        let all =
+            shares(&self.data).inspect_err(|error| tracing::error!(%error, "no share can be used over SMB"));
+        all.unwrap_or_default()
+    }
+
+    pub(crate) fn add_session(&self, session: &Arc<Session>) {
+        self.sessions.lock().insert(session.id, session.clone());
+    }
+
+    pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
+        self.sessions.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn remove_session(&self, id: u64) {
+        self.sessions.lock().remove(&id);
+    }
+
+    /// Returns the client, which its connections share, and makes it known to the store.
+    pub(crate) fn client(&self, guid: ClientGuid) -> Arc<Client> {
+        let mut clients = self.clients.lock();
+        let client = clients.entry(guid).or_insert_with(|| {
+            let client = Arc::new(Client::new(self.unheard.clone()));
+            self.store.connect(guid, client.clone());
+            client
+        });
+        client.clone()
+    }
+
+    /// Closes opens that waited for their clients.
+    pub(crate) async fn forget(&self, handles: Vec<Arc<Handle>>) {
+        let opens = handles.iter().filter_map(|handle| handle.object().ok());
+        let clients = opens.map(|open| open.client()).collect::<Vec<ClientGuid>>();
+        close_all(handles).await;
+        clients.into_iter().for_each(|client| self.leave(client));
+    }
+
+    /// Forgets a client whose last connection is gone, and that no open waits for.
+    pub(crate) fn leave(&self, guid: ClientGuid) {
+        let is_awaited = |handle: &Handle| handle.object().is_ok_and(|open| open.client() == guid);
+        if self.durables.lock().values().any(|handle| is_awaited(handle)) {
+            return;
+        }
+        let mut clients = self.clients.lock();
+        if clients.get(&guid).is_some_and(|client| client.is_gone()) {
+            clients.remove(&guid);
+            self.store.disconnect(guid);
+        }
+    }
+
+    /// Reports sessions and counts.
+    pub fn report(&self) -> ServerReport {
+        let (opens, leases, breaks) = self.store.counts();
+        let sessions = self.sessions.lock().values().map(|session| session.report()).collect();
+        ServerReport { connections: self.connections.load(Relaxed), sessions, opens, leases, breaks }
+    }
+}

@@ -1,0 +1,147 @@
+//! A session, its tree connects and its opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
+
+use crate::accounts::Share;
+use crate::handle::Handle;
+use crate::keys::SessionKeys;
+use crate::limits::{OPENS_MAX, TREES_MAX};
+use crate::server::SessionReport;
+use crate::wire::NtStatus;
+use crate::wire::bodies::FileId;
+use namespace::Cred;
+use objects::Root;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+/// A session of a user who has logged on.
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) user: String,
+    pub(crate) cred: Cred,
+    pub(crate) keys: SessionKeys,
+    pub(crate) address: String,
+    pub(crate) dialect: String,
+    /// The client has encrypted a message.
+    pub(crate) has_encrypted: AtomicBool,
+    /// It has ended, perhaps from another connection.
+    pub(crate) has_ended: AtomicBool,
+    trees: Mutex<BTreeMap<u32, Arc<Tree>>>,
+    opens: Mutex<BTreeMap<FileId, Arc<Handle>>>,
+    next_tree: AtomicU32,
+}
+
+/// A share that a session is connected to.
+pub(crate) struct Tree {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) kind: TreeKind,
+}
+
+/// The kinds of a share.
+pub(crate) enum TreeKind {
+    /// IPC$, with named pipes.
+    Pipes,
+    /// A directory.
+    Disk {
+        /// The directory.
+        root: Root,
+        /// Its settings.
+        share: Share,
+    },
+}
+
+impl Tree {
+    pub(crate) fn encrypts(&self) -> bool {
+        matches!(&self.kind, TreeKind::Disk { share, .. } if share.encrypt)
+    }
+}
+
+impl Session {
+    #[allow(clippy::too_many_arguments, reason = "each is a field")]
+    pub(crate) fn new(
+        id: u64,
+        user: String,
+        cred: Cred,
+        keys: SessionKeys,
+        address: String,
+        dialect: String,
+    ) -> Session {
+        Session {
+            id,
+            user,
+            cred,
+            keys,
+            address,
+            dialect,
+            has_encrypted: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            trees: Mutex::default(),
+            opens: Mutex::default(),
+            next_tree: AtomicU32::new(1),
+        }
+    }
+
+    pub(crate) fn connect(&self, name: &str, kind: TreeKind) -> Result<Arc<Tree>, NtStatus> {
+        let mut trees = self.trees.lock();
+        if trees.len() >= TREES_MAX {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let tree = Arc::new(Tree { id: self.next_tree.fetch_add(1, Relaxed), name: name.to_owned(), kind });
+        trees.insert(tree.id, tree.clone());
+        Ok(tree)
+    }
+
+    pub(crate) fn tree(&self, id: u32) -> Option<Arc<Tree>> {
+        self.trees.lock().get(&id).cloned()
+    }
+
+    /// Ends a tree connect. Returns its opens, which the caller closes.
+    pub(crate) fn disconnect(&self, id: u32) -> Option<Vec<Arc<Handle>>> {
+        self.trees.lock().remove(&id)?;
+        let mut opens = self.opens.lock();
+        let files = opens.iter().filter(|(_, handle)| handle.tree.id == id).map(|(file, _)| *file);
+        let files = files.collect::<Vec<FileId>>();
+        Some(files.iter().filter_map(|file| opens.remove(file)).collect())
+    }
+
+    /// Ends the session. Returns its opens, which the caller closes.
+    pub(crate) fn end(&self) -> Vec<Arc<Handle>> {
+        self.has_ended.store(true, Relaxed);
+        self.trees.lock().clear();
+        std::mem::take(&mut *self.opens.lock()).into_values().collect()
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.opens.lock().len() < OPENS_MAX
+    }
+
+    pub(crate) fn add(&self, handle: Arc<Handle>) {
+        self.opens.lock().insert(handle.file, handle);
+    }
+
+    pub(crate) fn handle(&self, file: FileId, tree: &Tree) -> Result<Arc<Handle>, NtStatus> {
+        let found = self.opens.lock().get(&file).cloned();
+        found.filter(|handle| handle.tree.id == tree.id).ok_or(NtStatus::FILE_CLOSED)
+    }
+
+    /// Returns an open, whatever its tree connect.
+    pub(crate) fn opened(&self, file: FileId) -> Option<Arc<Handle>> {
+        self.opens.lock().get(&file).cloned()
+    }
+
+    pub(crate) fn remove(&self, file: FileId) -> Option<Arc<Handle>> {
+        self.opens.lock().remove(&file)
+    }
+
+    pub(crate) fn report(&self) -> SessionReport {
+        SessionReport {
+            user: self.user.clone(),
+            address: self.address.clone(),
+            dialect: self.dialect.clone(),
+            encrypted: self.has_encrypted.load(Relaxed),
+            shares: self.trees.lock().values().map(|tree| tree.name.clone()).collect(),
+            opens: self.opens.lock().len(),
+        }
+    }
+}
