@@ -38,11 +38,12 @@ pub use lease::caching::{
     LeaseVersion, OpenId, Sharing,
 };
 pub use open::Open;
+pub use opening::Opened;
 pub use path::ObjectPath;
 pub use request::{
     BasicChange, BreakSink, ByteRange, Caching, Change, CreateAction, CreateDisposition, CreateOptions,
-    Deletion, DosAttributes, Entry, Granted, Info, Listing, OpenRequest, Opened, Posix, Space, StreamInfo,
-    Target, TimeChange,
+    Deletion, DosAttributes, Entry, Granted, Info, Listing, OpenRequest, Posix, Space, StreamInfo, Target,
+    TimeChange,
 };
 pub use store::{Acknowledged, Root, Store};
 pub use watch::Watch;

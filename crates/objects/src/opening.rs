@@ -9,8 +9,8 @@ use crate::rights::{self, Permitted};
 use crate::table::ObjectKey;
 use crate::underway::Underway;
 use crate::{
-    CreateAction, CreateDisposition, CreateOptions, DosAttributes, ObjectPath, Open, OpenRequest, Opened,
-    Root, Store, StoreError,
+    CreateAction, CreateDisposition, CreateOptions, DosAttributes, Granted, Info, ObjectPath, Open,
+    OpenRequest, Root, Store, StoreError,
 };
 use client::call;
 use lease::caching::{AccessMask, Act, Actor};
@@ -22,6 +22,21 @@ const RACES_MAX: u32 = 16;
 
 /// The mode of a new file, and of a new directory, if the client does not say.
 const MODES: (u16, u16) = (0o644, 0o755);
+
+/// The answer to an open.
+#[derive(Debug)]
+pub struct Opened {
+    /// The open. It is closed by [`Open::close`], or when it is dropped.
+    pub open: Arc<Open>,
+    /// What the open did.
+    pub action: CreateAction,
+    /// The object as it is now.
+    pub info: Info,
+    /// The lease or oplock state granted, for the answer.
+    pub granted: Granted,
+    /// The rights that the user has at most (SMB2_CREATE_QUERY_MAXIMAL_ACCESS).
+    pub maximal: AccessMask,
+}
 
 impl Store {
     /// Opens (MS-FSA §2.1.5.1). It waits for breaks of others' leases that are in its way, for at

@@ -1,11 +1,9 @@
 //! The vocabulary of the store: what callers ask for, and what they are answered.
 
+use crate::ObjectPath;
 use bytes::Bytes;
 use lease::caching::{AccessMask, Break, CachingState, ClientGuid, LeaseKey, LeaseVersion, Sharing};
 use namespace::Timestamp;
-use std::sync::Arc;
-
-use crate::Open;
 
 /// The disposition of an open: CreateDisposition, with the values of MS-SMB2 §2.2.13.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,21 +153,6 @@ pub struct OpenRequest {
     pub is_posix: bool,
 }
 
-/// The answer to an open.
-#[derive(Debug)]
-pub struct Opened {
-    /// The open. It is closed by [`Open::close`], or when it is dropped.
-    pub open: Arc<Open>,
-    /// What the open did.
-    pub action: CreateAction,
-    /// The object as it is now.
-    pub info: Info,
-    /// The lease or oplock state granted, for the answer.
-    pub granted: Granted,
-    /// The rights that the user has at most (SMB2_CREATE_QUERY_MAXIMAL_ACCESS).
-    pub maximal: AccessMask,
-}
-
 /// The caching that an open was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted {
@@ -271,7 +254,7 @@ pub enum TimeChange {
 pub struct Target {
     /// The path from the share's root (RootDirectory 0), or a stream's name, which begins with a
     /// colon.
-    pub path: crate::ObjectPath,
+    pub path: ObjectPath,
     /// An existing file of that name goes.
     pub replace: bool,
     /// POSIX semantics (FILE_RENAME_POSIX_SEMANTICS): files that are open do not stand in the way.
