@@ -11,6 +11,7 @@ mod below;
 mod closing;
 mod content;
 mod cover;
+mod cursor;
 mod door;
 mod dos;
 mod error;

@@ -1,11 +1,12 @@
 //! Listings (MS-FSA §2.1.5.6.3): pages of the client's listing, and `.` and `..` before them.
 
 use crate::attributes::info;
+use crate::cursor::Cursor;
 use crate::path::{ObjectPath, name_of};
 use crate::pattern::Pattern;
 use crate::rights;
 use crate::{Entry, Listing, Open, StoreError};
-use client::{Upto, call};
+use client::call;
 use ident::FileId;
 use namespace::{Error, Stat};
 
@@ -14,20 +15,6 @@ const PAGE: usize = 256;
 
 /// The indexes of `.` and `..`. An entry's is its position and this.
 const DOTS: u64 = 2;
-
-/// The state of an open's listing.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Cursor {
-    pattern: Option<Pattern>,
-    /// The name that a pattern without wildcards asks for.
-    plain: Option<String>,
-    /// The index of the last entry that was returned.
-    after: u64,
-    upto: Option<Upto>,
-    /// Something was returned already.
-    has_found: bool,
-    is_at_end: bool,
-}
 
 impl Open {
     /// The next entries of a directory (MS-FSA §2.1.5.6.3), `.` and `..` first. Needs

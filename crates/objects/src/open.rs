@@ -2,7 +2,7 @@
 //! act checks the rights that the open was granted.
 
 use crate::ask::ClientHandle;
-use crate::listing::Cursor;
+use crate::cursor::Cursor;
 use crate::table::ObjectKey;
 use crate::{AccessMask, CreateOptions, Granted, OpenId, Root, Store, StoreError};
 use lease::caching::{ClientGuid, LeaseHolder, LeaseKey, ObjectId};
