@@ -112,7 +112,7 @@ impl Open {
         if wanted != dos {
             self.set_dos(wanted).await?;
         }
-        self.attributes_changed(crate::watch::ATTRIBUTES).await;
+        self.attributes_changed(crate::watches::ATTRIBUTES).await;
         Ok(())
     }
 
@@ -133,7 +133,7 @@ impl Open {
             store.listing_changes(&link.dir, Actor::Child(self.parts.parent));
         }
         store.below.attributes_changed(self.file()).await;
-        store.watches.modified(store, self, filter);
+        self.report_modified(filter);
     }
 }
 

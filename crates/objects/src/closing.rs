@@ -89,7 +89,7 @@ impl Closing {
         if let Some(deleting) = deleting.filter(|_| is_last && !open.is_stream()) {
             store.listing_changes(&deleting.link.dir, Actor::deleting(deleting.by, open.parts.parent));
             store.below.entry_changed(&deleting.link).await;
-            store.watches.removed(&store, open, &deleting.link);
+            open.report_removed();
         }
     }
 

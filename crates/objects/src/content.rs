@@ -1,7 +1,7 @@
 //! Content (MS-FSA §2.1.5.3, §2.1.5.4, §2.1.5.7, §2.1.5.15.1, §2.1.5.15.5).
 
 use crate::rights;
-use crate::{ByteRange, Open, StoreError, watch};
+use crate::{ByteRange, Open, StoreError, watches};
 use bytes::Bytes;
 use client::{AllocateMode, call};
 use lease::caching::{Act, Actor};
@@ -62,7 +62,7 @@ impl Open {
             let call = call::Write { file: self.file().clone(), offset, data, append };
             self.store().service.ask(&self.parts.who, call).await?
         };
-        self.content_changed(Act::Write, watch::WRITTEN).await?;
+        self.content_changed(Act::Write, watches::WRITTEN).await?;
         if through || self.options().has(crate::CreateOptions::WRITE_THROUGH) {
             self.sync().await?;
         }
@@ -92,7 +92,7 @@ impl Open {
         }
         self.act(Act::Resize).await;
         self.truncate(size).await?;
-        self.content_changed(Act::Resize, watch::SIZE | watch::WRITTEN).await
+        self.content_changed(Act::Resize, watches::SIZE | watches::WRITTEN).await
     }
 
     /// Sets the allocation (FileAllocationInformation). A smaller one than the length cuts the file.
@@ -112,7 +112,7 @@ impl Open {
             }
         });
         self.allocate(size).await?;
-        self.content_changed(Act::Resize, watch::SIZE).await
+        self.content_changed(Act::Resize, watches::SIZE).await
     }
 
     /// Makes `offset..end` read as zeros (FSCTL_SET_ZERO_DATA, MS-FSA §2.1.5.10.38). The length
@@ -137,7 +137,7 @@ impl Open {
             let call = call::Allocate { file: self.file().clone(), offset, length: end - offset, what };
             self.store().service.ask(&self.parts.who, call).await?;
         }
-        self.content_changed(Act::Write, watch::WRITTEN).await
+        self.content_changed(Act::Write, watches::WRITTEN).await
     }
 
     /// The ranges that hold data (FSCTL_QUERY_ALLOCATED_RANGES): at most `limit` and one more.
@@ -216,8 +216,8 @@ impl Open {
             store.listing_changes(&link.dir, Actor::Child(self.parts.parent));
         }
         store.below.content_changed(self.file()).await;
-        let filter = if self.is_stream() { filter | watch::STREAM_WRITTEN } else { filter };
-        store.watches.modified(store, self, filter);
+        let filter = if self.is_stream() { filter | watches::STREAM_WRITTEN } else { filter };
+        self.report_modified(filter);
         Ok(())
     }
 

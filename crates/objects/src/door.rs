@@ -4,6 +4,7 @@
 
 use crate::Store;
 use crate::table::{Judged, Known, ObjectKey, Table};
+use crate::watches::{ADDED, REMOVED};
 use client::{Call, Ticket, call};
 use file_service::{Activity, CacheHolder, FileService, Responder};
 use ident::FileId;
@@ -19,10 +20,6 @@ use std::time::Duration;
 
 /// Tickets of calls that wait here have this bit; those of the client do not.
 const HERE: u64 = 1 << 63;
-
-/// FILE_ACTION_ADDED and others, for watches.
-const ADDED: u32 = 1;
-const REMOVED: u32 = 2;
 
 /// FUSE's way to the machine's client.
 pub(crate) struct Door {

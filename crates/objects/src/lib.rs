@@ -32,6 +32,7 @@ mod streams;
 mod table;
 mod underway;
 mod watch;
+mod watches;
 
 pub use error::StoreError;
 pub use lease::caching::{

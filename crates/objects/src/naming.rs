@@ -81,7 +81,7 @@ impl Open {
         store.listing_changes(&to.dir, child);
         store.below.entry_changed(&from).await;
         store.below.entry_changed(&to).await;
-        store.watches.renamed(store, self, (&from, &to), old);
+        self.report_renamed((&from, &to), &old);
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl Open {
         store.listing_changes(&to.dir, child);
         store.below.entry_changed(&to).await;
         store.below.attributes_changed(self.file()).await;
-        store.watches.named(store, self, &to, place.path);
+        self.report_named(&to, &place.path);
         Ok(())
     }
 
@@ -151,7 +151,7 @@ impl Open {
         self.note_deletion(wanted);
         if deletion.delete {
             store.act_done(self.object(), Act::Dispose, Actor::Open(self.id()));
-            store.watches.deleting(self);
+            store.watches.deleting(self.file());
         }
         Ok(())
     }

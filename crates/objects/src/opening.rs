@@ -202,7 +202,7 @@ impl Store {
         };
         let open = self.opened(who, root, request, (underway, key, &entry, access), handle, path);
         open.begin_file(request, &stat).await?;
-        self.watches.added(self, &open, is_directory);
+        open.report_added();
         let info = open.info().await?;
         let maximal = everything.rights();
         Ok(Some(Opened {

@@ -4,7 +4,7 @@ use crate::ask::Service;
 use crate::below::Below;
 use crate::recalls::Recalls;
 use crate::table::{Judged, Known, Table};
-use crate::watch::Watches;
+use crate::watches::Watches;
 use crate::{BreakSink, Space, StoreError, door};
 use client::call;
 use file_service::FileService;

@@ -2,7 +2,7 @@
 //! of the file. A stream is as large as an attribute can be.
 
 use crate::rights;
-use crate::{Open, Store, StoreError, StreamInfo, Target, watch};
+use crate::{Open, Store, StoreError, StreamInfo, Target, watches};
 use bytes::Bytes;
 use client::call;
 use ident::FileId;
@@ -106,7 +106,7 @@ impl Open {
         let _turn = self.store().stream_writes.lock().await;
         let (name, value) = self.stream_now().await?;
         self.set_xattr(attribute(&name).as_bytes(), Some(value)).await?;
-        self.store().watches.modified(self.store(), self, watch::STREAM_NAME);
+        self.report_modified(watches::STREAM_NAME);
         Ok(())
     }
 
@@ -212,7 +212,7 @@ impl Open {
     pub async fn set_ea(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         self.require(rights::WRITE_EA)?;
         self.set_user_ea(name, value).await?;
-        self.attributes_changed(watch::EA).await;
+        self.attributes_changed(watches::EA).await;
         Ok(())
     }
 
@@ -244,7 +244,7 @@ impl Open {
     pub async fn set_security(&self, descriptor: &[u8]) -> Result<(), StoreError> {
         self.require(rights::WRITE_DAC | rights::WRITE_OWNER)?;
         self.set_xattr(SECURITY, Some(descriptor.to_vec())).await?;
-        self.attributes_changed(watch::SECURITY).await;
+        self.attributes_changed(watches::SECURITY).await;
         Ok(())
     }
 
