@@ -175,6 +175,12 @@ fn concerned(table: &Table, call: &Call) -> Vec<(ObjectId, Does)> {
 }
 
 impl Store {
+    /// The file service for FUSE: the machine's own, but calls on what SMB clients cache break
+    /// their leases first.
+    pub fn door(self: &Arc<Self>) -> Arc<dyn FileService> {
+        Arc::new(Door::new(Arc::clone(self)))
+    }
+
     /// Tells of a change of names by FUSE.
     fn seen_beside(&self, call: &Call) {
         let changed = |dir: &FileId, label: &lease::Label, action: u32| {

@@ -5,9 +5,11 @@
 //! A [`Store`] gives out [`Open`]s. FUSE's calls go through [`Store::door`], so that they break the
 //! caching leases of SMB clients first.
 
+mod alarm;
 mod ask;
 mod attributes;
 mod below;
+mod breaks;
 mod closing;
 mod content;
 mod cover;
@@ -27,6 +29,7 @@ mod recalls;
 mod request;
 mod resolve;
 mod rights;
+mod starting;
 mod store;
 mod streams;
 mod table;
@@ -34,6 +37,7 @@ mod underway;
 mod watch;
 mod watches;
 
+pub use breaks::Acknowledged;
 pub use error::StoreError;
 pub use lease::caching::{
     AccessMask, AcknowledgeError, Break, CachingState, ClientGuid, LeaseHolder, LeaseId, LeaseKey,
@@ -44,8 +48,8 @@ pub use opening::Opened;
 pub use path::ObjectPath;
 pub use request::{
     BasicChange, BreakSink, ByteRange, Caching, Change, CreateAction, CreateDisposition, CreateOptions,
-    Deletion, DosAttributes, Entry, Granted, Info, Listing, OpenRequest, Posix, Space, StreamInfo, Target,
-    TimeChange,
+    Deletion, DosAttributes, Entry, Granted, Info, Listing, OpenRequest, Posix, Root, Space, StreamInfo,
+    Target, TimeChange,
 };
-pub use store::{Acknowledged, Root, Store};
+pub use store::Store;
 pub use watch::Watch;

@@ -2,8 +2,18 @@
 
 use crate::ObjectPath;
 use bytes::Bytes;
+use ident::FileId;
 use lease::caching::{AccessMask, Break, CachingState, ClientGuid, LeaseKey, LeaseVersion, Sharing};
 use namespace::Timestamp;
+
+/// The root directory of a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// The directory.
+    pub dir: FileId,
+    /// Nothing is changed through this share: it refuses the rights to.
+    pub read_only: bool,
+}
 
 /// The disposition of an open: CreateDisposition, with the values of MS-SMB2 §2.2.13.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

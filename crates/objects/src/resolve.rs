@@ -27,6 +27,21 @@ pub(crate) struct Place {
 }
 
 impl Store {
+    /// Finds the directory of a share by its path from the machine's root, with `/` between
+    /// components.
+    pub async fn root(&self, path: &[u8], read_only: bool) -> Result<Root, StoreError> {
+        let mut dir = self.service.0.root();
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            let label = Label::new(name).map_err(|_| StoreError::InvalidName)?;
+            let found = self.look_up(&Cred::default(), &dir, &label).await?.ok_or(StoreError::NotFound)?;
+            if found.0.kind != FileKind::Directory {
+                return Err(StoreError::NotDirectory);
+            }
+            dir = found.0.file;
+        }
+        Ok(Root { dir, read_only })
+    }
+
     /// Finds a label exactly.
     pub(crate) async fn look_up(
         &self,
