@@ -1,12 +1,24 @@
 //! Attributes and times (MS-FSA §2.1.5.12.6, §2.1.5.15.2).
 
-use crate::dos::Dos;
+use crate::dos::{self, Dos};
 use crate::rights;
 use crate::store::CLUSTER;
-use crate::{BasicChange, DosAttributes, Info, Open, Posix, StoreError, TimeChange};
+use crate::watches;
+use crate::{BasicChange, DosAttributes, Info, Open, Posix, Store, StoreError, TimeChange};
 use client::call;
 use lease::caching::Actor;
-use namespace::{AttributeChange, Cred, FileKind, SetTime, Stat};
+use namespace::{AttributeChange, Cred, Entry, FileKind, SetTime, Stat};
+
+impl Store {
+    /// The attributes that only Windows has.
+    pub(crate) async fn dos(&self, entry: &Entry) -> Result<Dos, StoreError> {
+        let stored = match self.xattr(&entry.file, dos::NAME).await {
+            Err(StoreError::NotSupported) => None,
+            stored => stored?,
+        };
+        Ok(stored.and_then(|value| Dos::parse(&value)).unwrap_or(Dos::of_kind(entry.kind)))
+    }
+}
 
 impl Open {
     /// Everything that is shown of the object.
@@ -36,18 +48,14 @@ impl Open {
     }
 
     pub(crate) async fn dos(&self) -> Result<Dos, StoreError> {
-        let entry = namespace::Entry {
-            file: self.file().clone(),
-            kind: self.parts.kind,
-            ino: self.parts.number,
-            position: 0,
-        };
+        let entry =
+            Entry { file: self.file().clone(), kind: self.parts.kind, ino: self.parts.number, position: 0 };
         self.store().dos(&entry).await
     }
 
     /// Stores the attributes that only Windows has.
     pub(crate) async fn set_dos(&self, dos: Dos) -> Result<(), StoreError> {
-        self.set_xattr(crate::dos::NAME, Some(dos.emit())).await
+        self.set_xattr(dos::NAME, Some(dos.emit())).await
     }
 
     /// Sets times and attributes (MS-FSA §2.1.5.15.2). Needs WRITE_ATTRIBUTES.
@@ -112,7 +120,7 @@ impl Open {
         if wanted != dos {
             self.set_dos(wanted).await?;
         }
-        self.attributes_changed(crate::watches::ATTRIBUTES).await;
+        self.attributes_changed(watches::ATTRIBUTES).await;
         Ok(())
     }
 

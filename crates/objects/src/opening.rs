@@ -283,15 +283,6 @@ impl Store {
             Err(error) => Err(error.into()),
         }
     }
-
-    /// The attributes that only Windows has.
-    pub(crate) async fn dos(&self, entry: &Entry) -> Result<Dos, StoreError> {
-        let stored = match self.xattr(&entry.file, crate::dos::NAME).await {
-            Err(StoreError::NotSupported) => None,
-            stored => stored?,
-        };
-        Ok(stored.and_then(|value| Dos::parse(&value)).unwrap_or(Dos::of_kind(entry.kind)))
-    }
 }
 
 fn key_of(entry: &Entry, path: &ObjectPath) -> ObjectKey {
