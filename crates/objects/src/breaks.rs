@@ -1,5 +1,5 @@
-//! The breaks of clients' leases: the addresses that they go to, and their ends by an acknowledgment,
-//! by the loss of the client's last connection, or by time.
+//! The breaks of clients' leases: the addresses that they go to, and how they end: by an
+//! acknowledgment, by the loss of the client's last connection, or by time.
 
 use crate::alarm::Alarm;
 use crate::table::Table;
