@@ -1,6 +1,6 @@
 //! Attributes and times (MS-FSA §2.1.5.12.6, §2.1.5.15.2).
 
-use crate::dos::{self, Dos};
+use crate::dos::{self, ChangeTime, Dos};
 use crate::rights;
 use crate::store::CLUSTER;
 use crate::watches;
@@ -120,6 +120,13 @@ impl Open {
         if wanted != dos {
             self.set_dos(wanted).await?;
         }
+        if let Some(TimeChange::At(set)) = changed {
+            // The first change moves the file's own time to now, which the second one notes.
+            self.set_dos(Dos { changed: None, ..wanted }).await?;
+            let call = call::Stat { file: self.file().clone() };
+            let since = self.store().service.ask(&self.parts.who, call).await?.value.attributes.ctime;
+            self.set_dos(Dos { changed: Some(ChangeTime { set, since }), ..wanted }).await?;
+        }
         self.attributes_changed(watches::ATTRIBUTES).await;
         Ok(())
     }
@@ -164,7 +171,7 @@ pub(crate) fn info(stat: &Stat, dos: Dos) -> Info {
         created: dos.created.unwrap_or(attributes.btime),
         accessed: attributes.atime,
         written: mtime,
-        changed: attributes.ctime,
+        changed: dos.change_time(stat),
         size,
         allocation: if is_directory { 0 } else { occupied.next_multiple_of(u64::from(CLUSTER)) },
         links: attributes.links,

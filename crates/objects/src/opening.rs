@@ -308,7 +308,7 @@ impl Open {
         let wanted = request.attributes.0 & DosAttributes::SETTABLE;
         let attributes = wanted | usual.attributes;
         if attributes != usual.attributes {
-            self.set_dos(Dos { attributes, created: None }).await?;
+            self.set_dos(Dos { attributes, ..usual }).await?;
         }
         for (name, value) in &request.eas {
             self.set_user_ea(name, value).await?;
