@@ -16,6 +16,7 @@ mod keys;
 mod limits;
 mod listen;
 mod outbox;
+mod refusal;
 mod rpc;
 mod server;
 mod session;

@@ -1,6 +1,6 @@
 //! CREATE (MS-SMB2 §3.3.5.9).
 
-use super::Call;
+use super::call::Call;
 use crate::client::oplock_level;
 use crate::connection::Reply;
 use crate::durable::{Durable, reconnect};

@@ -1,6 +1,6 @@
 //! QUERY_DIRECTORY and CHANGE_NOTIFY (MS-SMB2 §3.3.5.18, §3.3.5.19).
 
-use super::{Call, Served};
+use super::call::{Call, Served};
 use crate::connection::Reply;
 use crate::fscc::{Entries, EntryLevel};
 use crate::handle::Cursor;

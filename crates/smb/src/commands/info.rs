@@ -1,6 +1,6 @@
 //! QUERY_INFO (MS-SMB2 §3.3.5.20).
 
-use super::{Call, Served};
+use super::call::{Call, Served};
 use crate::connection::Reply;
 use crate::fscc::{Information, SecurityDescriptor, emit_eas, query_file, query_volume};
 use crate::limits::IO_BYTES_MAX;

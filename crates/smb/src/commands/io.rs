@@ -1,6 +1,6 @@
 //! CLOSE, FLUSH, READ, WRITE and LOCK (MS-SMB2 §3.3.5.10 to §3.3.5.14).
 
-use super::{Call, Served};
+use super::call::{Call, Served};
 use crate::connection::Reply;
 use crate::handle::HandleKind;
 use crate::limits::IO_BYTES_MAX;

@@ -1,6 +1,6 @@
 //! IOCTL (MS-SMB2 §3.3.5.15).
 
-use super::Call;
+use super::call::Call;
 use crate::connection::{Ends, Reply, ValidateError};
 use crate::handle::{Handle, HandleKind};
 use crate::limits::IO_BYTES_MAX;

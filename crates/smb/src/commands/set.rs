@@ -1,7 +1,7 @@
 //! SET_INFO (MS-SMB2 §3.3.5.21).
 
+use super::call::{Call, Served};
 use super::info::descriptor;
-use super::{Call, Served};
 use crate::connection::Reply;
 use crate::fscc::{Part, SecurityDescriptor, full_eas};
 use crate::handle::Handle;

@@ -1,6 +1,6 @@
 //! TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.7, §3.3.5.8).
 
-use super::{Call, Context, Served};
+use super::call::{Call, Context, Served};
 use crate::accounts::are_same;
 use crate::connection::{Reply, Request, close_all};
 use crate::session::{Session, TreeKind};

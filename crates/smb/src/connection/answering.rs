@@ -2,7 +2,8 @@
 //! §3.3.4.2, §3.3.5.2.7).
 
 use super::{Connection, Ends, Reply, Request, Waiting};
-use crate::commands::{Context, serve};
+use crate::commands::call::Context;
+use crate::commands::serve;
 use crate::limits::{INTERIM_AFTER, LATE_INTERIM_AFTER};
 use crate::session::Session;
 use crate::wire::bodies::{FileId, error_body};

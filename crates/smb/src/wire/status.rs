@@ -1,5 +1,6 @@
 //! NTSTATUS (MS-ERREF §2.3), as far as they are answered.
 
+use super::cursor::Malformed;
 use std::fmt;
 
 /// A status.
@@ -103,5 +104,11 @@ impl fmt::Debug for NtStatus {
 impl fmt::Display for NtStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
+    }
+}
+
+impl From<Malformed> for NtStatus {
+    fn from(_: Malformed) -> NtStatus {
+        NtStatus::INVALID_PARAMETER
     }
 }
