@@ -5,7 +5,7 @@ use crypto::smb::nt_hash;
 use data_dir::{DataError, read_file, replace_file};
 use namespace::Cred;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const USERS: &str = "smb-users.json";
 const SHARES: &str = "smb-shares.json";
@@ -157,4 +157,27 @@ pub fn remove_share(data: &Path, name: &str) -> Result<(), AccountError> {
         return Err(AccountError::Unknown(format!("share {name}")));
     }
     write(data, SHARES, &all)
+}
+
+/// The accounts as the server needs them: none can be used as long as their file cannot be read.
+pub(crate) struct Accounts(PathBuf);
+
+impl Accounts {
+    /// Returns those of a data directory.
+    pub(crate) fn new(data: PathBuf) -> Accounts {
+        Accounts(data)
+    }
+
+    /// Returns the user of this name.
+    pub(crate) fn user(&self, name: &str) -> Option<User> {
+        let all = users(&self.0).inspect_err(|error| tracing::error!(%error, "nobody can log on over SMB"));
+        all.ok()?.into_iter().find(|user| are_same(&user.name, name))
+    }
+
+    /// Returns the shares.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        let all =
+            shares(&self.0).inspect_err(|error| tracing::error!(%error, "no share can be used over SMB"));
+        all.unwrap_or_default()
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::durable::Durable;
 use crate::rpc::Pipe;
-use crate::session::Tree;
+use crate::tree::Tree;
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
 use objects::{Open, Watch};
@@ -67,6 +67,17 @@ impl Handle {
         match &self.kind {
             HandleKind::Object(open) => Ok(open),
             HandleKind::Pipe(_) => Err(NtStatus::INVALID_DEVICE_REQUEST),
+        }
+    }
+}
+
+/// Closes opens whose session, tree connect or connection is gone.
+pub(crate) async fn close_all(handles: Vec<Arc<Handle>>) {
+    for handle in handles {
+        if let Ok(open) = handle.object()
+            && let Err(error) = open.close(false).await
+        {
+            tracing::debug!(%error, "an open could not be closed in order");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Listening, and the frames of the direct TCP transport (MS-SMB2 §2.1).
 
 use crate::connection::Connection;
-use crate::durable::give_up;
+use crate::keeping::give_up;
 use crate::limits::{CONNECTIONS_MAX, EARLY_CONNECTIONS_MAX, EARLY_TIME};
 use crate::outbox::Outbox;
 use crate::server::Server;

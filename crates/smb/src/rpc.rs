@@ -2,7 +2,7 @@
 
 mod ndr;
 
-use crate::server::Server;
+use crate::accounts::{Accounts, are_same};
 use crate::wire::{Malformed, NtStatus, Reader, Writer};
 use ndr::{Ndr, read_text};
 use std::collections::VecDeque;
@@ -72,7 +72,7 @@ impl Pipe {
     }
 
     /// Takes what a client writes.
-    pub(crate) fn write(&mut self, bytes: &[u8], server: &Server) -> Result<(), NtStatus> {
+    pub(crate) fn write(&mut self, bytes: &[u8], accounts: &Accounts) -> Result<(), NtStatus> {
         if self.incoming.len() + bytes.len() > REQUEST_MAX || self.outgoing.len() > 64 {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
@@ -80,7 +80,7 @@ impl Pipe {
         while let Some(length) = fragment_length(&self.incoming)? {
             let rest = self.incoming.split_off(length);
             let fragment = std::mem::replace(&mut self.incoming, rest);
-            self.take(&fragment, server)?;
+            self.take(&fragment, accounts)?;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Pipe {
         self.read(max).map(|bytes| (bytes, whole <= max))
     }
 
-    fn take(&mut self, fragment: &[u8], server: &Server) -> Result<(), NtStatus> {
+    fn take(&mut self, fragment: &[u8], accounts: &Accounts) -> Result<(), NtStatus> {
         let (kind, flags) = (fragment[2], fragment[3]);
         let call = Reader::at(fragment, 12).u32()?;
         match kind {
@@ -119,7 +119,7 @@ impl Pipe {
                 self.stub.put(reader.rest());
                 if flags & 2 != 0 {
                     let stub = std::mem::take(&mut self.stub);
-                    self.answer(call, context, &self.operate(operation, &stub, server));
+                    self.answer(call, context, &self.operate(operation, &stub, accounts));
                 }
             }
             _ => self.answer(call, 0, &Err(PROTOCOL_ERROR)),
@@ -195,7 +195,7 @@ impl Pipe {
     }
 
     /// Does an operation. An error is the status of a fault.
-    fn operate(&self, operation: u16, stub: &[u8], server: &Server) -> Result<Vec<u8>, u32> {
+    fn operate(&self, operation: u16, stub: &[u8], accounts: &Accounts) -> Result<Vec<u8>, u32> {
         let malformed = |_: Malformed| PROTOCOL_ERROR;
         let mut reader = Reader::new(stub);
         // The server's name, which is this one whatever it says.
@@ -205,12 +205,12 @@ impl Pipe {
         match operation {
             operation::SHARE_ENUM => {
                 let level = reader.u32().map_err(malformed)?;
-                Ok(enumerate(level, server))
+                Ok(enumerate(level, accounts))
             }
             operation::SHARE_INFO => {
                 let name = read_text(&mut reader).map_err(malformed)?;
                 let level = reader.u32().map_err(malformed)?;
-                Ok(share_info(&name, level, server))
+                Ok(share_info(&name, level, accounts))
             }
             operation::SERVER_INFO => {
                 let level = reader.u32().map_err(malformed)?;
@@ -245,15 +245,15 @@ impl Pipe {
 }
 
 /// The shares by name, type and comment.
-fn all_shares(server: &Server) -> Vec<(String, u32, String)> {
+fn all_shares(accounts: &Accounts) -> Vec<(String, u32, String)> {
     const DISK: u32 = 0;
     const PIPES: u32 = 0x8000_0003;
-    let disks = server.shares().into_iter().map(|share| (share.name, DISK, String::new()));
+    let disks = accounts.shares().into_iter().map(|share| (share.name, DISK, String::new()));
     disks.chain([("IPC$".to_owned(), PIPES, "Named pipes".to_owned())]).collect()
 }
 
 /// NetrShareEnum (§3.1.4.8), levels 0 and 1.
-fn enumerate(level: u32, server: &Server) -> Vec<u8> {
+fn enumerate(level: u32, accounts: &Accounts) -> Vec<u8> {
     let mut out = Ndr::default();
     out.u32(level);
     out.u32(level);
@@ -263,7 +263,7 @@ fn enumerate(level: u32, server: &Server) -> Vec<u8> {
         out.u32(0);
         return out.end(INVALID_LEVEL);
     }
-    let all = all_shares(server);
+    let all = all_shares(accounts);
     out.pointer();
     out.u32(all.len() as u32);
     out.pointer();
@@ -288,10 +288,10 @@ fn enumerate(level: u32, server: &Server) -> Vec<u8> {
 }
 
 /// NetrShareGetInfo (§3.1.4.10), levels 0, 1 and 1005.
-fn share_info(name: &str, level: u32, server: &Server) -> Vec<u8> {
+fn share_info(name: &str, level: u32, accounts: &Accounts) -> Vec<u8> {
     let mut out = Ndr::default();
     out.u32(level);
-    let found = all_shares(server).into_iter().find(|share| crate::accounts::are_same(&share.0, name));
+    let found = all_shares(accounts).into_iter().find(|share| are_same(&share.0, name));
     let (Some((name, kind, comment)), 0 | 1 | 1005) = (&found, level) else {
         out.u32(0);
         return out.end(if found.is_none() { NO_SUCH_SHARE } else { INVALID_LEVEL });

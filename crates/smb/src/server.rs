@@ -1,13 +1,12 @@
 //! The server of a machine: what its connections share.
 
-use crate::accounts::{Share, User, are_same, shares, users};
+use crate::accounts::Accounts;
 use crate::client::Client;
-use crate::connection::close_all;
 use crate::handle::Handle;
+use crate::report::ServerReport;
 use crate::session::Session;
 use objects::{ClientGuid, LeaseHolder, Store};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use tokio::sync::mpsc;
 /// The front door of a machine.
 pub struct Server {
     pub(crate) store: Arc<Store>,
-    data: PathBuf,
+    pub(crate) accounts: Accounts,
     /// The machine's name.
     pub(crate) computer: String,
     /// ServerGuid.
@@ -34,38 +33,6 @@ pub struct Server {
     pub(crate) early_connections: AtomicUsize,
 }
 
-/// A session, for a report.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SessionReport {
-    /// The user's name.
-    pub user: String,
-    /// The client's address.
-    pub address: String,
-    /// The dialect, such as 3.1.1.
-    pub dialect: String,
-    /// Messages are encrypted, by the client's choice or the share's.
-    pub encrypted: bool,
-    /// The shares that are connected.
-    pub shares: Vec<String>,
-    /// The number of opens.
-    pub opens: usize,
-}
-
-/// The state of the server, for a report.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ServerReport {
-    /// The number of connections.
-    pub connections: usize,
-    /// The sessions.
-    pub sessions: Vec<SessionReport>,
-    /// The number of opens.
-    pub opens: usize,
-    /// The number of leases and oplocks.
-    pub leases: usize,
-    /// The number of breaks that are not acknowledged yet.
-    pub breaks: usize,
-}
-
 impl Server {
     /// Makes the server of the machine `computer`, whose users and shares are in the data directory.
     pub fn new(store: Arc<Store>, data: PathBuf, computer: &str) -> std::io::Result<Arc<Server>> {
@@ -76,7 +43,7 @@ impl Server {
         os::fill_random(&mut first)?;
         Ok(Arc::new(Server {
             store,
-            data,
+            accounts: Accounts::new(data),
             computer: computer.chars().take(15).collect(),
             guid,
             sessions: Mutex::default(),
@@ -94,18 +61,6 @@ impl Server {
     /// Returns a number that nothing else of this server has.
     pub(crate) fn next(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
-    }
-
-    pub(crate) fn user(&self, name: &str) -> Option<User> {
-        let all =
-            users(&self.data).inspect_err(|error| tracing::error!(%error, "nobody can log on over SMB"));
-        all.ok()?.into_iter().find(|user| are_same(&user.name, name))
-    }
-
-    pub(crate) fn shares(&self) -> Vec<Share> {
-        let all =
-            shares(&self.data).inspect_err(|error| tracing::error!(%error, "no share can be used over SMB"));
-        all.unwrap_or_default()
     }
 
     pub(crate) fn add_session(&self, session: &Arc<Session>) {
@@ -129,14 +84,6 @@ impl Server {
             client
         });
         client.clone()
-    }
-
-    /// Closes opens that waited for their clients.
-    pub(crate) async fn forget(&self, handles: Vec<Arc<Handle>>) {
-        let opens = handles.iter().filter_map(|handle| handle.object().ok());
-        let clients = opens.map(|open| open.client()).collect::<Vec<ClientGuid>>();
-        close_all(handles).await;
-        clients.into_iter().for_each(|client| self.leave(client));
     }
 
     /// Forgets a client whose last connection is gone, and that no open waits for.

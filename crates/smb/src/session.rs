@@ -1,14 +1,13 @@
 //! A session, its tree connects and its opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
 
-use crate::accounts::Share;
 use crate::handle::Handle;
 use crate::keys::SessionKeys;
 use crate::limits::{OPENS_MAX, TREES_MAX};
-use crate::server::SessionReport;
+use crate::report::SessionReport;
+use crate::tree::{Tree, TreeKind};
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
 use namespace::Cred;
-use objects::Root;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,32 +28,6 @@ pub(crate) struct Session {
     trees: Mutex<BTreeMap<u32, Arc<Tree>>>,
     opens: Mutex<BTreeMap<FileId, Arc<Handle>>>,
     next_tree: AtomicU32,
-}
-
-/// A share that a session is connected to.
-pub(crate) struct Tree {
-    pub(crate) id: u32,
-    pub(crate) name: String,
-    pub(crate) kind: TreeKind,
-}
-
-/// The kinds of a share.
-pub(crate) enum TreeKind {
-    /// IPC$, with named pipes.
-    Pipes,
-    /// A directory.
-    Disk {
-        /// The directory.
-        root: Root,
-        /// Its settings.
-        share: Share,
-    },
-}
-
-impl Tree {
-    pub(crate) fn encrypts(&self) -> bool {
-        matches!(&self.kind, TreeKind::Disk { share, .. } if share.encrypt)
-    }
 }
 
 impl Session {

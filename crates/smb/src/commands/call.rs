@@ -3,7 +3,8 @@
 use crate::connection::{Connection, Reply, Request};
 use crate::handle::Handle;
 use crate::limits::charge_of;
-use crate::session::{Session, Tree};
+use crate::session::Session;
+use crate::tree::Tree;
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
 use crate::wire::negotiate::Dialect;

@@ -3,12 +3,13 @@
 use super::call::Call;
 use crate::client::oplock_level;
 use crate::connection::Reply;
-use crate::durable::{Durable, reconnect};
+use crate::durable::Durable;
 use crate::fscc::{full_eas, posix_sids};
 use crate::handle::{Handle, HandleKind};
+use crate::keeping::reconnect;
 use crate::rpc::Pipe;
-use crate::session::TreeKind;
 use crate::time::filetime;
+use crate::tree::TreeKind;
 use crate::wire::bodies::{CreateRequest, CreateResponse, FileId};
 use crate::wire::contexts::{CreateContexts, LEASE_BREAKING, LeaseContext, LeaseV2, to_bytes};
 use crate::wire::negotiate::{Dialect, POSIX_GUID};

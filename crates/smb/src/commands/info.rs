@@ -4,7 +4,7 @@ use super::call::{Call, Served};
 use crate::connection::Reply;
 use crate::fscc::{Information, SecurityDescriptor, emit_eas, query_file, query_volume};
 use crate::limits::IO_BYTES_MAX;
-use crate::session::TreeKind;
+use crate::tree::TreeKind;
 use crate::wire::bodies::{QueryInfoRequest, buffer_body};
 use crate::wire::{NtStatus, Writer};
 use objects::Open;

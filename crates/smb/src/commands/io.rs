@@ -99,7 +99,7 @@ pub(super) async fn write(call: &Call<'_>) -> Served {
     let handle = call.handle(fixed.file)?;
     let count = match &handle.kind {
         HandleKind::Pipe(pipe) => {
-            pipe.lock().write(data, &call.context.connection.server)?;
+            pipe.lock().write(data, &call.context.connection.server.accounts)?;
             data.len() as u32
         }
         HandleKind::Object(open) if open.is_directory() => return Err(NtStatus::INVALID_DEVICE_REQUEST),

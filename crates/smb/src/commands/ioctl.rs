@@ -88,7 +88,7 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
     let open = match (&handle.kind, fixed.code) {
         (HandleKind::Pipe(pipe), code::PIPE_TRANSCEIVE) => {
             let mut pipe = pipe.lock();
-            pipe.write(input, &call.context.connection.server)?;
+            pipe.write(input, &call.context.connection.server.accounts)?;
             let (output, is_whole) = pipe.transceive(max)?;
             let status = if is_whole { NtStatus::SUCCESS } else { NtStatus::BUFFER_OVERFLOW };
             return Ok(answer(&fixed, status, &output));

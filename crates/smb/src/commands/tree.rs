@@ -2,8 +2,10 @@
 
 use super::call::{Call, Context, Served};
 use crate::accounts::are_same;
-use crate::connection::{Reply, Request, close_all};
-use crate::session::{Session, TreeKind};
+use crate::connection::{Reply, Request};
+use crate::handle::close_all;
+use crate::session::Session;
+use crate::tree::TreeKind;
 use crate::wire::bodies::{TreeConnectRequest, TreeConnectResponse};
 use crate::wire::{NtStatus, Reader, text_of};
 use std::sync::Arc;
@@ -36,7 +38,7 @@ pub(super) async fn connect(context: &Context, session: &Arc<Session>, request: 
         };
         return Ok(Reply { tree: Some(tree.id), ..Reply::done(body.to_bytes()) });
     }
-    let found = server.shares().into_iter().find(|one| are_same(&one.name, share));
+    let found = server.accounts.shares().into_iter().find(|one| are_same(&one.name, share));
     let found = found.ok_or(NtStatus::BAD_NETWORK_NAME)?;
     if found.encrypt && !session.keys.can_encrypt() {
         return Err(NtStatus::ACCESS_DENIED);

@@ -2,7 +2,8 @@
 
 use super::{Connection, Ends, Reply, Request};
 use crate::auth::{Acceptor, Authenticated, Step};
-use crate::durable::keep_or_close;
+use crate::handle::close_all;
+use crate::keeping::keep_or_close;
 use crate::keys::SessionKeys;
 use crate::limits::{FAILED_LOGON_DELAY, FAILED_LOGONS_MAX, SESSIONS_MAX};
 use crate::session::Session;
@@ -99,7 +100,7 @@ impl Connection {
         if negotiated.dialect == Dialect::V3_1_1 {
             logon.hash.update(message);
         }
-        let hash_of = |user: &str| self.server.user(user).map(|user| user.hash());
+        let hash_of = |user: &str| self.server.accounts.user(user).map(|user| user.hash());
         let step = logon.acceptor.step(token, nonce, now(), &self.server.computer, &hash_of);
         Ok((id, step))
     }
@@ -112,7 +113,7 @@ impl Connection {
         done: &Authenticated,
     ) -> Result<Arc<Session>, NtStatus> {
         let fixed = SessionSetupRequest::parse(&request.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        let user = self.server.user(&done.user).ok_or(NtStatus::LOGON_FAILURE)?;
+        let user = self.server.accounts.user(&done.user).ok_or(NtStatus::LOGON_FAILURE)?;
         let mut state = self.state.lock();
         let logon = state.logons.remove(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
         let negotiated = state.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
@@ -163,7 +164,7 @@ impl Connection {
             state.logged_off = state.sessions.remove(&session.id);
         }
         self.server.remove_session(session.id);
-        super::close_all(session.end()).await;
+        close_all(session.end()).await;
         Reply::empty()
     }
 }

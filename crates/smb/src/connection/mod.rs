@@ -8,8 +8,7 @@ pub(crate) use negotiation::ValidateError;
 
 use crate::client::Client;
 use crate::credits::Window;
-use crate::durable::keep_or_close;
-use crate::handle::Handle;
+use crate::keeping::keep_or_close;
 use crate::limits::{COMPOUND_MAX, EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MAX};
 use crate::outbox::Outbox;
 use crate::server::Server;
@@ -299,17 +298,6 @@ impl Connection {
         if let (Some(client), Some(guid)) = (client, guid) {
             client.remove(&self.outbox);
             self.server.leave(guid);
-        }
-    }
-}
-
-/// Closes opens whose session, tree connect or connection is gone.
-pub(crate) async fn close_all(handles: Vec<Arc<Handle>>) {
-    for handle in handles {
-        if let Ok(open) = handle.object()
-            && let Err(error) = open.close(false).await
-        {
-            tracing::debug!(%error, "an open could not be closed in order");
         }
     }
 }
