@@ -19,6 +19,7 @@ mod listen;
 mod outbox;
 mod refusal;
 mod report;
+mod request;
 mod rpc;
 mod server;
 mod session;

@@ -2,7 +2,7 @@
 
 use super::call::{Context, Served};
 use crate::client::oplock_level;
-use crate::connection::{Reply, Request};
+use crate::request::{Reply, Request};
 use crate::session::Session;
 use crate::wire::NtStatus;
 use crate::wire::bodies::{LeaseAcknowledgment, OplockBreak};

@@ -1,8 +1,9 @@
 //! A request of a session, with what it names.
 
-use crate::connection::{Connection, Reply, Request};
+use crate::connection::Connection;
 use crate::handle::Handle;
 use crate::limits::charge_of;
+use crate::request::{Reply, Request};
 use crate::session::Session;
 use crate::tree::Tree;
 use crate::wire::NtStatus;

@@ -2,11 +2,11 @@
 
 use super::call::Call;
 use crate::client::oplock_level;
-use crate::connection::Reply;
 use crate::durable::Durable;
 use crate::fscc::{full_eas, posix_sids};
 use crate::handle::{Handle, HandleKind};
 use crate::keeping::reconnect;
+use crate::request::Reply;
 use crate::rpc::Pipe;
 use crate::time::filetime;
 use crate::tree::TreeKind;

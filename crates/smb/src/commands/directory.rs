@@ -1,10 +1,10 @@
 //! QUERY_DIRECTORY and CHANGE_NOTIFY (MS-SMB2 §3.3.5.18, §3.3.5.19).
 
 use super::call::{Call, Served};
-use crate::connection::Reply;
 use crate::fscc::{Entries, EntryLevel};
 use crate::handle::Cursor;
 use crate::limits::IO_BYTES_MAX;
+use crate::request::Reply;
 use crate::wire::bodies::{ChangeNotifyRequest, QueryDirectoryRequest, buffer_body};
 use crate::wire::{NtStatus, Reader, Writer, text_of, utf16};
 use objects::{Change, Listing, StoreError};

@@ -1,9 +1,9 @@
 //! QUERY_INFO (MS-SMB2 §3.3.5.20).
 
 use super::call::{Call, Served};
-use crate::connection::Reply;
 use crate::fscc::{Information, SecurityDescriptor, emit_eas, query_file, query_volume};
 use crate::limits::IO_BYTES_MAX;
+use crate::request::Reply;
 use crate::tree::TreeKind;
 use crate::wire::bodies::{QueryInfoRequest, buffer_body};
 use crate::wire::{NtStatus, Writer};

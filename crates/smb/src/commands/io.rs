@@ -1,9 +1,9 @@
 //! CLOSE, FLUSH, READ, WRITE and LOCK (MS-SMB2 §3.3.5.10 to §3.3.5.14).
 
 use super::call::{Call, Served};
-use crate::connection::Reply;
 use crate::handle::HandleKind;
 use crate::limits::IO_BYTES_MAX;
+use crate::request::Reply;
 use crate::time::filetime;
 use crate::wire::bodies::{
     CloseResponse, FileRequest, LockElement, LockRequest, ReadRequest, ReadResponse, WriteRequest,

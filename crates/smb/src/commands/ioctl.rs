@@ -1,9 +1,10 @@
 //! IOCTL (MS-SMB2 §3.3.5.15).
 
 use super::call::Call;
-use crate::connection::{Ends, Reply, ValidateError};
+use crate::connection::Ends;
 use crate::handle::{Handle, HandleKind};
 use crate::limits::IO_BYTES_MAX;
+use crate::request::Reply;
 use crate::wire::bodies::{FileId, IoctlRequest, IoctlResponse};
 use crate::wire::{HEADER_BYTES, Malformed, NtStatus, Reader, Writer};
 use objects::{ByteRange, Open, StoreError};
@@ -74,12 +75,9 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
     match fixed.code {
         code::VALIDATE_NEGOTIATE_INFO => {
             let connection = &call.context.connection;
-            return match connection.validate_negotiation(input, fixed.max_output) {
-                Ok(output) => Ok(answer(&fixed, NtStatus::SUCCESS, &output)),
-                Err(ValidateError::Differs) => {
-                    Err(IoctlError::Ends(Ends("the client saw another negotiation than this server")))
-                }
-            };
+            let output = connection.validate_negotiation(input, fixed.max_output);
+            let output = output.map_err(IoctlError::Ends)?;
+            return Ok(answer(&fixed, NtStatus::SUCCESS, &output));
         }
         code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => return Err(NtStatus::NOT_FOUND.into()),
         _ => {}

@@ -10,7 +10,8 @@ mod ioctl;
 mod set;
 mod tree;
 
-use crate::connection::{Ends, Reply, Request};
+use crate::connection::Ends;
+use crate::request::{Reply, Request};
 use crate::session::Session;
 use crate::wire::bodies::{
     ChangeNotifyRequest, FileId, FileRequest, IoctlRequest, LockRequest, QueryDirectoryRequest,

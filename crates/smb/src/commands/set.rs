@@ -2,10 +2,10 @@
 
 use super::call::{Call, Served};
 use super::info::descriptor;
-use crate::connection::Reply;
 use crate::fscc::{Part, SecurityDescriptor, full_eas};
 use crate::handle::Handle;
 use crate::limits::IO_BYTES_MAX;
+use crate::request::Reply;
 use crate::time::timestamp;
 use crate::wire::bodies::{SetInfoRequest, SetInfoResponse};
 use crate::wire::{NtStatus, Reader, units};

@@ -2,8 +2,8 @@
 
 use super::call::{Call, Context, Served};
 use crate::accounts::are_same;
-use crate::connection::{Reply, Request};
 use crate::handle::close_all;
+use crate::request::{Reply, Request};
 use crate::session::Session;
 use crate::tree::TreeKind;
 use crate::wire::bodies::{TreeConnectRequest, TreeConnectResponse};

@@ -1,16 +1,15 @@
 //! Answering requests: compounds, interim answers, credits, signatures (MS-SMB2 §3.3.4.1,
 //! §3.3.4.2, §3.3.5.2.7).
 
-use super::{Connection, Ends, Reply, Request, Waiting};
+use super::{Connection, Ends, Waiting};
 use crate::commands::call::Context;
 use crate::commands::serve;
 use crate::limits::{INTERIM_AFTER, LATE_INTERIM_AFTER};
+use crate::request::{Reply, Request};
 use crate::session::Session;
 use crate::wire::bodies::{FileId, error_body};
-use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, HEADER_BYTES, Header, NtStatus, Writer};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -171,23 +170,6 @@ impl Connection {
                 Ok(served)
             }
         }
-    }
-
-    pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
-        self.state.lock().sessions.get(&id).filter(|session| !session.has_ended.load(Relaxed)).cloned()
-    }
-
-    pub(crate) fn dialect(&self) -> Dialect {
-        self.state.lock().negotiated.as_ref().map_or(Dialect::V2_0_2, |negotiated| negotiated.dialect)
-    }
-
-    pub(crate) fn client_guid(&self) -> objects::ClientGuid {
-        let state = self.state.lock();
-        state.negotiated.as_ref().map_or(objects::ClientGuid([0; 16]), |negotiated| negotiated.client)
-    }
-
-    pub(crate) fn has_posix(&self) -> bool {
-        self.state.lock().negotiated.as_ref().is_some_and(|negotiated| negotiated.posix)
     }
 
     /// Tells the client that a request waits. Answers that are ready go with it.

@@ -1,12 +1,14 @@
 //! NEGOTIATE (MS-SMB2 §3.3.5.3, §3.3.5.4), and the check of it afterwards (§3.3.5.15.12).
 
-use super::{Connection, Ends, Reply};
+use super::negotiated::Negotiated;
+use super::{Connection, Ends};
 use crate::auth::hint;
 use crate::limits::IO_BYTES_MAX;
+use crate::request::Reply;
 use crate::time::now;
 use crate::wire::bodies::{NegotiateRequest, NegotiateResponse};
 use crate::wire::negotiate::{Dialect, Offer, POSIX_GUID, context, emit_context, numbers_data, preauth_data};
-use crate::wire::{Command, Flags, HEADER_BYTES, Header, NtStatus, Reader, Writer};
+use crate::wire::{Command, Flags, HEADER_BYTES, Header, Malformed, NtStatus, Reader, Writer};
 use crypto::smb::{MessageCipherKind, PreauthHash, SigningAlgorithm};
 use objects::ClientGuid;
 
@@ -19,21 +21,6 @@ mod capability {
     pub const LARGE_MTU: u32 = 0x4;
     pub const DIRECTORY_LEASING: u32 = 0x20;
     pub const ENCRYPTION: u32 = 0x40;
-}
-
-/// What a connection has agreed on.
-#[derive(Clone)]
-pub(crate) struct Negotiated {
-    pub(crate) dialect: Dialect,
-    pub(crate) client: ClientGuid,
-    pub(crate) signing: SigningAlgorithm,
-    pub(crate) cipher: Option<MessageCipherKind>,
-    pub(crate) hash: PreauthHash,
-    pub(crate) posix: bool,
-    /// The server's capabilities, and what the client said of itself: for the later check.
-    capabilities: u32,
-    client_capabilities: u32,
-    client_mode: u16,
 }
 
 impl Connection {
@@ -204,23 +191,20 @@ impl Connection {
     }
 
     /// Answers FSCTL_VALIDATE_NEGOTIATE_INFO. A client that sees another negotiation than this
-    /// server has somebody in between.
-    pub(crate) fn validate_negotiation(
-        &self,
-        input: &[u8],
-        max_output: u32,
-    ) -> Result<Vec<u8>, ValidateError> {
+    /// server has somebody in between, and its connection ends without an answer.
+    pub(crate) fn validate_negotiation(&self, input: &[u8], max_output: u32) -> Result<Vec<u8>, Ends> {
+        const DIFFERS: Ends = Ends("the client saw another negotiation than this server");
         let state = self.state.lock();
-        let negotiated = state.negotiated.as_ref().ok_or(ValidateError::Differs)?;
+        let negotiated = state.negotiated.as_ref().ok_or(DIFFERS)?;
         let mut reader = Reader::new(input);
         let mut parse = || {
             let (capabilities, guid, mode) = (reader.u32()?, reader.array::<16>()?, reader.u16()?);
             let dialects = (0..reader.u16()?).map(|_| reader.u16()).collect::<Result<Vec<u16>, _>>()?;
-            Ok::<_, crate::wire::Malformed>((capabilities, guid, mode, dialects))
+            Ok::<_, Malformed>((capabilities, guid, mode, dialects))
         };
-        let (capabilities, guid, mode, dialects) = parse().map_err(|_| ValidateError::Differs)?;
+        let (capabilities, guid, mode, dialects) = parse().map_err(|_| DIFFERS)?;
         if max_output < 24 {
-            return Err(ValidateError::Differs);
+            return Err(DIFFERS);
         }
         let best = Dialect::ALL.into_iter().find(|one| dialects.contains(&(*one as u16)));
         if capabilities != negotiated.client_capabilities
@@ -228,7 +212,7 @@ impl Connection {
             || mode != negotiated.client_mode
             || best != Some(negotiated.dialect)
         {
-            return Err(ValidateError::Differs);
+            return Err(DIFFERS);
         }
         let mut out = Vec::with_capacity(24);
         out.u32(negotiated.capabilities);
@@ -237,12 +221,6 @@ impl Connection {
         out.u16(negotiated.dialect as u16);
         Ok(out)
     }
-}
-
-/// The negotiation that the client saw is another: the connection ends without an answer.
-pub(crate) enum ValidateError {
-    /// See there.
-    Differs,
 }
 
 /// Returns the first of ours that the client offers.

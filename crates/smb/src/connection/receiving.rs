@@ -1,0 +1,148 @@
+//! Receiving frames: encryption, compounds, signatures, message numbers (MS-SMB2 §3.3.5.2).
+
+use super::{Connection, Ends};
+use crate::limits::COMPOUND_MAX;
+use crate::request::Request;
+use crate::session::Session;
+use crate::wire::negotiate::Dialect;
+use crate::wire::{
+    Command, Flags, HEADER_BYTES, Header, NtStatus, SMB1_PROTOCOL, TRANSFORM_BYTES, TRANSFORM_PROTOCOL,
+    TransformHeader,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Connection {
+    /// Takes a frame. The answers go to the outbox, some of them later.
+    pub(crate) fn receive(self: &Arc<Self>, mut frame: Vec<u8>) -> Result<(), Ends> {
+        if frame.starts_with(&SMB1_PROTOCOL) {
+            let answer = self.negotiate_smb1(&frame)?;
+            self.outbox.send(answer);
+            return Ok(());
+        }
+        let mut sealed_by = None;
+        if frame.starts_with(&TRANSFORM_PROTOCOL) {
+            let header = TransformHeader::parse(&frame).map_err(|malformed| Ends(malformed.0))?;
+            let session = self.state.lock().sessions.get(&header.session_id).cloned();
+            let session = session.ok_or(Ends("a message is encrypted for a session that is none"))?;
+            session.keys.open(&header, &mut frame).map_err(|_| Ends("a message cannot be decrypted"))?;
+            session.has_encrypted.store(true, Relaxed);
+            frame.drain(..TRANSFORM_BYTES);
+            sealed_by = Some(session);
+        }
+        let requests = self.split(frame, sealed_by.as_ref())?;
+        if let [only] = &requests[..]
+            && only.header.command == Command::Cancel as u16
+        {
+            self.cancel(only);
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        for request in &requests {
+            let charge = match &state.negotiated {
+                Some(negotiated) if negotiated.dialect > Dialect::V2_0_2 => request.header.charge,
+                _ => 1,
+            };
+            if !state.credits.consume(request.header.message_id, charge) {
+                return Err(Ends("a message has a number that the client may not use"));
+            }
+        }
+        drop(state);
+        let connection = self.clone();
+        tokio::spawn(async move {
+            if let Err(ends) = connection.answer(requests, sealed_by).await {
+                tracing::info!(address = %connection.address, why = ends.0, "an SMB connection is closed");
+                connection.ends.notify_one();
+            }
+        });
+        Ok(())
+    }
+
+    /// Splits a compound, and checks signatures.
+    fn split(&self, frame: Vec<u8>, sealed_by: Option<&Arc<Session>>) -> Result<Vec<Request>, Ends> {
+        let mut requests: Vec<Request> = Vec::new();
+        let mut rest = frame;
+        loop {
+            let header = Header::parse(&rest).map_err(|malformed| Ends(malformed.0))?;
+            if header.flags.has(Flags::ANSWER) {
+                return Err(Ends("a client sends an answer"));
+            }
+            let next = header.next as usize;
+            let after = if next == 0 {
+                None
+            } else if next < HEADER_BYTES || !next.is_multiple_of(8) || next > rest.len() {
+                return Err(Ends("a compound has a gap"));
+            } else {
+                Some(rest.split_off(next))
+            };
+            if requests.len() >= COMPOUND_MAX {
+                return Err(Ends("a compound is too long"));
+            }
+            let mut session_id = header.session_id;
+            if header.flags.has(Flags::RELATED)
+                && let Some(before) = requests.last()
+                && session_id == u64::MAX
+            {
+                session_id = before.header.session_id;
+            }
+            let mut request = Request {
+                header: Header { session_id, ..header },
+                message: rest,
+                is_encrypted: sealed_by.is_some(),
+                refused: None,
+                signed_by: None,
+            };
+            self.check_signature(&mut request, sealed_by);
+            requests.push(request);
+            match after {
+                Some(after) => rest = after,
+                None => return Ok(requests),
+            }
+        }
+    }
+
+    /// Checks a signature (§3.3.5.2.4). Every message of a session is signed or encrypted.
+    fn check_signature(&self, request: &mut Request, sealed_by: Option<&Arc<Session>>) {
+        let (header, session_id) = (request.header, request.header.session_id);
+        let session = {
+            let state = self.state.lock();
+            let logged_off = state.logged_off.as_ref().filter(|session| session.id == session_id);
+            state.sessions.get(&session_id).or(logged_off).cloned()
+        };
+        if let Some(sealed_by) = sealed_by {
+            if session_id != 0 && sealed_by.id != session_id {
+                request.refused = Some(NtStatus::ACCESS_DENIED);
+            }
+            return;
+        }
+        let Some(session) = session else { return };
+        if header.flags.has(Flags::SIGNED) {
+            let parsed = Header { session_id, ..header };
+            if session.keys.is_signed(&parsed, &mut request.message) {
+                request.signed_by = Some(session);
+            } else {
+                request.refused = Some(NtStatus::ACCESS_DENIED);
+            }
+        } else if header.command != Command::SessionSetup as u16
+            && header.command != Command::Negotiate as u16
+        {
+            request.refused = Some(NtStatus::ACCESS_DENIED);
+        }
+    }
+
+    /// Takes a CANCEL (§3.3.5.16), which has no answer.
+    fn cancel(&self, request: &Request) {
+        if request.refused.is_some() {
+            return;
+        }
+        let state = self.state.lock();
+        let found = if request.header.flags.has(Flags::ASYNC) {
+            state.waiting.values().find(|waiting| waiting.async_id == request.header.tree_or_async)
+        } else {
+            state.waiting.get(&request.header.message_id)
+        };
+        if let Some(waiting) = found {
+            waiting.cancelled.notify_one();
+        }
+    }
+}
