@@ -184,7 +184,7 @@ impl ShareCommand {
             }
             ShareCommand::Remove { name, place } => {
                 remove_share(&place.find()?, &name)?;
-                Answer::told(&name, format!("{name} is shared no more"))
+                Answer::told(&Removed { name: &name }, format!("{name} is shared no more"))
             }
         }
     }
@@ -218,6 +218,12 @@ pub enum UserCommand {
         #[command(flatten)]
         place: DataPlace,
     },
+}
+
+/// A user or share that is there no more.
+#[derive(Serialize)]
+struct Removed<'a> {
+    name: &'a str,
 }
 
 /// A user, without the password's hash.
@@ -257,7 +263,7 @@ impl UserCommand {
             }
             UserCommand::Remove { name, place } => {
                 remove_user(&place.find()?, &name)?;
-                Answer::told(&name, format!("{name} can log on over SMB no more"))
+                Answer::told(&Removed { name: &name }, format!("{name} can log on over SMB no more"))
             }
         }
     }

@@ -5,6 +5,7 @@ use crypto::smb::nt_hash;
 use data_dir::{DataError, read_file, replace_file};
 use namespace::Cred;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 const USERS: &str = "smb-users.json";
@@ -21,19 +22,29 @@ pub struct User {
     pub gid: u32,
     /// Further groups.
     pub groups: Vec<u32>,
-    /// The hash of the password. It is as good as the password for whoever reads it.
-    nt_hash: [u8; 16],
+    nt_hash: NtHash,
+}
+
+/// The hash of a password. It is as good as the password for whoever reads it, so no log has it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct NtHash([u8; 16]);
+
+impl fmt::Debug for NtHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NtHash(..)")
+    }
 }
 
 impl User {
     /// Makes a user.
     pub fn new(name: &str, password: &str, uid: u32, gid: u32, groups: Vec<u32>) -> User {
-        User { name: name.to_owned(), uid, gid, groups, nt_hash: nt_hash(password) }
+        User { name: name.to_owned(), uid, gid, groups, nt_hash: NtHash(nt_hash(password)) }
     }
 
     /// Returns the hash of the password.
     pub(crate) fn hash(&self) -> [u8; 16] {
-        self.nt_hash
+        self.nt_hash.0
     }
 
     /// Returns the user as the file system knows users.
