@@ -16,6 +16,9 @@ const CONTENDED_MS: u64 = 10_000;
 const CONTENDED_MAX: usize = 4096;
 /// Recalls of a field, each within that time of the last, that make it ping-pong.
 const RECALLS: u8 = 2;
+/// The same for attributes. A file that one machine makes, and of which another changes the mode
+/// once, is not ping-pong: those who watch the file want the lease.
+const ATTRIBUTE_RECALLS: u8 = 6;
 /// Unchanged reports of a ping-pong field in a row. After these the field is no longer ping-pong,
 /// and the next asker gets the lease.
 const TOLD_UNCHANGED_MAX: u8 = 3;
@@ -78,7 +81,8 @@ impl Contention {
     pub fn is_ping_pong(&self, now: Time, file: &FileId, field: &Field) -> bool {
         self.0.get(&(file.clone(), field.clone())).is_some_and(|contended| {
             let changes = contended.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
-            contended.recalls >= RECALLS && changes && now.ms_since(contended.at) < CONTENDED_MS
+            let recalls = if *field == Field::Attributes { ATTRIBUTE_RECALLS } else { RECALLS };
+            contended.recalls >= recalls && changes && now.ms_since(contended.at) < CONTENDED_MS
         })
     }
 
