@@ -10,7 +10,9 @@ use people::{Home, leasehold, said};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// The text of `docs/json.md`, and the mistakes found in it.
 struct Document {
@@ -174,11 +176,41 @@ fn every_field_is_documented() {
     assert!(printed(home.0.path(), &["down"], 1)["process"].is_null());
     let failed = leasehold(home.0.path(), &["--json", "machines"]);
     assert!(failed.status.code() == Some(2) && failed.stdout.is_empty(), "{}", said(&failed));
-    document.run(&home, "up", &["--background", "--listen", "127.0.0.1:0"]);
+    document.run(&home, "up", &["--background", "--listen", "127.0.0.1:0", "--smb", "127.0.0.1:0"]);
+    smb(&mut document, &home);
     other_machines(&mut document, &home, &third);
     one_machine(&mut document, &home);
     document.run(&home, "umount", &[home.0.path().join("Leasehold").to_str().unwrap()]);
     document.must_be_true();
+}
+
+/// Commands about SMB. A session is there once a client has logged on, which no client does here.
+fn smb(document: &mut Document, home: &Home) {
+    document.compare("user add", &with_password(home.0.path(), &["user", "add", "anna", "--uid", "1000"]));
+    document.run(home, "user list", &[]);
+    document.run(home, "user remove", &["anna"]);
+    document.run(home, "share add", &["work", "/work"]);
+    document.run(home, "share list", &[]);
+    document.run(home, "share remove", &["work"]);
+    document.run(home, "smb status", &[]);
+    let (user, address, dialect) = Default::default();
+    let session =
+        smb::SessionReport { user, address, dialect, encrypted: false, shares: Vec::new(), opens: 0 };
+    let (connections, opens, leases, breaks) = Default::default();
+    let report = smb::ServerReport { connections, sessions: vec![session], opens, leases, breaks };
+    document.compare_with("smb status", &report);
+}
+
+/// Returns the output of a command that reads a password.
+fn with_password(home: &Path, args: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.args(args).arg("--json").env("HOME", home);
+    command.env_remove("XDG_DATA_HOME").env_remove("LEASEHOLD_DATA");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{args:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Commands about machines and servers.
