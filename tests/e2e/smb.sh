@@ -70,3 +70,13 @@ lh user remove anna >/dev/null
 refuses NT_STATUS_LOGON_FAILURE //127.0.0.1/work -c ls
 stop_mount
 fsck_clean
+
+# docs/smb.md goes as it says, in an empty home and at a port that is free.
+context="docs/smb.md"
+mkdir -p "$scratch/home/bin"
+ln -s "$leasehold" "$scratch/home/bin/leasehold"
+awk '/^```console/ { on = 1; next } /^```/ { on = 0 } on' "$(dirname "$0")/../../docs/smb.md" | sed "s/^\\$ //; s/4450/$port/" >"$scratch/commands"
+[ "$(wc -l <"$scratch/commands")" -ge 5 ] || fail "hardly any commands: $(cat "$scratch/commands")"
+HOME=$scratch/home PATH=$scratch/home/bin:$PATH timeout 120 env -u LEASEHOLD_DATA -u XDG_DATA_HOME bash -ec ". $scratch/commands" >"$scratch/out" 2>&1 || went=$?
+HOME=$scratch/home "$leasehold" down --data "$scratch/home/.local/share/leasehold" >/dev/null 2>&1
+[ -z "${went:-}" ] || fail "its commands end with $went: $(cat "$scratch/out")"

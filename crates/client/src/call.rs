@@ -236,9 +236,10 @@ pub struct OpenFile {
     pub mask: u8,
 }
 
-/// Has the machine hold the content and the locks of `file` for clients of the front door that cache
-/// it: [`crate::Reply::Covered`]. With `write` the machine holds them to write, unless another may
-/// have the file open. From then on [`crate::Invalidation::Caching`] says what they may keep.
+/// Has the machine hold the content and the locks of `file` for clients of the front door that
+/// cache it: [`crate::Reply::Covered`]. With `write` the machine holds them to write, unless
+/// another may have the file open. From then on [`crate::Invalidation::Caching`] says what they may
+/// keep.
 #[derive(Clone, Debug)]
 pub struct Cover {
     pub file: FileId,

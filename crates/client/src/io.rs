@@ -121,7 +121,7 @@ pub enum Invalidation {
     Attributes(FileId),
     /// Pages, and attributes with them.
     Pages(FileId),
-    /// What the clients of front doors cache of a file beyond this state. They were covered by
+    /// The caching of a file by clients of front doors, beyond this state. They were covered by
     /// [`crate::call::Cover`]. The kernel takes it for [`Invalidation::Pages`].
     Caching(FileId, CachingState),
     /// Everything that front doors have cached. The session was over, or the machine was asleep for

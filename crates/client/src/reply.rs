@@ -35,8 +35,8 @@ pub enum Reply {
     /// the file's content ping-pongs between machines, so reads through this handle should not be
     /// cached.
     Opened { keep_pages: bool, passing: bool },
-    /// Clients of the front door may cache the content, and with `write` change it behind the cache.
-    /// The machine has so many handles on the file.
+    /// Clients of the front door may cache the content, and with `write` change it behind the
+    /// cache. The machine has so many handles on the file.
     Covered { write: bool, handles: u64 },
     /// Content: the place of each part of the range. The host gathers the parts.
     Data(Vec<content::ReadPart>),

@@ -44,7 +44,7 @@ pub struct OpenedHandle {
     pub passing: bool,
 }
 
-/// What front doors' clients may cache of a file: see [`Reply::Covered`].
+/// The caching of a file that front doors' clients may do: see [`Reply::Covered`].
 #[derive(Clone, Copy, Debug)]
 pub struct Covered {
     /// They may write behind the cache.

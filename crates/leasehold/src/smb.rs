@@ -40,9 +40,8 @@ impl Door {
             while !stopping.load(Relaxed) {
                 match accept(&listener) {
                     Ok(mut stream) => {
-                        let report = serde_json::to_vec(&server.report()).unwrap_or_default();
                         // The asker may have gone away.
-                        let _ = stream.write_all(&report);
+                        let _ = serde_json::to_writer(&mut stream, &server.report());
                     }
                     Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
                     Err(error) => {

@@ -135,8 +135,8 @@ impl Machine {
         })
     }
 
-    /// The file service that front doors call. Once there is an object store, their calls go through
-    /// it.
+    /// The file service that front doors call. Once there is an object store, their calls go
+    /// through it.
     pub fn file_service(&self) -> Arc<dyn FileService> {
         match self.store.get() {
             Some(store) => store.door(),

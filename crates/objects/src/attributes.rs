@@ -152,7 +152,7 @@ impl Open {
     }
 }
 
-/// What is shown of an object.
+/// The information that is shown of an object.
 pub(crate) fn info(stat: &Stat, dos: Dos) -> Info {
     let Stat { attributes, size, occupied, mtime } = *stat;
     let kind = match attributes.kind {

@@ -1,4 +1,4 @@
-//! What other front doors of the machine cache: FUSE's kernel. A change over SMB is shown there
+//! The caches of the machine's other front doors: FUSE's kernel. A change over SMB is shown there
 //! before the SMB client is answered. The client itself revokes only what other machines change.
 
 use client::Invalidation;

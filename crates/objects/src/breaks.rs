@@ -44,8 +44,8 @@ impl Store {
         self.with(|table, now| table.disconnect(client, now));
     }
 
-    /// Takes the acknowledgment of a lease break (MS-SMB2 §3.3.5.22.2), over whichever connection of
-    /// the client.
+    /// Takes the acknowledgment of a lease break (MS-SMB2 §3.3.5.22.2), over whichever connection
+    /// of the client.
     pub fn acknowledge(
         self: &Arc<Self>,
         client: ClientGuid,

@@ -10,8 +10,8 @@ use namespace::{LockChange, LockRange, LockSpace};
 use std::sync::Arc;
 
 impl Open {
-    /// Closes (MS-FSA §2.1.5.5): locks go, and the file does, if it is to be deleted and this is its
-    /// last open. With `query` the answer has the object as it was left.
+    /// Closes (MS-FSA §2.1.5.5): locks go, and the file does, if it is to be deleted and this is
+    /// its last open. With `query` the answer has the object as it was left.
     pub async fn close(&self, query: bool) -> Result<Option<Info>, StoreError> {
         let info = if query { Some(self.info().await?) } else { None };
         let Some(closing) = self.begin_close() else { return Err(StoreError::Closed) };

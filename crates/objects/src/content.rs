@@ -95,7 +95,8 @@ impl Open {
         self.content_changed(Act::Resize, watches::SIZE | watches::WRITTEN).await
     }
 
-    /// Sets the allocation (FileAllocationInformation). A smaller one than the length cuts the file.
+    /// Sets the allocation (FileAllocationInformation). A smaller one than the length cuts the
+    /// file.
     pub async fn set_allocation(&self, size: u64) -> Result<(), StoreError> {
         self.require(rights::WRITE_DATA)?;
         self.require_content()?;

@@ -1,6 +1,7 @@
-//! The cover: the machine's own leases under which SMB clients may cache. R rests on the content and
-//! the locks to read, W on both to write. H needs none: another machine that is kept out by a
-//! handle asks how the file is open here, and that is the break ([`client::Invalidation::Caching`]).
+//! The cover: the machine's own leases under which SMB clients may cache. R rests on the content
+//! and the locks to read, W on both to write. H needs none: another machine that is kept out by a
+//! handle asks how the file is open here, and that is the break
+//! ([`client::Invalidation::Caching`]).
 
 use crate::Store;
 use client::call;
@@ -49,8 +50,8 @@ impl Store {
         }
     }
 
-    /// A stream is an extended attribute: the lease on it covers what is read. A change of that lease
-    /// from write to read is not heard of, so nothing is written behind the cache.
+    /// A stream is an extended attribute: the lease on it covers what is read. A change of that
+    /// lease from write to read is not heard of, so nothing is written behind the cache.
     async fn cover_stream(&self, file: &FileId, stream: &str) -> (CachingState, Option<u64>) {
         match self.stream(file, stream).await {
             Ok(_) => (CachingState::RH, None),

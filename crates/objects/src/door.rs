@@ -46,7 +46,7 @@ enum State {
     Passes,
 }
 
-/// What a call does to an object.
+/// The act of a call on an object.
 #[derive(Clone, Copy)]
 enum Does {
     Act(Act),

@@ -1,6 +1,6 @@
 //! Attributes that only Windows has. They stand in one extended attribute of the file, as text:
-//! `0x22` in hexadecimal, then the times that a client has set: that of the file's making, and that of
-//! its last change with the time at which the change was the last. `-` stands for none.
+//! `0x22` in hexadecimal, then the times that a client has set: that of the file's making, and that
+//! of its last change with the time at which the change was the last. `-` stands for none.
 
 use crate::DosAttributes;
 use namespace::{FileKind, Stat, Timestamp};
@@ -8,15 +8,15 @@ use namespace::{FileKind, Stat, Timestamp};
 /// The extended attribute. Samba has one of that name, and its oldest form is the same text.
 pub(crate) const NAME: &[u8] = b"user.DOSATTRIB";
 
-/// How long after [`ChangeTime::since`] the file may have changed for the last time, ns: setting the
-/// change time is a change itself.
+/// How long after [`ChangeTime::since`] the file may have changed for the last time, ns: setting
+/// the change time is a change itself.
 const SETTING_NS: i128 = 20_000_000;
 
-/// A time of change that a client has set. A file system of POSIX has no such thing: the time of the
-/// last change is then.
+/// A time of change that a client has set. A file system of POSIX has no such thing: the time of
+/// the last change is then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChangeTime {
-    /// What the client said.
+    /// The time that the client gave.
     pub(crate) set: Timestamp,
     /// The file's own time of change just before. With a later change the client's word is over.
     pub(crate) since: Timestamp,

@@ -1,6 +1,6 @@
-//! The local object store of a machine (MS-FSA): every open of a file, directory or stream by an SMB
-//! client, with its rights, sharing, caching lease, locks and deletion on close. It stands above
-//! the machine's client and below the front doors.
+//! The local object store of a machine (MS-FSA): every open of a file, directory or stream by an
+//! SMB client, with its rights, sharing, caching lease, locks and deletion on close. It stands
+//! above the machine's client and below the front doors.
 //!
 //! A [`Store`] gives out [`Open`]s. FUSE's calls go through [`Store::door`], so that they break the
 //! caching leases of SMB clients first.

@@ -1,5 +1,5 @@
-//! Byte-range locks (MS-FSA §2.1.5.8, §2.1.5.9). The store judges them among its opens, where each is
-//! a lock of its own. The client holds what they cover, so that programs under FUSE and other
+//! Byte-range locks (MS-FSA §2.1.5.8, §2.1.5.9). The store judges them among its opens, where each
+//! is a lock of its own. The client holds what they cover, so that programs under FUSE and other
 //! machines are kept out.
 
 use crate::ranges::ByteLock;
@@ -56,8 +56,9 @@ impl Locking {
 }
 
 impl Open {
-    /// Locks a range (MS-FSA §2.1.5.8), at once or, with `wait`, when nothing is in the way. To drop
-    /// the future cancels it. Each lock is one of its own; an element list is the caller's loop.
+    /// Locks a range (MS-FSA §2.1.5.8), at once or, with `wait`, when nothing is in the way. To
+    /// drop the future cancels it. Each lock is one of its own; an element list is the caller's
+    /// loop.
     pub async fn lock(&self, range: ByteRange, exclusive: bool, wait: bool) -> Result<(), StoreError> {
         self.require(rights::READ_DATA | rights::WRITE_DATA | rights::APPEND_DATA | rights::EXECUTE)?;
         if self.is_directory() {

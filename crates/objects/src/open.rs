@@ -16,7 +16,7 @@ pub struct Open {
     pub(crate) state: Mutex<OpenState>,
 }
 
-/// What stays the same while it is open.
+/// The parts that stay the same while it is open.
 pub(crate) struct OpenParts {
     pub(crate) store: Arc<Store>,
     pub(crate) id: OpenId,
@@ -90,8 +90,8 @@ impl Open {
         self.parts.key.stream.is_some()
     }
 
-    /// The name by which it was opened, in its exact case, from the share's root: `dir\file:stream`.
-    /// It follows renames that go through this store.
+    /// The name by which it was opened, in its exact case, from the share's root:
+    /// `dir\file:stream`. It follows renames that go through this store.
     pub fn path(&self) -> String {
         let path = self.store().with(|table, _| table.opens.get(&self.id()).map(|open| open.path.join("\\")));
         let stream = self.parts.stream.as_ref().map(|stream| format!(":{stream}"));

@@ -28,7 +28,7 @@ const MODES: (u16, u16) = (0o644, 0o755);
 pub struct Opened {
     /// The open. It is closed by [`Open::close`], or when it is dropped.
     pub open: Arc<Open>,
-    /// What the open did.
+    /// The action of the open.
     pub action: CreateAction,
     /// The object as it is now.
     pub info: Info,
@@ -245,7 +245,7 @@ impl Store {
         )
     }
 
-    /// What POSIX lets the user do.
+    /// The acts that POSIX lets the user do.
     async fn permitted(
         &self,
         who: &Cred,

@@ -1,5 +1,5 @@
-//! The store as a cache below the machine's client: a recall of the machine's leases breaks those of
-//! SMB clients, and waits for their acknowledgments, or for their time.
+//! The store as a cache below the machine's client: a recall of the machine's leases breaks those
+//! of SMB clients, and waits for their acknowledgments, or for their time.
 
 use crate::Store;
 use crate::table::{Judged, ObjectKey, Table};

@@ -1,4 +1,5 @@
-//! Rights: what an access mask asks for, and what POSIX grants (MS-DTYP §2.4.3, MS-FSA §2.1.5.1.2.1).
+//! Rights: what an access mask asks for, and what POSIX grants (MS-DTYP §2.4.3, MS-FSA
+//! §2.1.5.1.2.1).
 
 use crate::StoreError;
 use lease::caching::AccessMask;
@@ -32,7 +33,7 @@ const GENERIC: [(u32, u32); 4] = [
     (0x1000_0000, ALL),
 ];
 
-/// What a user may do to a file, as POSIX has it.
+/// The acts that a user may do to a file, as POSIX has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Permitted {
     pub(crate) read: bool,

@@ -59,7 +59,7 @@ pub(crate) struct Deleting {
     pub(crate) by: Option<LeaseKey>,
 }
 
-/// What the table knows of an open.
+/// The table's knowledge of an open.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenRecord {
     pub(crate) object: ObjectId,

@@ -1,5 +1,5 @@
-//! An open that is under way: what the request asks for, and its judgement beside the other opens of
-//! the machine.
+//! An open that is under way: what the request asks for, and its judgement beside the other opens
+//! of the machine.
 
 use crate::resolve::Place;
 use crate::rights;

@@ -95,7 +95,8 @@ impl Open {
         self.report(MODIFIED, filter);
     }
 
-    /// Tells those who watch that the file got another name in place of its old one, at the old path.
+    /// Tells those who watch that the file got another name in place of its old one, at the old
+    /// path.
     pub(crate) fn report_renamed(&self, links: (&Link, &Link), old: &[String]) {
         if let Some((above, path)) = self.watched_place() {
             let filter = name_filter(self.is_directory());

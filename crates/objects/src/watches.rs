@@ -1,4 +1,4 @@
-//! What is watched: the directories, the changes that each watch keeps, and which watches a change
+//! The watches: the directories, the changes that each watch keeps, and which watches a change
 //! concerns.
 
 use crate::path::name_of;

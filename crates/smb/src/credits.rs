@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 /// The window of message numbers. Each is used once.
 ///
-/// Its memory grows with [`CREDITS_MAX`]: the window is at most four times as wide as the credits, so
-/// that a client that leaves numbers out gets no more until it uses them.
+/// Its memory grows with [`CREDITS_MAX`]: the window is at most four times as wide as the credits,
+/// so that a client that leaves numbers out gets no more until it uses them.
 #[derive(Debug)]
 pub struct Window {
     /// Below it, all are used.
@@ -24,7 +24,8 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Uses the numbers of a request. Returns false if the client may not: the connection ends then.
+    /// Uses the numbers of a request. Returns false if the client may not: the connection ends
+    /// then.
     pub fn consume(&mut self, message_id: u64, charge: u16) -> bool {
         let count = u64::from(charge.max(1));
         let Some(end) = message_id.checked_add(count) else { return false };

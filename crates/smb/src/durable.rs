@@ -13,7 +13,7 @@ const USUAL: Duration = Duration::from_secs(60);
 /// The longest time that a client gets.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What makes an open durable.
+/// The request that makes an open durable.
 #[derive(Clone, Debug)]
 pub(crate) struct Durable {
     /// How long it waits for its client.

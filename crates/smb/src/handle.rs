@@ -39,7 +39,7 @@ pub(crate) struct Cursor {
     pub(crate) restarts: bool,
 }
 
-/// What is open.
+/// The thing that is open.
 pub(crate) enum HandleKind {
     /// A file, directory or stream.
     Object(Arc<Open>),

@@ -1,4 +1,4 @@
-//! What a client may make the server keep.
+//! Limits of the memory and time that a client may make the server spend.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the server reports of itself.
+//! The server's report of itself.
 
 use serde::{Deserialize, Serialize};
 

@@ -34,7 +34,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes the server of the machine `computer`, whose users and shares are in the data directory.
+    /// Makes the server of the machine `computer`, whose users and shares are in the data
+    /// directory.
     pub fn new(store: Arc<Store>, data: PathBuf, computer: &str) -> std::io::Result<Arc<Server>> {
         let (unheard, unheard_of) = mpsc::unbounded_channel();
         let mut guid = [0; 16];

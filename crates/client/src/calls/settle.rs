@@ -132,8 +132,8 @@ impl Client {
             }
             WaitingFor::Freed { until } => now.time >= *until,
             WaitingFor::Applied(server, through) => self.servers.get(*server).log.applied() >= *through,
-            // Files are published more or less in their order, so the last ones tell first. From the
-            // first one on, each message would look at all that are out.
+            // Files are published more or less in their order, so the last ones tell first. From
+            // the first one on, each message would look at all that are out.
             WaitingFor::Published(barriers) => {
                 barriers.iter().rev().all(|(file, barrier)| self.has_published(file, *barrier))
             }

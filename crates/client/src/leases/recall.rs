@@ -228,8 +228,8 @@ impl Client {
             Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
                 Some(Invalidation::Pages(file))
             }
-            // Another machine is about to lock. Its lock takes what is cached, and a look takes only
-            // what is written and locked behind the cache (MS-SMB2 §3.3.1.4).
+            // Another machine is about to lock. Its lock takes what is cached, and a look takes
+            // only what is written and locked behind the cache (MS-SMB2 §3.3.1.4).
             Field::Locks => caching(if keeps(Kind::Read) { CachingState::RH } else { CachingState::NONE }),
             // Another machine wants to know how the file is open here. Handles that are only cached
             // are closed before it hears.

@@ -205,7 +205,8 @@ fn a_truncated_exchange_does_not_open() {
 #[test]
 fn a_downgraded_exchange_does_not_open() {
     assert!(Acceptor::default().step(&negotiate(FLAGS & !0x8_0000), NONCE, TIME, "box", &hash_of).is_err());
-    // The client takes a flag back that it had offered: the MIC would be right, since it signs that.
+    // The client takes a flag back that it had offered: the MIC would be right, since it signs
+    // that.
     let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS & !0x2000_0000));
     let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
     let (message, _) = Client::default().authenticate(&first, &challenge);
@@ -278,7 +279,7 @@ fn the_example_of_ms_nlmp_has_this_proof() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// Whatever a client without the password sends, it does not get in.
+    /// A client without the password does not get in, by no message.
     #[test]
     fn forged_exchanges_are_refused(
         password in "[a-z]{0,8}", at in 0..2000_usize, byte: u8, damage: bool, flags: u32, keeps_flags: bool,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What one request of a compound leaves to the next related one.
+/// The values that one request of a compound leaves to the next related one.
 #[derive(Default)]
 struct Chain {
     session_id: u64,

@@ -1,4 +1,4 @@
-//! What a connection has agreed on.
+//! The agreement of a connection's two sides.
 
 use crate::wire::negotiate::Dialect;
 use crypto::smb::{MessageCipherKind, PreauthHash, SigningAlgorithm};

@@ -1,4 +1,5 @@
-//! Clients that have not logged on: whatever they send, they get no session, and the server goes on.
+//! Clients that have not logged on: whatever they send, they get no session, and the server goes
+//! on.
 
 use super::Connection;
 use crate::outbox::Outbox;

@@ -16,8 +16,8 @@ use objects::Info;
 /// IO_REPARSE_TAG_SYMLINK.
 const TAG_SYMLINK: u32 = 0xa000_000c;
 
-/// Information for an answer: at least `least` bytes of it must fit into the client's buffer, and the
-/// rest may be cut off.
+/// Information for an answer: at least `least` bytes of it must fit into the client's buffer, and
+/// the rest may be cut off.
 pub(crate) struct Information {
     pub(crate) bytes: Vec<u8>,
     pub(crate) least: usize,

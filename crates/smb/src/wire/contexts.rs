@@ -16,7 +16,7 @@ pub struct LeaseContext {
     pub state: u32,
     /// The flags of an answer.
     pub flags: u32,
-    /// What version 2 has more.
+    /// The fields that only version 2 has.
     pub v2: Option<LeaseV2>,
 }
 
