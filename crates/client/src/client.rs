@@ -125,7 +125,7 @@ impl Client {
                     self.settle(now, out);
                 }
                 self.tidy(now, out);
-                self.evict(out);
+                self.evict(now, out);
                 Outcome::Done(Ok(reply))
             }
             Err(Stop::Error(error)) => Outcome::Done(Err(error)),
@@ -136,7 +136,7 @@ impl Client {
                     self.settle(now, out);
                 }
                 self.tidy(now, out);
-                self.evict(out);
+                self.evict(now, out);
                 Outcome::Waiting(ticket)
             }
         }
@@ -169,7 +169,7 @@ impl Client {
         self.settle(now, out);
         self.tidy(now, out);
         if may_evict {
-            self.evict(out);
+            self.evict(now, out);
         }
     }
 

@@ -24,7 +24,7 @@ impl Client {
     ///
     /// The hand picks files that were not used since it last passed. The client forgets them and
     /// releases their leases once front doors have revoked them.
-    pub(crate) fn evict(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn evict(&mut self, now: Now, out: &mut Vec<Output>) {
         if self.files.0.len().saturating_sub(self.hand.picked()) <= self.settings.files_max {
             return;
         }
@@ -33,7 +33,7 @@ impl Client {
             let Some(file) = self.hand.ahead.pop_front() else { break };
             let Some(known) = self.files.get_mut(&file) else { continue };
             let was_used = std::mem::take(&mut known.recent);
-            match self.files.get(&file).filter(|known| !was_used && !self.is_in_use(&file, known)) {
+            match self.files.get(&file).filter(|known| !was_used && !self.is_in_use(now, &file, known)) {
                 Some(known) => {
                     what.extend(known.handed_out(&file));
                     picked.push(file);
@@ -53,7 +53,7 @@ impl Client {
     pub(crate) fn evict_picked(&mut self, now: Now, number: u64) {
         for file in self.hand.picked.remove(&number).unwrap_or_default() {
             let Some(known) = self.files.get(&file) else { continue };
-            if known.recent || self.is_in_use(&file, known) {
+            if known.recent || self.is_in_use(now, &file, known) {
                 self.hand.ahead.push_back(file);
                 continue;
             }
@@ -67,7 +67,9 @@ impl Client {
         }
     }
 
-    fn is_in_use(&self, file: &FileId, known: &KnownFile) -> bool {
+    /// Whether forgetting the file would lose something. With its leases goes the promise that a
+    /// file just looked up can still be used, whatever happens to its name meanwhile.
+    fn is_in_use(&self, now: Now, file: &FileId, known: &KnownFile) -> bool {
         let content_busy = match &known.content {
             KnownContent::Open(content) => {
                 content.is_dirty() || !content.is_settled() || content.is_folding()
@@ -77,9 +79,11 @@ impl Client {
         known.gone
             || self.servers.of(file).promised.of(file) > 0
             || known.handles.is_some()
+            || known.looked_up.is_recent(now.time)
             || content_busy
             || self.servers.of(file).requests.want(file)
             || file == self.root()
+            || self.is_waited_for(file)
     }
 }
 

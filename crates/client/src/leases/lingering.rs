@@ -61,7 +61,7 @@ impl Client {
 
     /// Whether a waiting call is on `file`, by whatever name it was found. The call is to be
     /// answered from that file, however long it takes.
-    fn is_waited_for(&self, file: &FileId) -> bool {
+    pub(crate) fn is_waited_for(&self, file: &FileId) -> bool {
         self.calls.iter().any(|(_, waiting)| match &waiting.call {
             Call::Stat(call::Stat { file: of })
             | Call::Glance(call::Glance { file: of })
@@ -410,6 +410,35 @@ mod tests {
             };
             assert_eq!(out.iter().any(asks), lingers, "{out:?}");
         }
+    }
+
+    /// A client with little room forgets a file only when the kernel can no longer come back for
+    /// it. With the leases would go the promise that the file can still be used.
+    #[test]
+    fn what_was_just_looked_up_is_not_evicted() {
+        let (mut client, dir, file) = client();
+        looks_up(&mut client, 10, &dir);
+        client.settings.files_max = 0;
+        let evicted = |client: &mut Client, ms: u64| {
+            let mut out = Vec::new();
+            for _ in 0..2 {
+                client.handle(at(ms), Input::Tick, &mut out);
+            }
+            let numbers: Vec<u64> = out
+                .iter()
+                .filter_map(|output| match output {
+                    Output::Yield { number, .. } => Some(*number),
+                    _ => None,
+                })
+                .collect();
+            for number in numbers {
+                client.handle(at(ms), Input::Yielded { number, kept: Default::default() }, &mut out);
+            }
+            client.files.get(&file).is_none()
+        };
+        assert!(!evicted(&mut client, 20));
+        assert!(!evicted(&mut client, 1_900));
+        assert!(evicted(&mut client, 10_000));
     }
 
     #[test]
