@@ -18,6 +18,8 @@ pub(crate) struct Place {
     /// The directories on the way, from the share's root: the last contains the object, unless the
     /// object is the root itself.
     pub(crate) above: Vec<FileId>,
+    /// The exact labels on the way: each stands in the directory of `above` at the same place.
+    pub(crate) labels: Vec<Label>,
     /// The exact names on the way, for people.
     pub(crate) path: Vec<String>,
     /// The name in the last directory; none for the root.
@@ -92,7 +94,8 @@ impl Store {
         path: &ObjectPath,
         (exact, follow): (bool, bool),
     ) -> Result<Place, StoreError> {
-        let mut place = Place { above: Vec::new(), path: Vec::new(), link: None, found: None };
+        let mut place =
+            Place { above: Vec::new(), labels: Vec::new(), path: Vec::new(), link: None, found: None };
         let mut dir = root.dir.clone();
         let mut left: VecDeque<Step> = path.components.iter().cloned().map(Step::Down).collect();
         let mut links = 0;
@@ -100,6 +103,7 @@ impl Store {
             let label = match step {
                 Step::Up => {
                     dir = place.above.pop().ok_or(StoreError::StoppedOnLink)?;
+                    place.labels.pop();
                     place.path.pop();
                     continue;
                 }
@@ -128,6 +132,7 @@ impl Store {
             let name = name_of(&label, exact)
                 .unwrap_or_else(|| String::from_utf8_lossy(label.as_bytes()).into_owned());
             place.path.push(name);
+            place.labels.push(label.clone());
             if is_last {
                 place.above.push(dir.clone());
                 place.link = Some(Link { dir, label });

@@ -7,9 +7,12 @@ use crate::table::{ObjectKey, OpenRecord};
 use crate::{
     Caching, CreateDisposition, CreateOptions, Granted, ObjectPath, OpenRequest, Root, Store, StoreError,
 };
+use ident::FileId;
 use lease::caching::{
-    AccessMask, Asks, Grant, LeaseHolder, LeaseId, LeaseVersion, ObjectId, OpenId, Opening,
+    AccessMask, Asks, Grant, Judgement, LeaseHolder, LeaseId, LeaseVersion, ObjectId, OpenId, Opening,
+    Sharing,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
 
 impl CreateDisposition {
@@ -28,7 +31,7 @@ impl OpenRequest {
     pub(crate) fn check(&self, root: &Root, path: &ObjectPath) -> Result<(), StoreError> {
         let options = self.options;
         let (asked, at_most) = rights::specific(self.access);
-        if asked == 0 && !at_most {
+        if asked & !rights::SYNCHRONIZE == 0 && !at_most {
             return Err(StoreError::AccessDenied);
         }
         let is_directory = options.has(CreateOptions::DIRECTORY);
@@ -48,6 +51,16 @@ impl OpenRequest {
             return Err(StoreError::AccessDenied);
         }
         Ok(())
+    }
+
+    /// The request as it counts for a directory, or for anything else.
+    pub(crate) fn on(&self, is_directory: bool) -> Cow<'_, OpenRequest> {
+        match self.caching {
+            Caching::Lease { .. } if is_directory && !self.leases_directories => {
+                Cow::Owned(OpenRequest { caching: Caching::Nothing, ..self.clone() })
+            }
+            _ => Cow::Borrowed(self),
+        }
     }
 
     pub(crate) fn holder(&self, open: OpenId) -> Option<LeaseHolder> {
@@ -144,11 +157,62 @@ impl Store {
                 holder,
                 link: place.link.clone(),
                 above: place.above.clone(),
+                labels: place.labels.clone(),
                 path,
             };
             table.opens.insert(open, record);
             Ok(Underway { store: Arc::clone(self), object, open, is_done: false })
         })
+    }
+
+    /// Waits until a moment's open of the object could go on beside all others of this machine.
+    pub(crate) async fn beside(
+        &self,
+        object: ObjectId,
+        access: AccessMask,
+        sharing: Sharing,
+    ) -> Result<(), StoreError> {
+        let open = OpenId(self.with(|table, _| table.number()));
+        let judged = self.until(object, move |known, now, out| {
+            let opening = Opening {
+                access,
+                sharing,
+                overwrites: false,
+                locked: false,
+                deleting: false,
+                asks: Asks::Nothing,
+            };
+            match known.caching.open(now, open, opening, out) {
+                Ok(Judgement::Waits(holders)) => Ok(Judgement::Waits(holders)),
+                Ok(Judgement::Go(_)) => {
+                    known.caching.close(open);
+                    Ok(Judgement::Go(()))
+                }
+                Err(_) => Err(StoreError::SharingViolation),
+            }
+        });
+        judged.await.unwrap_or(Ok(()))
+    }
+
+    /// Waits until nobody's open of a stream of the file stands in the way of its deletion.
+    pub(crate) async fn may_delete_streams(&self, file: &FileId) -> Result<(), StoreError> {
+        let objects = self.with(|table, _| table.streams_of(file));
+        for object in objects {
+            self.beside(object, AccessMask::DELETE, Sharing::ALL).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody's open of the directory stands in the way of a new name in it: whoever
+    /// may delete it, or does not share writing (MS-FSA §2.1.5.15.11).
+    pub(crate) async fn may_change_names(&self, dir: &FileId) -> Result<(), StoreError> {
+        match self.with(|table, _| table.id(&ObjectKey::of(dir))) {
+            None => Ok(()),
+            Some(object) => {
+                let sharing = Sharing(Sharing::READ.0 | Sharing::WRITE.0);
+                self.beside(object, AccessMask::WRITE_DATA, sharing).await
+            }
+        }
     }
 
     /// Waits until the open may go on beside all others of this machine, and grants what fits.

@@ -13,7 +13,8 @@ pub enum Act {
     Write,
     /// Its end, its allocation or its valid length changes.
     Resize,
-    /// A byte-range lock is asked for that starts below the end of the file, granted or not.
+    /// A byte-range lock is asked for, granted or not. MS-FSA §2.1.4.12 has an exception for locks
+    /// behind the end; MS-SMB2 §3.3.1.4 has none, nor do the conformance tests (`lock1`).
     Lock,
     /// Its name changes, or a rename replaces it.
     Rename,

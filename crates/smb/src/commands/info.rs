@@ -1,7 +1,7 @@
 //! QUERY_INFO (MS-SMB2 §3.3.5.20).
 
 use super::call::{Call, Served};
-use crate::fscc::{Information, SecurityDescriptor, emit_eas, query_file, query_volume};
+use crate::fscc::{Information, emit_eas, query_file, query_volume};
 use crate::limits::IO_BYTES_MAX;
 use crate::request::Reply;
 use crate::tree::TreeKind;
@@ -55,16 +55,8 @@ pub(super) async fn query(call: &Call<'_>) -> Served {
     Ok(Reply { status, ..Reply::done(buffer_body(&information.bytes)) })
 }
 
-/// Returns the descriptor of a file: the stored one, or what its mode says.
-pub(super) async fn descriptor(open: &Open) -> Result<SecurityDescriptor, NtStatus> {
-    match open.security().await? {
-        Some(bytes) => SecurityDescriptor::parse(&bytes).map_err(|_| NtStatus::FILE_CORRUPT_ERROR),
-        None => Ok(SecurityDescriptor::of_mode(&open.info().await?)),
-    }
-}
-
 async fn security(open: &Open, parts: u32, max: usize) -> Served {
-    let bytes = descriptor(open).await?.to_bytes(parts);
+    let bytes = open.security().await?.to_bytes(parts);
     if bytes.len() > max {
         // The error data is the size that is needed (§2.2.2).
         let mut body = Vec::new();

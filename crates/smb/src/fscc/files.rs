@@ -1,5 +1,6 @@
 //! Classes of information about a file (MS-FSCC §2.4).
 
+use super::short_names::short_name;
 use super::{Information, posix_sids, reparse_tag};
 use crate::handle::Handle;
 use crate::time::filetime;
@@ -39,7 +40,7 @@ pub(crate) async fn query_file(
     open: &Open,
     has_posix: bool,
 ) -> Result<Information, NtStatus> {
-    let needs_attributes = matches!(class, 4 | 18 | 22 | 28 | 34 | 35);
+    let needs_attributes = matches!(class, 4 | 18 | 28 | 34 | 35);
     if needs_attributes && open.access().0 & READ_ATTRIBUTES == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -68,10 +69,17 @@ pub(crate) async fn query_file(
             out.put(&path);
             return Ok(Information { bytes: out, least: 104 });
         }
-        21 => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+        21 => {
+            let path = open.path();
+            let name = path.rsplit('\\').next().unwrap_or_default();
+            let name = utf16(&short_name(name.split(':').next().unwrap_or_default()));
+            out.u32(name.len() as u32);
+            out.put(&name);
+            return Ok(Information { bytes: out, least: 8 });
+        }
         22 => {
             let all = open.streams().await?;
-            return Ok(Information { least: if all.is_empty() { 0 } else { 24 }, bytes: streams(&all) });
+            return Ok(Information { least: if all.is_empty() { 0 } else { 32 }, bytes: streams(&all) });
         }
         28 => {
             out.u64(info.size);
