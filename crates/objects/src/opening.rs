@@ -316,7 +316,7 @@ impl Open {
                 self.set_dos(Dos { attributes, ..dos }).await?;
             }
         }
-        self.store().act_done(self.object(), Act::Resize, Actor::Open(self.id()));
+        self.store().act_done(self.object(), Act::Overwrite, Actor::Open(self.id()));
         self.store().child_changes(self.file(), Actor::Child(self.parts.parent));
         if allocation > 0 {
             self.allocate(allocation).await?;

@@ -305,6 +305,8 @@ pub struct Entry {
     pub name: String,
     /// The number with which [`Listing::resume`] goes on behind it (FileIndex).
     pub index: u64,
+    /// The size of its extended attributes (EaSize).
+    pub ea_size: u32,
     /// The entry's object. A name that was removed meanwhile is left out.
     pub info: Info,
 }

@@ -74,7 +74,30 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The size of all extended attributes of users, as FileFullEaInformation has them.
+    pub(crate) async fn ea_size(&self, file: &FileId) -> Result<u32, StoreError> {
+        let mut size = 0;
+        for label in self.xattrs(file).await? {
+            let Some(name) = ea_of(&label) else { continue };
+            if let Some(value) = self.xattr(file, label.as_bytes()).await? {
+                size += 9 + name.len() + value.len();
+            }
+        }
+        Ok(if size == 0 { 0 } else { 4 + size as u32 })
+    }
+}
+
 impl Open {
+    /// The size of all extended attributes. An open that may not read them sees none.
+    pub async fn ea_size(&self) -> Result<u32, StoreError> {
+        match self.require(rights::READ_EA) {
+            Ok(()) => self.store().ea_size(self.file()).await,
+            Err(StoreError::AccessDenied) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Sets an extended attribute, or removes it, by the right that the open has.
     pub(crate) async fn set_xattr(&self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), StoreError> {
         let name = Label::attribute(name).map_err(|_| StoreError::InvalidName)?;

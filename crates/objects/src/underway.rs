@@ -9,8 +9,8 @@ use crate::{
 };
 use ident::FileId;
 use lease::caching::{
-    AccessMask, Asks, Grant, Judgement, LeaseHolder, LeaseId, LeaseVersion, ObjectId, OpenId, Opening,
-    Sharing,
+    AccessMask, Asks, CachingState, Grant, Judgement, LeaseHolder, LeaseId, LeaseVersion, ObjectId, OpenId,
+    Opening, Sharing,
 };
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl OpenRequest {
     pub(crate) fn check(&self, root: &Root, path: &ObjectPath) -> Result<(), StoreError> {
         let options = self.options;
         let (asked, at_most) = rights::specific(self.access);
-        if asked & !rights::SYNCHRONIZE == 0 && !at_most {
+        if asked == 0 && !at_most {
             return Err(StoreError::AccessDenied);
         }
         let is_directory = options.has(CreateOptions::DIRECTORY);
@@ -92,7 +92,7 @@ impl OpenRequest {
     pub(crate) fn granted(&self, grant: Grant) -> Granted {
         match self.caching {
             Caching::Nothing => Granted::Nothing,
-            Caching::Oplock(_) if grant.state == lease::caching::CachingState::NONE => Granted::Nothing,
+            Caching::Oplock(_) if grant.state == CachingState::NONE => Granted::Nothing,
             Caching::Oplock(_) => Granted::Oplock(grant.state),
             Caching::Lease { key, .. } => Granted::Lease {
                 key,
@@ -224,9 +224,14 @@ impl Store {
         (overwrites, size, is_directory): (bool, u64, bool),
     ) -> Result<Grant, StoreError> {
         let asks = request.asks();
-        if let Asks::Oplock(state) | Asks::Lease { state, .. } = asks {
-            let write = state.has(lease::caching::CachingState::WRITE);
-            self.cover(underway.object, is_directory, write).await;
+        // Nothing is granted without READ, and no oplock on a directory.
+        let wanted = match asks {
+            Asks::Lease { state, .. } => state.of_lease(),
+            Asks::Oplock(state) if !is_directory => state,
+            Asks::Oplock(_) | Asks::Nothing => CachingState::NONE,
+        };
+        if wanted != CachingState::NONE {
+            self.cover(underway.object, is_directory, wanted.has(CachingState::WRITE)).await;
         }
         let (open, sharing) = (underway.open, request.sharing);
         let judged = self.until(underway.object, move |known, now, out| {

@@ -60,7 +60,7 @@ impl Object {
         let toll = Toll::of(act);
         // Level II goes with any change of the data, its own open's as well (MS-FSA §2.1.4.12).
         let own_level_ii = match own {
-            Own::Oplock(open) if toll.takes.has(CachingState::READ) => {
+            Own::Oplock(open) if toll.takes.has(CachingState::READ) && act != Act::Overwrite => {
                 let holder = LeaseHolder::Oplock(open);
                 self.records.get(&holder).filter(|record| record.state == CachingState::READ).map(|_| holder)
             }

@@ -110,6 +110,8 @@ impl SecurityDescriptor {
             self.group = other.group;
         }
         if parts & SecurityDescriptor::DACL != 0 {
+            // Whoever sets no list gives everybody all rights.
+            self.control |= DACL_PRESENT;
             self.dacl = other.dacl.map(List::specific);
         }
         if parts & SecurityDescriptor::SACL != 0 {

@@ -6,6 +6,7 @@ use crate::limits::IO_BYTES_MAX;
 use crate::request::Reply;
 use crate::tree::TreeKind;
 use crate::wire::bodies::{QueryInfoRequest, buffer_body};
+use crate::wire::negotiate::Dialect;
 use crate::wire::{NtStatus, Writer};
 use objects::Open;
 
@@ -15,6 +16,8 @@ const VOLUME: u8 = 2;
 const SECURITY: u8 = 3;
 /// FileFullEaInformation.
 const FULL_EA: u8 = 15;
+/// FileNormalizedNameInformation, which is new in SMB 3.1.1.
+const NORMALIZED_NAME: u8 = 48;
 
 pub(super) async fn query(call: &Call<'_>) -> Served {
     let fixed = QueryInfoRequest::parse(call.message())?;
@@ -38,6 +41,9 @@ pub(super) async fn query(call: &Call<'_>) -> Served {
                 return Err(NtStatus::BUFFER_TOO_SMALL);
             }
             Information { bytes, least: 0 }
+        }
+        FILE if fixed.class == NORMALIZED_NAME && connection.dialect() < Dialect::V3_1_1 => {
+            return Err(NtStatus::NOT_SUPPORTED);
         }
         FILE => query_file(fixed.class, &handle, open, has_posix).await?,
         VOLUME => {

@@ -61,9 +61,11 @@ impl EntryLevel {
         out.u32(name.len() as u32);
         // EaSize, which for a link is its tag.
         match self {
-            EntryLevel::Full | EntryLevel::Both | EntryLevel::IdBoth | EntryLevel::IdFull => out.u32(tag),
+            EntryLevel::Full | EntryLevel::Both | EntryLevel::IdBoth | EntryLevel::IdFull => {
+                out.u32(if info.is_link { tag } else { entry.ea_size });
+            }
             EntryLevel::IdExtended | EntryLevel::IdExtendedBoth => {
-                out.u32(0);
+                out.u32(entry.ea_size);
                 out.u32(tag);
             }
             EntryLevel::Directory | EntryLevel::Names | EntryLevel::Posix => {}
