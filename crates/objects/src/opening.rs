@@ -78,13 +78,13 @@ impl Store {
         (entry, stat): (Entry, Stat),
     ) -> Result<Option<Opened>, StoreError> {
         let is_directory = entry.kind == FileKind::Directory && !path.is_stream();
-        let request = &*request.on(is_directory);
         if is_directory && request.options.has(CreateOptions::NON_DIRECTORY) {
             return Err(StoreError::IsDirectory);
         }
         if !is_directory && request.options.has(CreateOptions::DIRECTORY) {
             return Err(StoreError::NotDirectory);
         }
+        let request = &*request.on(is_directory);
         let mut path = path.clone();
         let has_stream = match &path.stream {
             None => true,

@@ -104,7 +104,7 @@ async fn create_file(
         attributes: DosAttributes(fixed.attributes),
         allocation: contexts.allocation.unwrap_or(0),
         eas,
-        security: contexts.security.as_deref().map(SecurityDescriptor::parse).transpose()?,
+        security: contexts.security.as_deref().map(objects::SecurityDescriptor::parse).transpose()?,
         caching: caching(fixed.oplock_level, lease.as_ref()),
         mode: contexts.posix_mode.filter(|_| is_posix).map(|mode| (mode & 0o7777) as u16),
         leases_directories: dialect.is_3(),
