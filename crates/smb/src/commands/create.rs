@@ -17,8 +17,7 @@ use crate::wire::{HEADER_BYTES, NtStatus, Reader, Writer, text_of};
 use bytes::Bytes;
 use objects::{
     AccessMask, Caching, CachingState, CreateAction, CreateDisposition, CreateOptions, DosAttributes,
-    Granted, Info, LeaseKey, LeaseVersion, ObjectPath, OpenRequest, Opened, Root, SecurityDescriptor,
-    Sharing,
+    Granted, Info, LeaseKey, LeaseVersion, ObjectPath, OpenRequest, Opened, Root, Sharing,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
