@@ -83,6 +83,15 @@ impl Store {
         }
     }
 
+    /// Returns the user as whom a name of a directory is found that the mode does not let him pass:
+    /// its descriptor may.
+    pub(crate) async fn may_pass(&self, who: &Cred, dir: &FileId) -> Result<Cred, StoreError> {
+        match self.rights_by_descriptor(who, dir).await? {
+            (_, Some(granted)) if granted & (rights::EXECUTE | rights::READ_DATA) != 0 => Ok(empowered(who)),
+            _ => Err(StoreError::AccessDenied),
+        }
+    }
+
     async fn rights_by_descriptor(
         &self,
         who: &Cred,

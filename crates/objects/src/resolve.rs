@@ -7,6 +7,7 @@ use file_service::LookupReply;
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Entry, Error, FileKind, Link, Stat};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 /// Symbolic links on one path, at most, as Linux has it.
@@ -68,17 +69,25 @@ impl Store {
         label: Label,
         exact: bool,
     ) -> Result<(Label, Option<(Entry, Stat)>), StoreError> {
-        if let Some(node) = self.look_up(who, dir, &label).await? {
+        let mut who = Cow::Borrowed(who);
+        let node = match self.look_up(&who, dir, &label).await {
+            Err(StoreError::AccessDenied) => {
+                who = Cow::Owned(self.may_pass(&who, dir).await?);
+                self.look_up(&who, dir, &label).await?
+            }
+            node => node?,
+        };
+        if let Some(node) = node {
             return Ok((label, Some(node)));
         }
         if exact {
             return Ok((label, None));
         }
         let call = call::Spellings { dir: dir.clone(), label: label.clone() };
-        let mut spellings = self.service.ask(who, call).await?;
+        let mut spellings = self.service.ask(&who, call).await?;
         spellings.sort_unstable();
         for spelling in spellings {
-            if let Some(node) = self.look_up(who, dir, &spelling).await? {
+            if let Some(node) = self.look_up(&who, dir, &spelling).await? {
                 return Ok((spelling, Some(node)));
             }
         }

@@ -12,6 +12,7 @@ use objects::{
     OpenRequest, Opened, StoreError, Target,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -32,12 +33,15 @@ async fn lists(bed: &Bed, path: &str) -> Opened {
     opened
 }
 
-/// The request by a client that has a lease with the key of this number on the directory above.
+/// The request by a client that has a lease with the key of this number on the directory above. Each
+/// file has a key of its own.
 fn child_of(parent: u8, request: OpenRequest) -> OpenRequest {
+    static LAST: AtomicU8 = AtomicU8::new(70);
+    let own = LAST.fetch_add(1, Ordering::Relaxed);
     let version = LeaseVersion::V2 { epoch: 0, parent: Some(key(parent)) };
     OpenRequest {
         client: ClientGuid([7; 16]),
-        caching: Caching::Lease { key: key(70), state: NONE, version },
+        caching: Caching::Lease { key: key(own), state: NONE, version },
         ..request
     }
 }
@@ -82,7 +86,7 @@ async fn act(bed: &Bed, what: &str, file: &Arc<Open>, of: &dyn Fn(OpenRequest) -
         "move in" => file.rename(to("d\\f")).await.unwrap(),
         "link" => file.link(to("d\\link")).await.unwrap(),
         "delete" => {
-            let open = bed.open("d\\link", of(request(DELETE, Sharing::ALL))).await.unwrap().open;
+            let open = bed.open("d\\new", of(request(DELETE, Sharing::ALL))).await.unwrap().open;
             open.set_deletion(Deletion { delete: true, ..Deletion::default() }).await.unwrap();
             open.close(false).await.unwrap();
         }
@@ -254,7 +258,17 @@ async fn another_machine_breaks_leases_on_directories() {
     here.directory("d").await.close(false).await.unwrap();
     here.file("d\\f", b"").await.close(false).await.unwrap();
     for what in ["create", "attributes", "write", "delete"] {
-        let opened = lists(&here, "d").await;
+        // A machine that keeps losing what a listing shows is not given it for a moment.
+        let end = Instant::now() + Duration::from_secs(20);
+        let opened = loop {
+            let opened = here.open("d", directory(1, RH)).await.unwrap();
+            if state(opened.granted) == RH {
+                break opened;
+            }
+            assert!(Instant::now() < end, "no lease before {what}");
+            drop(opened);
+            pause().await;
+        };
         pause().await;
         assert_eq!(one.take(), [], "before {what}");
         let file = there.open("d\\f", open_if()).await.unwrap().open;
