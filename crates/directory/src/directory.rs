@@ -220,8 +220,7 @@ impl Directory {
 
     /// The latest start of `machine` that has a session.
     pub fn latest_start(&self, machine: MachineId) -> Option<u64> {
-        let of = self.state.server.sessions.all.values().filter(|known| known.machine == machine);
-        of.map(|known| known.incarnation).max()
+        self.state.server.sessions.of_machine(machine).map(|(_, known)| known.incarnation).max()
     }
 
     /// The cluster's version.
@@ -244,8 +243,7 @@ impl Directory {
     /// Whether a request waits, or a session waits to hear how far its log has come. Then the host
     /// must report the passing of time.
     pub fn anybody_waits(&self) -> bool {
-        self.state.region.pending.len() > 0
-            || self.state.server.sessions.all.values().any(|session| session.owed)
+        self.state.region.pending.len() > 0 || !self.state.server.sessions.owed.is_empty()
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.

@@ -109,7 +109,7 @@ impl DirectoryState {
     pub fn read(store: &dyn Store, known: Versions) -> Result<DirectoryState, Fault> {
         let cluster = ClusterState::read(store, known)?;
         let (mut server, sessions): (ServerState, u64) = read(store, Table::Server)?;
-        server.sessions.all = read_sessions(store)?;
+        server.sessions = server.sessions.with(read_sessions(store)?);
         if server.sessions.all.len() as u64 != sessions {
             return Err(Corrupt::at(&Table::Session.key(&[]), "number of sessions").into());
         }

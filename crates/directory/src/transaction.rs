@@ -100,7 +100,7 @@ impl Transaction<'_> {
             message,
             ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
         );
-        if rests && self.state.server.sessions.all.get(&session).is_some_and(|known| known.owed) {
+        if rests && self.state.server.sessions.owed.contains(&session) {
             // So a client knows which of its releases each grant followed.
             self.acknowledge(session, Vec::new());
         }
@@ -284,7 +284,7 @@ impl Transaction<'_> {
     /// Time has passed, or background work goes on: does one step of each kind.
     fn tick(&mut self) {
         self.fence_the_deaf();
-        for session in self.state.server.sessions.owed() {
+        for session in self.state.server.sessions.owed.clone() {
             self.acknowledge(session, Vec::new());
         }
         let lapsed: Vec<SessionId> = self
@@ -363,7 +363,7 @@ impl Transaction<'_> {
     /// Ends the session. Its leases are free, at no cost: its identifier just counts for nothing in
     /// the rows that name it. Files at which it is stuck are cleared in the background.
     fn end(&mut self, session: SessionId) -> bool {
-        if self.state.server.sessions.all.remove(&session).is_none() {
+        if !self.state.server.sessions.end(session) {
             return false;
         }
         self.files.end_session(session);

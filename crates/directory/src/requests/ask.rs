@@ -64,10 +64,8 @@ impl Transaction<'_> {
     /// it asked. This does not work if another answer may come first, to a request made before some
     /// part of that log.
     fn will_acknowledge(&mut self, session: SessionId) {
-        if self.state.region.pending.queue.of_session(session).len() == 0
-            && let Some(known) = self.state.server.sessions.all.get_mut(&session)
-        {
-            self.promised |= std::mem::take(&mut known.owed);
+        if self.state.region.pending.queue.of_session(session).len() == 0 {
+            self.promised |= self.state.server.sessions.owed.remove(&session);
         }
     }
 

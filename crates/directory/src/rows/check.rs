@@ -179,6 +179,7 @@ pub(crate) fn check(
     store: &dyn Store,
     inspector: &mut dyn Inspector,
 ) {
+    assert!(state.server.sessions.agree(), "the sessions' sums and indices are not theirs");
     let mut walk = Walk {
         store,
         granularity,
