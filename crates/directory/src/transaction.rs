@@ -5,12 +5,12 @@ use crate::requests::pending::{Asked, to_let_go};
 use crate::requests::subtrees::Subtrees;
 use crate::rows::effects::Aftermath;
 use crate::rows::extents::shares_in;
-use crate::rows::files::Files;
+use crate::rows::files::{Files, Surroundings};
 use crate::rows::keys::Table;
 use crate::rows::record::Record;
 use crate::sessions::session::Misdeed;
 use crate::state::DirectoryState;
-use crate::{Corrupt, Policy};
+use crate::{Corrupt, DelegateError, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
 use namespace::{Effect, Error, Operation, operation};
@@ -76,6 +76,9 @@ impl Transaction<'_> {
             Input::Raise { to } => self.raise(to),
             Input::Authorize { number, authority } => self.authorize(number, authority),
             Input::Known { machine, known, itself } => self.known(machine, known, itself),
+            Input::Delegate { region, to } => self.delegate(region, to),
+            Input::Keep { region } => self.keep(&region, DelegateError::Kept),
+            Input::HandOver { from, message } => self.on_hand_over(from, message),
         }
     }
 
@@ -89,8 +92,9 @@ impl Transaction<'_> {
         if self.again {
             self.out.push(Output::Again);
         }
-        let (live, digest, dying) = self.files.finish()?;
+        let Surroundings { live, regions, digest, dying } = self.files.finish()?;
         (self.state.server.digest, self.state.region.dying) = (digest, dying);
+        self.state.server.regions = regions;
         Ok((live, self.promised))
     }
 
@@ -300,6 +304,7 @@ impl Transaction<'_> {
         self.again |= self.files.clear_dying(&mut self.shares);
         self.sweep_doomed();
         self.sweep_shields();
+        self.move_regions();
     }
 
     /// Examines all files that are to go with their last handle, from the beginning.

@@ -1,5 +1,6 @@
 //! The invariants of the whole state, between any two turns. `fsck` and the simulation check them.
 
+use crate::regions::Regions;
 use crate::rows::extents::ShareRow;
 use crate::rows::files::extent_from_row;
 use crate::rows::keys::{self, RowOf, Table, Tag};
@@ -7,7 +8,7 @@ use crate::rows::machines;
 use crate::rows::record::{Record, entry_from_bytes};
 use crate::state::DirectoryState;
 use crate::{Corrupt, Store};
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::{Field, Granularity, Kind, Label, SessionId};
 use namespace::{ContentHead, Entry, Extent, FileKind, INLINE_SEAL_BYTES, Place, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -184,6 +185,7 @@ pub(crate) fn check(
         store,
         granularity,
         inspector,
+        regions: &state.server.regions,
         next_inode: state.server.sessions.next_inode,
         reachable: FxHashSet::from_iter([FileId::root()]),
         shares: FxHashMap::default(),
@@ -195,7 +197,8 @@ pub(crate) fn check(
         invitations: 0,
         file: None,
     };
-    if store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
+    let has_root = state.server.regions.manage(&FileId::root());
+    if has_root && store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
         walk.inspector.violation(Violation::NoRoot);
     }
     let (mut start, mut rows) = (Vec::new(), 0);
@@ -238,6 +241,8 @@ struct Walk<'a> {
     store: &'a dyn Store,
     granularity: Granularity,
     inspector: &'a mut dyn Inspector,
+    /// Rows of files that other servers manage are on their way, and no part of the state.
+    regions: &'a Regions,
     next_inode: u64,
     /// Directories known to be within the root.
     reachable: FxHashSet<FileId>,
@@ -275,6 +280,7 @@ impl Walk<'_> {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
         let (file, tag, sub) = match keys::row_of(key)? {
             RowOf::Table(table) => return self.row_of_table(table, key, value),
+            RowOf::File(file, ..) if !self.regions.manage(&file) => return Ok(()),
             RowOf::File(file, tag, sub) => (file, tag, sub),
         };
         if self.file.as_ref().is_none_or(|passing| passing.file != file) {
@@ -450,7 +456,7 @@ impl Walk<'_> {
                 links: record.links.len(),
             });
         }
-        for link in &record.links {
+        for link in record.links.iter().filter(|link| self.regions.manage(&link.dir)) {
             let entry = self.entry(&link.dir, &link.label)?;
             if entry.is_none_or(|entry| entry.file != *file) {
                 let (dir, label) = (link.dir.clone(), link.label.clone());
@@ -464,7 +470,8 @@ impl Walk<'_> {
             self.count(file, "the parents of a directory", 1, links);
         }
         let counter = self.next_inode;
-        if record.attributes.ino >= counter {
+        let is_ours = ServerId::of(record.attributes.ino).0 == ServerId::of(counter).0;
+        if is_ours && record.attributes.ino >= counter {
             let (what, used) = ("inode number", record.attributes.ino);
             self.inspector.violation(Violation::CounterBehind { file: file.clone(), what, used, counter });
         }
@@ -484,7 +491,8 @@ impl Walk<'_> {
     fn reach(&mut self, dir: &FileId) -> Result<(), Corrupt> {
         let mut way: FxHashSet<FileId> = FxHashSet::default();
         let mut at = dir.clone();
-        while !self.reachable.contains(&at) {
+        // Directories of other servers are those servers' to check.
+        while self.regions.manage(&at) && !self.reachable.contains(&at) {
             let next = self.load(&at)?.and_then(|record| record.links.first().map(|link| link.dir.clone()));
             match next {
                 Some(next) if way.insert(at.clone()) => at = next,
@@ -500,11 +508,12 @@ impl Walk<'_> {
 
     fn child(&mut self, at: &CheckPass, label: &Label, entry: &Entry) -> Result<(), Corrupt> {
         let record = self.load(&entry.file)?;
-        let agrees = record.is_some_and(|record| {
-            record.attributes.kind == entry.kind
-                && record.attributes.ino == entry.ino
-                && record.links.iter().any(|link| link.dir == at.file && link.label == *label)
-        });
+        let agrees = !self.regions.manage(&entry.file)
+            || record.is_some_and(|record| {
+                record.attributes.kind == entry.kind
+                    && record.attributes.ino == entry.ino
+                    && record.links.iter().any(|link| link.dir == at.file && link.label == *label)
+            });
         if !agrees {
             let (dir, label, file) = (at.file.clone(), label.clone(), entry.file.clone());
             self.inspector.violation(Violation::DanglingLabel { dir, label, file });
@@ -568,6 +577,9 @@ impl Walk<'_> {
     fn share(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
         let share = Table::Share.share(key)?;
         let row = ShareRow::from_bytes(value).ok_or_else(|| Corrupt::at(key, "share"))?;
+        if !self.regions.manage(&row.file) {
+            return Ok(());
+        }
         let found =
             self.shares.remove(&share).filter(|(file, _)| *file == row.file).map_or(0, |(_, found)| found);
         if found != row.references || found == 0 {

@@ -1,5 +1,6 @@
 //! The rows that one turn of the server reads and changes.
 
+use crate::regions::Regions;
 use crate::rows::keys;
 use crate::rows::record::{Record, entry_from_bytes, entry_to_bytes, exact};
 use crate::{Corrupt, Store};
@@ -36,9 +37,24 @@ pub(crate) struct Files<'a> {
     /// Sessions that are not over. The holdings of others count for nothing, and go when their row
     /// is next written. So ending a session costs the same however much it held.
     pub live: FxHashSet<SessionId>,
+    /// The regions of this server. No other file has a record here, whatever rows are left of it.
+    pub regions: Regions,
     /// Running hash of every change to the store, for replicas to compare.
     pub digest: u64,
     /// Dead files that have rows left: mostly none, and then no lookup is needed.
+    pub dying: u64,
+}
+
+/// What a turn knows beside the rows. It changes with them.
+#[derive(Debug, Default)]
+pub(crate) struct Surroundings {
+    /// See [`Files::live`].
+    pub live: FxHashSet<SessionId>,
+    /// See [`Files::regions`].
+    pub regions: Regions,
+    /// See [`Files::digest`].
+    pub digest: u64,
+    /// See [`Files::dying`].
     pub dying: u64,
 }
 
@@ -50,14 +66,15 @@ pub(crate) struct Outline {
 }
 
 impl<'a> Files<'a> {
-    pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64, dying: u64) -> Files<'a> {
+    pub fn new(store: &'a mut dyn Store, surroundings: Surroundings) -> Files<'a> {
+        let Surroundings { live, regions, digest, dying } = surroundings;
         let (records, corrupt, last_child) = Default::default();
-        Files { store, records, corrupt, last_child, live, digest, dying }
+        Files { store, records, corrupt, last_child, live, regions, digest, dying }
     }
 
     /// Writes back the changes, in the order of identifiers (replicas must agree on it). Gives back
-    /// the arguments of [`Files::new`].
-    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64, u64), Corrupt> {
+    /// the surroundings, as they are now.
+    pub fn finish(mut self) -> Result<Surroundings, Corrupt> {
         let records = std::mem::take(self.records.get_mut());
         for (file, slot) in sorted(records) {
             if let Some(record) = &slot.value {
@@ -68,7 +85,10 @@ impl<'a> Files<'a> {
         }
         match self.corrupt.into_inner() {
             Some(corrupt) => Err(corrupt),
-            None => Ok((self.live, self.digest, self.dying)),
+            None => {
+                let Files { live, regions, digest, dying, .. } = self;
+                Ok(Surroundings { live, regions, digest, dying })
+            }
         }
     }
 
@@ -83,7 +103,7 @@ impl<'a> Files<'a> {
             return slot.value.clone();
         }
         let key = keys::of(file, Tag::Record);
-        let row = self.store.get(&key);
+        let row = self.regions.manage(file).then(|| self.store.get(&key)).flatten();
         let value = row.and_then(|row| self.sound(Record::from_bytes(file, &key, &row))).map(|mut record| {
             if record.holdings.iter().any(|(session, _)| !self.live.contains(&session)) {
                 Rc::make_mut(&mut record.holdings).retain(|session| self.live.contains(&session));
@@ -375,6 +395,11 @@ impl<'a> Files<'a> {
     /// Notes a key that cannot be read.
     pub fn parse_key<T>(&self, result: Result<T, Corrupt>) -> Option<T> {
         self.sound(result)
+    }
+
+    /// The first `limit` rows from `start` on, whatever they are of.
+    pub fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.store.scan(start, end, limit)
     }
 
     /// The first `limit` rows of `file` in the range of these tags.

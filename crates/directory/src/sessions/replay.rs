@@ -91,6 +91,9 @@ impl Transaction<'_> {
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
+        if operation.files().first().is_some_and(|file| !self.files.regions.manage(file)) {
+            return Err(Misdeed::NotHere);
+        }
         if let Some(error) = self.refusal_of_update(session, operation) {
             return Ok(Err(error));
         }

@@ -1,5 +1,6 @@
 //! Sessions: one for each client incarnation, with its allowance and how far its log has come.
 
+use ident::ServerId;
 use lease::{SessionId, Time};
 use namespace::{Answer, Effect, Error};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,9 @@ pub enum Misdeed {
     /// holds the leases granted to it, which is never more than it does.
     #[error("an update rests on leases that the session does not hold")]
     NoLease,
+    /// An update is of a file that another server manages, and no lease on it is given here.
+    #[error("an update is of a file that another server manages")]
+    NotHere,
     /// A black box was released without a value, or a shared value with one.
     #[error("a lease was let go as one of the other kind")]
     OtherKindOfField,
@@ -188,13 +192,15 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub fn new(next_inode: u64) -> Sessions {
+    /// The sessions of `server`. Inodes are numbered from `next_inode` on, by its own count.
+    pub fn new(server: ServerId, next_inode: u64) -> Sessions {
+        let (next, next_inode) = (server.number(1), server.number(next_inode));
         Sessions {
             all: BTreeMap::new(),
             by_machine: BTreeSet::new(),
             set_aside: 0,
             owed: BTreeSet::new(),
-            next: 1,
+            next,
             next_inode,
             space: Space::default(),
             spent: 0,
@@ -241,9 +247,9 @@ impl Sessions {
         self.has_begun(session) && self.all.get(&session).is_none_or(|known| known.machine != machine)
     }
 
-    /// Whether `session` was ever begun.
+    /// Whether `session` was ever begun here. Those of other servers were not.
     pub fn has_begun(&self, session: SessionId) -> bool {
-        session.0 < self.next
+        session.0 < self.next && ServerId::of(session.0).0 == ServerId::of(self.next).0
     }
 
     /// Begins a session; its identifier is never used again.
@@ -375,7 +381,7 @@ mod tests {
 
     #[test]
     fn what_was_accepted_fits_and_no_more() {
-        let mut sessions = Sessions::new(2);
+        let mut sessions = Sessions::new(ServerId::ROOT, 2);
         let session = sessions.open(Time(0), MachineId(1), (1, GreetingNumber::default()), Rights::FULL);
         sessions.measured(Space { total: 1 << 30, free: 1000, files: 0, lends: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
@@ -389,7 +395,7 @@ mod tests {
     /// replace content alone.
     #[test]
     fn who_replaces_content_is_lent_what_a_full_disk_has_in_reserve() {
-        let mut sessions = Sessions::new(2);
+        let mut sessions = Sessions::new(ServerId::ROOT, 2);
         let [one, two] = [1, 2]
             .map(|id| sessions.open(Time(0), MachineId(id), (1, GreetingNumber::default()), Rights::FULL));
         let full = Space { total: 1 << 30, free: 0, files: 0, lends: 10_000 };
