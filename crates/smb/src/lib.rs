@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod auth;
+mod channel;
 mod client;
 mod commands;
 mod connection;

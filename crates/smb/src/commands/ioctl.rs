@@ -1,6 +1,7 @@
 //! IOCTL (MS-SMB2 §3.3.5.15).
 
 use super::call::Call;
+use super::interfaces::interfaces;
 use crate::connection::Ends;
 use crate::handle::{Handle, HandleKind};
 use crate::limits::IO_BYTES_MAX;
@@ -21,6 +22,7 @@ mod code {
     pub const SET_ZERO_DATA: u32 = 0x0009_80c8;
     pub const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
     pub const REQUEST_RESUME_KEY: u32 = 0x0014_0078;
+    pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01fc;
     pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
     pub const ENUMERATE_SNAPSHOTS: u32 = 0x0014_4064;
     pub const COPYCHUNK: u32 = 0x0014_40f2;
@@ -77,6 +79,15 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
             let connection = &call.context.connection;
             let output = connection.validate_negotiation(input, fixed.max_output);
             let output = output.map_err(IoctlError::Ends)?;
+            return Ok(answer(&fixed, NtStatus::SUCCESS, &output));
+        }
+        code::QUERY_NETWORK_INTERFACE_INFO => {
+            let connection = &call.context.connection;
+            let reached = connection.reached.filter(|_| connection.dialect().is_3());
+            let output = interfaces(reached.ok_or(NtStatus::NOT_SUPPORTED)?);
+            if output.len() > max {
+                return Err(NtStatus::BUFFER_TOO_SMALL.into());
+            }
             return Ok(answer(&fixed, NtStatus::SUCCESS, &output));
         }
         code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => return Err(NtStatus::NOT_FOUND.into()),

@@ -5,6 +5,7 @@ pub(crate) mod call;
 mod create;
 mod directory;
 mod info;
+mod interfaces;
 mod io;
 mod ioctl;
 mod set;

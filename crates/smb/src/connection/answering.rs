@@ -4,6 +4,7 @@
 use super::{Connection, Ends, Waiting};
 use crate::commands::call::Context;
 use crate::commands::serve;
+use crate::keys::ChannelKey;
 use crate::limits::{INTERIM_AFTER, LATE_INTERIM_AFTER};
 use crate::request::{Reply, Request};
 use crate::session::Session;
@@ -26,7 +27,7 @@ struct Chain {
 struct Answer {
     header: Header,
     body: Vec<u8>,
-    signed_by: Option<Arc<Session>>,
+    signed_by: Option<Arc<ChannelKey>>,
     after: Option<objects::Acknowledged>,
 }
 
@@ -72,7 +73,7 @@ impl Connection {
         let mut signed_by = request.signed_by.clone();
         let mut async_id = None;
         let reply = if let Some(status) = request.refused {
-            signed_by = self.session(header.session_id);
+            signed_by = self.channel(header.session_id).map(|channel| channel.key);
             Reply::error(status)
         } else if first {
             Reply::error(NtStatus::INVALID_PARAMETER)
@@ -177,7 +178,7 @@ impl Connection {
         &self,
         header: &Header,
         id: u64,
-        signed_by: &Option<Arc<Session>>,
+        signed_by: &Option<Arc<ChannelKey>>,
         answers: &mut Vec<Answer>,
         sealed_by: Option<&Arc<Session>>,
     ) {
@@ -206,18 +207,16 @@ impl Connection {
                 let next = (out.len() - start) as u32;
                 out.set_u32(start + 20, next);
             }
-            if let (Some(session), None) = (&answer.signed_by, sealed_by) {
-                session.keys.sign(&mut out[start..]);
+            if let (Some(key), None) = (&answer.signed_by, sealed_by) {
+                key.sign(&mut out[start..]);
             }
             acknowledged.extend(answer.after);
         }
-        let message = match sealed_by {
-            Some(session) => session.keys.seal(session.id, &out),
-            None => Some(out),
-        };
-        if let Some(message) = message {
-            self.outbox.send(message);
-        }
+        let keys = sealed_by.and_then(|session| Some((session.id, session.encryption.as_ref()?)));
+        self.outbox.send(match keys {
+            Some((id, keys)) => keys.seal(id, &out),
+            None => out,
+        });
         // The next break goes out behind the answer.
         drop(acknowledged);
     }
@@ -226,14 +225,15 @@ impl Connection {
         let mut message = Vec::with_capacity(HEADER_BYTES + answer.body.len());
         answer.header.emit(&mut message);
         message.put(&answer.body);
+        if let Some(key) = &answer.signed_by {
+            key.sign(&mut message);
+        }
         let mut state = self.state.lock();
         if answer.header.command == Command::Negotiate as u16 {
             if let Some(negotiated) = &mut state.negotiated {
                 negotiated.hash.update(&message);
             }
-        } else if let Some(logon) = state.logons.get_mut(&answer.header.session_id)
-            && answer.signed_by.is_none()
-        {
+        } else if let Some(logon) = state.logons.get_mut(&answer.header.session_id) {
             logon.hash.update(&message);
         }
     }

@@ -1,12 +1,14 @@
 //! A connection: what it has agreed on, its logons and its sessions (MS-SMB2 §3.3.1.7).
 
 mod answering;
+mod binding;
 mod logon;
 mod negotiated;
 mod negotiation;
 mod receiving;
 mod session_setup;
 
+use crate::channel::Channel;
 use crate::client::Client;
 use crate::credits::Window;
 use crate::keeping::keep_or_close;
@@ -16,10 +18,11 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::wire::negotiate::Dialect;
 use logon::Logon;
-use negotiated::Negotiated;
+pub(crate) use negotiated::Negotiated;
 use objects::ClientGuid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use tokio::sync::Notify;
@@ -33,6 +36,8 @@ pub struct Ends(pub &'static str);
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
     pub(crate) address: String,
+    /// The address of this machine that the client has reached.
+    pub(crate) reached: Option<SocketAddr>,
     outbox: Outbox,
     state: Mutex<State>,
     failed_logons: AtomicU32,
@@ -47,9 +52,9 @@ struct State {
     negotiated: Option<Negotiated>,
     credits: Window,
     logons: BTreeMap<u64, Logon>,
-    sessions: BTreeMap<u64, Arc<Session>>,
+    sessions: BTreeMap<u64, Channel>,
     /// The session that has logged off last. Its client still wants to be told so with a signature.
-    logged_off: Option<Arc<Session>>,
+    logged_off: Option<Channel>,
     client: Option<Arc<Client>>,
     /// Requests that wait and can be cancelled, by message number.
     waiting: BTreeMap<u64, Waiting>,
@@ -61,10 +66,16 @@ struct Waiting {
 }
 
 impl Connection {
-    pub(crate) fn new(server: Arc<Server>, address: String, outbox: Outbox) -> Connection {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        address: String,
+        reached: Option<SocketAddr>,
+        outbox: Outbox,
+    ) -> Connection {
         Connection {
             server,
             address,
+            reached,
             outbox,
             state: Mutex::default(),
             failed_logons: AtomicU32::new(0),
@@ -102,7 +113,14 @@ impl Connection {
 
     /// Finds a session of this connection that has not ended.
     pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
-        self.state.lock().sessions.get(&id).filter(|session| !session.has_ended.load(Relaxed)).cloned()
+        Some(self.channel(id)?.session).filter(|session| !session.has_ended.load(Relaxed))
+    }
+
+    /// Finds a session of this connection, or one that has ended, with the key that signs here.
+    fn channel(&self, id: u64) -> Option<Channel> {
+        let state = self.state.lock();
+        let logged_off = state.logged_off.as_ref().filter(|channel| channel.session.id == id);
+        state.sessions.get(&id).or(logged_off).cloned()
     }
 
     /// Returns the dialect: before a negotiation, the oldest.
@@ -133,9 +151,11 @@ impl Connection {
             let guid = state.negotiated.as_ref().map(|negotiated| negotiated.client);
             (std::mem::take(&mut state.sessions), state.client.take(), guid)
         };
-        for session in sessions.into_values() {
-            self.server.remove_session(session.id);
-            keep_or_close(&self.server, session.end()).await;
+        for Channel { session, .. } in sessions.into_values() {
+            if session.leave() {
+                self.server.remove_session(session.id);
+                keep_or_close(&self.server, session.end()).await;
+            }
         }
         if let (Some(client), Some(guid)) = (client, guid) {
             client.remove(&self.outbox);

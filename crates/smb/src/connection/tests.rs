@@ -49,7 +49,7 @@ fn server() -> Arc<Server> {
 
 fn connection(server: &Arc<Server>) -> (Arc<Connection>, UnboundedReceiver<Vec<u8>>) {
     let (outbox, queue) = Outbox::new();
-    (Arc::new(Connection::new(server.clone(), "a test".to_owned(), outbox)), queue)
+    (Arc::new(Connection::new(server.clone(), "a test".to_owned(), None, outbox)), queue)
 }
 
 fn header(command: Command, message_id: u64) -> Vec<u8> {
