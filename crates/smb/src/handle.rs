@@ -1,11 +1,13 @@
 //! An open of a session.
 
 use crate::durable::Durable;
+use crate::replay::Create;
 use crate::rpc::Pipe;
+use crate::sequence::ChannelSequence;
 use crate::tree::Tree;
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
-use objects::{Open, Watch};
+use objects::{CreateAction, Open, Watch};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -16,6 +18,12 @@ pub(crate) struct Handle {
     pub(crate) kind: HandleKind,
     /// The open outlives its connection.
     pub(crate) durable: Option<Durable>,
+    /// The create that made it, if that may be sent again, and what it did.
+    pub(crate) create: Mutex<Option<Create>>,
+    pub(crate) action: CreateAction,
+    /// The instance of a program whose open it is (AppInstanceId).
+    pub(crate) app_instance: Option<[u8; 16]>,
+    pub(crate) sequence: Arc<Mutex<ChannelSequence>>,
     /// Where the listing of a directory goes on.
     pub(crate) listing: tokio::sync::Mutex<Cursor>,
     /// The changes of a directory, from the first CHANGE_NOTIFY on.
@@ -54,6 +62,10 @@ impl Handle {
             tree,
             kind,
             durable: None,
+            create: Mutex::new(None),
+            action: CreateAction::Opened,
+            app_instance: None,
+            sequence: Arc::default(),
             listing: tokio::sync::Mutex::default(),
             watch: Mutex::new(None),
             position: Mutex::new(0),

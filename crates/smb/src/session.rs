@@ -1,7 +1,7 @@
 //! A session, its tree connects and its opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
 
-use crate::handle::Handle;
 use crate::connection::Negotiated;
+use crate::handle::Handle;
 use crate::keys::{ChannelKey, EncryptionKeys};
 use crate::limits::{CHANNELS_MAX, OPENS_MAX, TREES_MAX};
 use crate::report::SessionReport;
@@ -101,9 +101,12 @@ impl Session {
     pub(crate) fn disconnect(&self, id: u32) -> Option<Vec<Arc<Handle>>> {
         self.trees.lock().remove(&id)?;
         let mut opens = self.opens.lock();
-        let files = opens.iter().filter(|(_, handle)| handle.tree.id == id).map(|(file, _)| *file);
-        let files = files.collect::<Vec<FileId>>();
-        Some(files.iter().filter_map(|file| opens.remove(file)).collect())
+        Some(opens.extract_if(.., |_, handle| handle.tree.id == id).map(|(_, handle)| handle).collect())
+    }
+
+    /// Takes opens out of the session. The caller closes them.
+    pub(crate) fn take(&self, is_wanted: impl Fn(&Handle) -> bool) -> Vec<Arc<Handle>> {
+        self.opens.lock().extract_if(.., |_, handle| is_wanted(handle)).map(|(_, handle)| handle).collect()
     }
 
     /// Ends the session. Returns its opens, which the caller closes.

@@ -71,6 +71,7 @@ pub(super) async fn read(call: &Call<'_>) -> Served {
         }
     };
     let length = parts.iter().map(Bytes::len).sum::<usize>();
+    *handle.position.lock() = fixed.offset.saturating_add(length as u64);
     if length < fixed.minimum as usize {
         return Err(NtStatus::END_OF_FILE);
     }
@@ -104,9 +105,8 @@ pub(super) async fn write(call: &Call<'_>) -> Served {
         }
         HandleKind::Object(open) if open.is_directory() => return Err(NtStatus::INVALID_DEVICE_REQUEST),
         HandleKind::Object(open) => {
-            let is_append = fixed.offset == u64::MAX;
             let end = fixed.offset.checked_add(u64::from(fixed.length));
-            if !is_append && end.is_none_or(|end| end > i64::MAX as u64) {
+            if end.is_none_or(|end| end > i64::MAX as u64) {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
             let through = fixed.flags & WRITE_THROUGH != 0;

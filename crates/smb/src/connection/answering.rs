@@ -202,8 +202,11 @@ impl Connection {
             let start = out.len();
             answer.header.emit(&mut out);
             out.put(&answer.body);
-            if i + 1 < count {
+            // The last of a compound has its padding, too.
+            if count > 1 {
                 out.pad(start, 8);
+            }
+            if i + 1 < count {
                 let next = (out.len() - start) as u32;
                 out.set_u32(start + 20, next);
             }

@@ -114,11 +114,12 @@ impl Connection {
         }
         let key = match self.channel(session_id) {
             Some(channel) => channel.key,
-            None => match self.bound_by(request) {
+            None => match self.elsewhere(&header) {
                 Some(session) => session.key.clone(),
                 None => return,
             },
         };
+        let is_new = self.session(session_id).is_none();
         if header.flags.has(Flags::SIGNED) {
             let parsed = Header { session_id, ..header };
             if key.is_signed(&parsed, &mut request.message) {
@@ -126,8 +127,8 @@ impl Connection {
             } else {
                 request.refused = Some(NtStatus::ACCESS_DENIED);
             }
-        } else if header.command != Command::SessionSetup as u16
-            && header.command != Command::Negotiate as u16
+        } else if header.command != Command::Negotiate as u16
+            && !(is_new && header.command == Command::SessionSetup as u16)
         {
             request.refused = Some(NtStatus::ACCESS_DENIED);
         }

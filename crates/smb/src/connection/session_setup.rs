@@ -5,7 +5,6 @@ use super::logon::{Aim, Logon};
 use super::{Connection, Ends};
 use crate::auth::{Authenticated, Step};
 use crate::channel::Channel;
-use crate::handle::close_all;
 use crate::keeping::keep_or_close;
 use crate::keys::{ChannelKey, EncryptionKeys, Secret};
 use crate::limits::{FAILED_LOGON_DELAY, FAILED_LOGONS_MAX};
@@ -157,7 +156,7 @@ impl Connection {
             state.logged_off = state.sessions.remove(&session.id);
         }
         self.server.remove_session(session.id);
-        close_all(session.end()).await;
+        keep_or_close(&self.server, session.end()).await;
         Reply::empty()
     }
 }
