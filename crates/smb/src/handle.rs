@@ -10,6 +10,7 @@ use crate::wire::bodies::FileId;
 use objects::{CreateAction, Open, Watch};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// An open of a session: a file or a pipe.
 pub(crate) struct Handle {
@@ -21,6 +22,8 @@ pub(crate) struct Handle {
     /// The create that made it, if that may be sent again, and what it did.
     pub(crate) create: Mutex<Option<Create>>,
     pub(crate) action: CreateAction,
+    /// Its client has used it, and so has seen the answer to the create (Open.IsReplayEligible).
+    pub(crate) is_used: AtomicBool,
     /// The instance of a program whose open it is (AppInstanceId).
     pub(crate) app_instance: Option<[u8; 16]>,
     pub(crate) sequence: Arc<Mutex<ChannelSequence>>,
@@ -64,6 +67,7 @@ impl Handle {
             durable: None,
             create: Mutex::new(None),
             action: CreateAction::Opened,
+            is_used: AtomicBool::new(false),
             app_instance: None,
             sequence: Arc::default(),
             listing: tokio::sync::Mutex::default(),

@@ -94,8 +94,9 @@ pub(crate) fn reconnect(
     let handle = durables.get(&number).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let durable = handle.durable.as_ref().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let open = handle.object()?;
-    // An open of version 2 comes back by a context of version 1, too.
-    if create_guid.is_some() && durable.create_guid != create_guid || !has_handle(open) {
+    // Either version of the context finds opens of both. Those of version 1 have no identifier: zeros.
+    let is_named = create_guid.is_none_or(|guid| guid == durable.create_guid.unwrap_or_default());
+    if !is_named || !has_handle(open) {
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     }
     match (open.granted(), lease) {

@@ -5,6 +5,7 @@ use crate::wire::NtStatus;
 use objects::ClientGuid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 /// A create, as its client names it: CreateGuid.
@@ -49,9 +50,10 @@ impl Creates {
             Some((_, State::Underway)) if is_replay => return Err(NtStatus::FILE_NOT_AVAILABLE),
             Some((_, State::Underway)) => return Err(NtStatus::DUPLICATE_OBJECTID),
             Some((_, State::Done(handle))) => match handle.upgrade() {
-                Some(handle) if is_replay => return Ok(Begun::Replayed(handle)),
-                Some(_) => return Err(NtStatus::DUPLICATE_OBJECTID),
-                None => {}
+                Some(_) if !is_replay => return Err(NtStatus::DUPLICATE_OBJECTID),
+                Some(handle) if !handle.is_used.load(Relaxed) => return Ok(Begun::Replayed(handle)),
+                // It stands for a new one then.
+                Some(_) | None => {}
             },
             None => {}
         }
@@ -115,6 +117,21 @@ mod tests {
         let Ok(Begun::Replayed(found)) = begin(&creates, 1, true) else { panic!("not found") };
         assert!(Arc::ptr_eq(&found, &open));
         assert_eq!(begin(&creates, 1, false).err(), Some(NtStatus::DUPLICATE_OBJECTID));
+    }
+
+    #[test]
+    fn an_open_that_is_used_is_not_found_again() {
+        let creates = Arc::new(Creates::default());
+        let Ok(Begun::New(first)) = begin(&creates, 1, false) else { panic!("not new") };
+        let first = handle(first);
+        first.is_used.store(true, Relaxed);
+        assert_eq!(begin(&creates, 1, false).err(), Some(NtStatus::DUPLICATE_OBJECTID));
+        let Ok(Begun::New(second)) = begin(&creates, 1, true) else { panic!("not new") };
+        let second = handle(second);
+        // The end of the first leaves the second alone.
+        drop(first);
+        let Ok(Begun::Replayed(found)) = begin(&creates, 1, true) else { panic!("not found") };
+        assert!(Arc::ptr_eq(&found, &second));
     }
 
     #[test]

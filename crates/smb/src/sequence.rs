@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub(crate) struct ChannelSequence {
     /// The newest ChannelSequence.
     newest: u16,
+    /// The number of times that it has moved: the numbers themselves wrap around.
+    moves: u64,
     /// The requests with that one.
     current: u32,
     /// The requests with older ones.
@@ -21,7 +23,7 @@ pub(crate) struct ChannelSequence {
 /// A request that is under way until this is dropped.
 pub(crate) struct Underway {
     of: Arc<Mutex<ChannelSequence>>,
-    sequence: u16,
+    moves: u64,
 }
 
 impl ChannelSequence {
@@ -34,7 +36,6 @@ impl ChannelSequence {
         is_change: bool,
     ) -> Option<Option<Underway>> {
         let mut state = of.lock();
-        // Numbers wrap around.
         let ahead = sequence.wrapping_sub(state.newest) as i16;
         if ahead < 0 || is_replay && (state.older > 0 || ahead > 0 && state.current > 0) {
             return if is_change { None } else { Some(None) };
@@ -43,16 +44,17 @@ impl ChannelSequence {
             state.older += state.current;
             state.current = 0;
             state.newest = sequence;
+            state.moves += 1;
         }
         state.current += 1;
-        Some(Some(Underway { of: of.clone(), sequence }))
+        Some(Some(Underway { of: of.clone(), moves: state.moves }))
     }
 }
 
 impl Drop for Underway {
     fn drop(&mut self) {
         let mut state = self.of.lock();
-        if state.newest == self.sequence {
+        if state.moves == self.moves {
             state.current -= 1;
         } else {
             state.older -= 1;
@@ -77,6 +79,18 @@ mod tests {
         // Half of the numbers are older, around the end too.
         assert!(begin(&of, 0x8000, false).is_some() && begin(&of, 0xffff, false).is_some());
         assert!(begin(&of, 3, false).is_some() && begin(&of, 0xffff, false).is_none());
+    }
+
+    #[test]
+    fn a_request_from_a_round_ago_is_an_older_one() {
+        let of = Arc::default();
+        let first = begin(&of, 0, false);
+        for sequence in [30_000, 60_000, 0] {
+            assert!(begin(&of, sequence, false).is_some());
+        }
+        assert!(begin(&of, 0, true).is_none());
+        drop(first);
+        assert!(begin(&of, 0, true).is_some());
     }
 
     #[test]

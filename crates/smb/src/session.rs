@@ -120,8 +120,14 @@ impl Session {
         self.opens.lock().len() < OPENS_MAX
     }
 
-    pub(crate) fn add(&self, handle: Arc<Handle>) {
-        self.opens.lock().insert(handle.file, handle);
+    /// Adds an open, unless the session has ended meanwhile: then the open closes when it is dropped.
+    pub(crate) fn add(&self, handle: Arc<Handle>) -> Result<(), NtStatus> {
+        let mut opens = self.opens.lock();
+        if self.has_ended.load(Relaxed) {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        opens.insert(handle.file, handle);
+        Ok(())
     }
 
     pub(crate) fn handle(&self, file: FileId, tree: &Tree) -> Result<Arc<Handle>, NtStatus> {

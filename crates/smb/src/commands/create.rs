@@ -54,7 +54,7 @@ fn create_pipe(call: &Call<'_>, name: &[u8]) -> Result<(Reply, FileId), NtStatus
     // The opens of the store count up from 1: no number of a pipe is one of theirs.
     let file = FileId { persistent: number, volatile: number | 1 << 63 };
     let handle = Handle::new(file, call.tree.clone(), HandleKind::Pipe(Mutex::new(pipe)));
-    call.session.add(Arc::new(handle));
+    call.session.add(Arc::new(handle))?;
     let body = CreateResponse {
         action: 1,
         attributes: DosAttributes::NORMAL,
@@ -134,7 +134,7 @@ async fn create_file(
     *handle.mode.lock() = fixed.options & (CreateOptions::WRITE_THROUGH | 0x4 | 0x8 | 0x10 | 0x20);
     let handle = Arc::new(handle);
     Create::note(&handle);
-    call.session.add(handle);
+    call.session.add(handle)?;
     Ok((Reply::done(answer), file))
 }
 
@@ -162,7 +162,7 @@ async fn come_back(
     *handle.mode.lock() = *old.mode.lock();
     let handle = Arc::new(handle);
     Create::note(&handle);
-    call.session.add(handle);
+    call.session.add(handle)?;
     Ok((Reply::done(answer), old.file))
 }
 

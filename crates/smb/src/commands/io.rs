@@ -138,7 +138,7 @@ pub(super) async fn lock(call: &Call<'_>) -> Served {
         }
         sequences[place] = None;
     }
-    if locks[0].flags & LockElement::UNLOCK != 0 {
+    if locks[0].flags == LockElement::UNLOCK {
         unlock(open, &locks).await?;
     } else {
         take_locks(open, &locks).await?;
@@ -155,7 +155,7 @@ fn range(lock: &LockElement) -> ByteRange {
 
 async fn unlock(open: &Open, locks: &[LockElement]) -> Result<(), NtStatus> {
     for lock in locks {
-        if lock.flags != LockElement::UNLOCK && lock.flags != LockElement::UNLOCK | LockElement::AT_ONCE {
+        if lock.flags != LockElement::UNLOCK {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         open.unlock(range(lock)).await?;

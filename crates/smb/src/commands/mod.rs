@@ -23,6 +23,7 @@ use crate::wire::{Command, Flags, NtStatus};
 use acknowledgment::acknowledge;
 use call::{Call, Context, Served};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Serves a command of a session. Returns the file that it was about, for related ones.
 pub(crate) async fn serve(
@@ -89,13 +90,12 @@ fn in_sequence(call: &Call<'_>, command: Command, file: Option<FileId>) -> Optio
     let header = &call.request.header;
     let handle = file.filter(|_| call.context.connection.dialect().is_3());
     let Some(handle) = handle.and_then(|file| call.session.opened(file)) else { return Some(None) };
+    let is_replay = header.flags.has(Flags::REPLAY);
+    if !is_replay {
+        handle.is_used.store(true, Relaxed);
+    }
     let is_change = matches!(command, Command::Write | Command::SetInfo | Command::Ioctl);
-    ChannelSequence::begin(
-        &handle.sequence,
-        header.channel_sequence(),
-        header.flags.has(Flags::REPLAY),
-        is_change,
-    )
+    ChannelSequence::begin(&handle.sequence, header.channel_sequence(), is_replay, is_change)
 }
 
 /// Returns the FileId of a request that has one.

@@ -88,7 +88,7 @@ impl Connection {
                 Some(delay) => {
                     let cancelled = Arc::new(Notify::new());
                     let id = self.server.next();
-                    let waiting = Waiting { async_id: id, cancelled: cancelled.clone() };
+                    let waiting = Waiting { header, async_id: id, cancelled: cancelled.clone() };
                     self.state.lock().waiting.insert(header.message_id, waiting);
                     let served = {
                         let serving = self.serve(&context, &request, chain);
@@ -134,6 +134,11 @@ impl Connection {
             }
         }
         signed_by = reply.signed_by.or(signed_by);
+        if reply.status == NtStatus::USER_SESSION_DELETED && signed_by.is_none() {
+            // No key is there to sign it. The client knows by its own signature what is answered.
+            answer.signature = header.signature;
+            answer.flags.0 |= header.flags.0 & Flags::SIGNED;
+        }
         Ok(Answer { header: answer, body: reply.body, signed_by, after: reply.after })
     }
 

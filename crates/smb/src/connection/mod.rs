@@ -17,6 +17,7 @@ use crate::outbox::Outbox;
 use crate::server::Server;
 use crate::session::Session;
 use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, Header};
 use logon::Logon;
 pub(crate) use negotiated::Negotiated;
 use objects::ClientGuid;
@@ -61,6 +62,7 @@ struct State {
 }
 
 struct Waiting {
+    header: Header,
     async_id: u64,
     cancelled: Arc<Notify>,
 }
@@ -146,16 +148,26 @@ impl Connection {
         }
         let (sessions, client, guid) = {
             let mut state = self.state.lock();
-            state.waiting.values().for_each(|waiting| waiting.cancelled.notify_one());
             state.logons.clear();
             let guid = state.negotiated.as_ref().map(|negotiated| negotiated.client);
             (std::mem::take(&mut state.sessions), state.client.take(), guid)
         };
-        for Channel { session, .. } in sessions.into_values() {
-            if session.leave() {
-                self.server.remove_session(session.id);
-                keep_or_close(&self.server, session.end()).await;
-            }
+        let (ended, others) =
+            sessions.into_values().partition::<Vec<Channel>, _>(|channel| channel.session.leave());
+        {
+            // A create of a session that has other channels goes on: its client asks for the outcome
+            // there (§3.3.7.1).
+            let goes_on = |header: &Header| {
+                header.command == Command::Create as u16
+                    && others.iter().any(|channel| channel.session.id == header.session_id)
+            };
+            let state = self.state.lock();
+            let cancelled = state.waiting.values().filter(|waiting| !goes_on(&waiting.header));
+            cancelled.for_each(|waiting| waiting.cancelled.notify_one());
+        }
+        for Channel { session, .. } in ended {
+            self.server.remove_session(session.id);
+            keep_or_close(&self.server, session.end()).await;
         }
         if let (Some(client), Some(guid)) = (client, guid) {
             client.remove(&self.outbox);
