@@ -11,6 +11,7 @@ use objects::{CreateAction, Open, Watch};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tokio::sync::Notify;
 
 /// An open of a session: a file or a pipe.
 pub(crate) struct Handle {
@@ -26,6 +27,8 @@ pub(crate) struct Handle {
     pub(crate) is_used: AtomicBool,
     /// The instance of a program whose open it is (AppInstanceId).
     pub(crate) app_instance: Option<[u8; 16]>,
+    /// Wakes locks that wait, when it is closed.
+    pub(crate) closing: Notify,
     pub(crate) sequence: Arc<Mutex<ChannelSequence>>,
     /// Where the listing of a directory goes on.
     pub(crate) listing: tokio::sync::Mutex<Cursor>,
@@ -69,6 +72,7 @@ impl Handle {
             action: CreateAction::Opened,
             is_used: AtomicBool::new(false),
             app_instance: None,
+            closing: Notify::new(),
             sequence: Arc::default(),
             listing: tokio::sync::Mutex::default(),
             watch: Mutex::new(None),
@@ -90,6 +94,7 @@ impl Handle {
 /// Closes opens whose session, tree connect or connection is gone.
 pub(crate) async fn close_all(handles: Vec<Arc<Handle>>) {
     for handle in handles {
+        handle.closing.notify_waiters();
         if let Ok(open) = handle.object()
             && let Err(error) = open.close(false).await
         {

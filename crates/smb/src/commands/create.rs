@@ -114,7 +114,7 @@ async fn create_file(
         sharing: Sharing(fixed.sharing),
         disposition: disposition(fixed)?,
         options: CreateOptions(fixed.options),
-        attributes: DosAttributes(fixed.attributes),
+        attributes: DosAttributes(fixed.attributes & !DosAttributes::SPARSE),
         allocation: contexts.allocation.unwrap_or(0),
         eas,
         caching: caching(fixed.oplock_level, lease.as_ref()),

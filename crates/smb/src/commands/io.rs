@@ -24,6 +24,7 @@ pub(super) async fn close(call: &Call<'_>) -> Served {
     let fixed = FileRequest::parse(call.message())?;
     let handle = call.handle(fixed.file)?;
     call.session.remove(handle.file).ok_or(NtStatus::FILE_CLOSED)?;
+    handle.closing.notify_waiters();
     let mut answer = CloseResponse::default();
     if let HandleKind::Object(open) = &handle.kind {
         let info = open.close(fixed.flags & POSTQUERY != 0).await?;
@@ -141,7 +142,11 @@ pub(super) async fn lock(call: &Call<'_>) -> Served {
     if locks[0].flags == LockElement::UNLOCK {
         unlock(open, &locks).await?;
     } else {
-        take_locks(open, &locks).await?;
+        tokio::select! {
+            biased;
+            taken = take_locks(open, &locks) => taken?,
+            () = handle.closing.notified() => return Err(NtStatus::RANGE_NOT_LOCKED),
+        }
     }
     if let Some(place) = place {
         handle.lock_sequences.lock()[place] = Some(number);

@@ -84,6 +84,10 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
         }
         code::QUERY_NETWORK_INTERFACE_INFO => {
             let connection = &call.context.connection;
+            if fixed.file != FileId::RELATED {
+                // It is of no file (§3.3.5.15.11).
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
             let reached = connection.reached.filter(|_| connection.dialect().is_3());
             let output = interfaces(reached.ok_or(NtStatus::NOT_SUPPORTED)?);
             if output.len() > max {
@@ -115,7 +119,11 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
         }
         code::REQUEST_RESUME_KEY => resume_key(&handle, max)?,
         code::COPYCHUNK | code::COPYCHUNK_WRITE => return copy(call, &fixed, open, input, max).await,
-        code::SET_SPARSE => Vec::new(),
+        code::SET_SPARSE => {
+            // No input stands for true.
+            open.set_sparse(input.first() != Some(&0)).await?;
+            Vec::new()
+        }
         code::SET_ZERO_DATA => {
             let mut reader = Reader::new(input);
             let (from, to) = (reader.u64()?, reader.u64()?);
@@ -127,6 +135,8 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
         }
         code::QUERY_ALLOCATED_RANGES => return allocated(&fixed, open, input, max).await,
         code::GET_COMPRESSION => vec![0; 2],
+        // COMPRESSION_FORMAT_NONE is what every file has.
+        code::SET_COMPRESSION if Reader::new(input).u16()? == 0 => Vec::new(),
         code::SET_COMPRESSION => return Err(NtStatus::NOT_SUPPORTED.into()),
         code::CREATE_OR_GET_OBJECT_ID => {
             let mut output = open.info().await?.number.to_le_bytes().to_vec();

@@ -69,6 +69,10 @@ impl Connection {
         }
         let header = request.header;
         let failed = chain.status.filter(|status| is_related && status.is_error() && chain.file.is_none());
+        // What a request relates to must be there, at least.
+        let is_lost =
+            |status| [NtStatus::USER_SESSION_DELETED, NtStatus::NETWORK_NAME_DELETED].contains(&status);
+        let failed = failed.map(|status| if is_lost(status) { NtStatus::INVALID_PARAMETER } else { status });
         let first = is_related && chain.status.is_none();
         let mut signed_by = request.signed_by.clone();
         let mut async_id = None;
@@ -82,7 +86,7 @@ impl Connection {
         } else {
             let related = if is_related { chain.file } else { None };
             let context = Context { connection: self.clone(), related };
-            let delay = interim_after(header.command).filter(|_| is_last);
+            let delay = interim_after(header.command).filter(|_| is_last || blocks(header.command));
             match delay {
                 None => self.serve(&context, &request, chain).await?,
                 Some(delay) => {
@@ -101,6 +105,8 @@ impl Connection {
                         };
                         match first {
                             Some(served) => served,
+                            // Nothing of a compound is answered before this is (§3.3.5.2.7).
+                            None if !is_last => Ok(Reply::error(NtStatus::INTERNAL_ERROR)),
                             None => {
                                 async_id = Some(id);
                                 self.send_interim(&header, id, &signed_by, answers, sealed_by.as_ref());
@@ -245,6 +251,12 @@ impl Connection {
             logon.hash.update(&message);
         }
     }
+}
+
+/// Returns whether a request must not wait within a compound, where it would hold up the others for
+/// as long as it pleases somebody else.
+fn blocks(command: u16) -> bool {
+    matches!(Command::of(command), Some(Command::ChangeNotify | Command::Lock))
 }
 
 /// Returns how long a request may wait until its client is told so. Those that may not be told have
