@@ -12,6 +12,8 @@ pub const EARLY_FRAME_BYTES_MAX: usize = 64 << 10;
 pub const COMPOUND_MAX: usize = 64;
 /// The most credits that a client has. Each stands for 64 KiB.
 pub const CREDITS_MAX: u64 = 8192;
+/// The most credits before a logon.
+pub const EARLY_CREDITS_MAX: u64 = 64;
 /// The most sessions, tree connects and opens of a connection or session.
 pub const SESSIONS_MAX: usize = 64;
 /// The most connections of a session.

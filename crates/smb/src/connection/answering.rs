@@ -63,7 +63,9 @@ impl Connection {
         sealed_by: &Option<Arc<Session>>,
     ) -> Result<Answer, Ends> {
         let is_related = request.header.flags.has(Flags::RELATED);
-        if is_related && chain.status.is_some() {
+        if !is_related {
+            *chain = Chain::default();
+        } else if chain.status.is_some() {
             request.header.session_id = chain.session_id;
             request.header.tree_or_async = u64::from(chain.tree_id) << 32;
         }
@@ -135,7 +137,7 @@ impl Connection {
             }
             None => {
                 // An interim answer has granted the credits already.
-                answer.credits = self.state.lock().credits.grant(header.credits);
+                answer.credits = self.grant(header.credits);
                 answer.tree_or_async = header.tree_or_async & 0xffff_ffff | u64::from(chain.tree_id) << 32;
             }
         }
@@ -193,7 +195,7 @@ impl Connection {
         answers: &mut Vec<Answer>,
         sealed_by: Option<&Arc<Session>>,
     ) {
-        let credits = self.state.lock().credits.grant(header.credits);
+        let credits = self.grant(header.credits);
         let mut interim = header.answer(NtStatus::PENDING, credits);
         interim.flags.0 |= Flags::ASYNC;
         interim.tree_or_async = id;
@@ -253,10 +255,10 @@ impl Connection {
     }
 }
 
-/// Returns whether a request must not wait within a compound, where it would hold up the others for
-/// as long as it pleases somebody else.
+/// Returns whether a request must not wait within a compound: it would hold up the others until
+/// something happens.
 fn blocks(command: u16) -> bool {
-    matches!(Command::of(command), Some(Command::ChangeNotify | Command::Lock))
+    command == Command::ChangeNotify as u16
 }
 
 /// Returns how long a request may wait until its client is told so. Those that may not be told have

@@ -43,3 +43,6 @@ impl Connection {
         Ok(session)
     }
 }
+
+#[cfg(test)]
+mod tests;

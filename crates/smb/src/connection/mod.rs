@@ -12,7 +12,7 @@ use crate::channel::Channel;
 use crate::client::Client;
 use crate::credits::Window;
 use crate::keeping::keep_or_close;
-use crate::limits::{EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MAX};
+use crate::limits::{CREDITS_MAX, EARLY_CREDITS_MAX, EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MAX};
 use crate::outbox::Outbox;
 use crate::server::Server;
 use crate::session::Session;
@@ -89,6 +89,11 @@ impl Connection {
     /// Returns the most bytes that the next frame may have.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         if self.has_logged_on() { FRAME_BYTES_MAX } else { EARLY_FRAME_BYTES_MAX }
+    }
+
+    fn grant(&self, asked: u16) -> u16 {
+        let most = if self.has_logged_on() { CREDITS_MAX } else { EARLY_CREDITS_MAX };
+        self.state.lock().credits.grant(asked, most)
     }
 
     /// Returns whether there was a logon.

@@ -3,7 +3,7 @@
 use super::negotiated::Negotiated;
 use super::{Connection, Ends};
 use crate::auth::hint;
-use crate::limits::IO_BYTES_MAX;
+use crate::limits::{EARLY_CREDITS_MAX, IO_BYTES_MAX};
 use crate::request::Reply;
 use crate::time::now;
 use crate::wire::bodies::{NegotiateRequest, NegotiateResponse};
@@ -55,7 +55,7 @@ impl Connection {
             });
         }
         state.credits.consume(0, 1);
-        let credits = state.credits.grant(1);
+        let credits = state.credits.grant(1, EARLY_CREDITS_MAX);
         let header = Header {
             charge: 0,
             status: NtStatus::SUCCESS,
