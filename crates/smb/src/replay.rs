@@ -45,16 +45,23 @@ pub(crate) enum Begun {
 impl Creates {
     /// Begins a create, or finds the one that it repeats.
     pub(crate) fn begin(self: &Arc<Self>, id: CreateId, is_replay: bool) -> Result<Begun, NtStatus> {
+        // It may be the last reference: then its create takes the lock as it goes.
+        let found;
         let mut known = self.0.lock();
         match known.creates.get(&id) {
             Some((_, State::Underway)) if is_replay => return Err(NtStatus::FILE_NOT_AVAILABLE),
             Some((_, State::Underway)) => return Err(NtStatus::DUPLICATE_OBJECTID),
-            Some((_, State::Done(handle))) => match handle.upgrade() {
-                Some(_) if !is_replay => return Err(NtStatus::DUPLICATE_OBJECTID),
-                Some(handle) if !handle.is_used.load(Relaxed) => return Ok(Begun::Replayed(handle)),
-                // It stands for a new one then.
-                Some(_) | None => {}
-            },
+            Some((_, State::Done(handle))) => {
+                found = handle.upgrade();
+                match &found {
+                    Some(_) if !is_replay => return Err(NtStatus::DUPLICATE_OBJECTID),
+                    Some(handle) if !handle.is_used.load(Relaxed) => {
+                        return Ok(Begun::Replayed(handle.clone()));
+                    }
+                    // It stands for a new one then.
+                    Some(_) | None => {}
+                }
+            }
             None => {}
         }
         known.next += 1;
