@@ -18,8 +18,8 @@ fn hash_of(user: &str) -> Option<[u8; 16]> {
 /// A client's choices. The default is that of a client that keeps to the protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    pub(crate) user: &'static str,
-    pub(crate) password: &'static str,
+    user: &'static str,
+    password: &'static str,
     /// The value of MsvAvFlags, if there is the pair.
     av_flags: Option<Vec<u8>>,
     has_mic_field: bool,
@@ -56,6 +56,10 @@ pub(crate) fn negotiate(flags: u32) -> Vec<u8> {
 }
 
 impl Client {
+    pub(crate) fn of(user: &'static str, password: &'static str) -> Client {
+        Client { user, password, ..Client::default() }
+    }
+
     /// The AUTHENTICATE message, and the session key.
     pub(crate) fn authenticate(&self, first: &[u8], challenge: &[u8]) -> (Vec<u8>, [u8; 16]) {
         let mut reader = Reader::at(challenge, 40);

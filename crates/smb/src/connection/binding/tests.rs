@@ -195,8 +195,8 @@ fn a_session_is_bound_by_nobody_but_its_user() {
         let bed = Bed::new();
         let (mut first, id, key) = bed.log_on().await;
         let (_, _, strange) = bed.log_on().await;
-        let bert = Client { user: "bert", ..Client::default() };
-        let wrong = Client { password: "Secret", ..Client::default() };
+        let bert = Client::of("bert", "secret");
+        let wrong = Client::of("anna", "Secret");
         for (user, signed_by, status) in [
             (&Client::default(), None, NtStatus::INVALID_PARAMETER),
             (&Client::default(), Some(&strange), NtStatus::ACCESS_DENIED),
@@ -262,7 +262,7 @@ fn a_session_that_is_renewed_with_a_wrong_password_ends() {
         let (answer, _) = peer.log_on((id, 0), &Client::default(), Some(&key)).await;
         assert_eq!(answer.status, NtStatus::SUCCESS);
         assert_eq!(peer.echo(id, &key).await, NtStatus::SUCCESS);
-        let wrong = Client { password: "Secret", ..Client::default() };
+        let wrong = Client::of("anna", "Secret");
         let (answer, _) = peer.log_on((id, 0), &wrong, Some(&key)).await;
         assert_eq!(answer.status, NtStatus::LOGON_FAILURE);
         assert_eq!(peer.echo(id, &key).await, NtStatus::USER_SESSION_DELETED);
