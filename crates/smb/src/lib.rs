@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod auth;
+mod channel;
 mod client;
 mod commands;
 mod connection;
@@ -18,9 +19,11 @@ mod limits;
 mod listen;
 mod outbox;
 mod refusal;
+mod replay;
 mod report;
 mod request;
 mod rpc;
+mod sequence;
 mod server;
 mod session;
 mod time;
