@@ -238,12 +238,14 @@ pub struct OpenFile {
 
 /// Has the machine hold the content and the locks of `file` for clients of the front door that
 /// cache it: [`crate::Reply::Covered`]. With `write` the machine holds them to write, unless
-/// another may have the file open. From then on [`crate::Invalidation::Caching`] says what they may
+/// another may have the file open. With `xattr` the extended attribute takes the place of both.
+/// From then on [`crate::Invalidation::Caching`] says what they may
 /// keep.
 #[derive(Clone, Debug)]
 pub struct Cover {
     pub file: FileId,
     pub write: bool,
+    pub xattr: Option<Label>,
 }
 
 /// Deletes this link once no handle is open any more, or cancels that with `None` (Windows'

@@ -6,7 +6,7 @@ use crate::store::CLUSTER;
 use crate::watches;
 use crate::{BasicChange, DosAttributes, Info, Open, Posix, Store, StoreError, TimeChange};
 use client::call;
-use lease::caching::Actor;
+use lease::caching::{Act, Actor};
 use namespace::{AttributeChange, Cred, Entry, FileKind, SetTime, Stat};
 
 impl Store {
@@ -162,8 +162,9 @@ impl Open {
     /// Tells everybody who may show attributes of the object that they have changed.
     pub(crate) async fn attributes_changed(&self, filter: u32) {
         let store = self.store();
-        if let Some(link) = self.name() {
-            store.listing_changes(&link.dir, Actor::Child(self.parts.parent));
+        store.child_changes(self.file(), Actor::Child(self.parts.parent));
+        if self.is_directory() {
+            store.act_done(self.object(), Act::ChangeListing, Actor::Open(self.id()));
         }
         store.below.attributes_changed(self.file()).await;
         self.report_modified(filter);

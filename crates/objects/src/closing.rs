@@ -5,6 +5,7 @@ use crate::open::lock_owner;
 use crate::table::Deleting;
 use crate::{CreateOptions, Info, Open, OpenId, Store, StoreError};
 use client::call;
+use ident::FileId;
 use lease::caching::{Act, Actor, ObjectId};
 use namespace::{LockChange, LockRange, LockSpace};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ impl Open {
         Some(Closing {
             handle: Some(handle),
             unlinks: state.unlinks,
+            wrote: state.wrote.then(|| (self.file().clone(), Actor::Child(self.parts.parent))),
             store: Arc::clone(self.store()),
             object: self.object(),
             open: self.id(),
@@ -37,6 +39,8 @@ impl Open {
 struct Closing {
     handle: Option<ClientHandle>,
     unlinks: bool,
+    /// The file that it has written, for listings.
+    wrote: Option<(FileId, Actor)>,
     store: Arc<Store>,
     object: ObjectId,
     open: OpenId,
@@ -79,7 +83,11 @@ impl Closing {
                 label: link.label.clone(),
                 directory: open.is_directory(),
             };
-            store.unlinked(store.service.ask(&open.empowered(), call).await);
+            let unlinked = store.service.ask(&open.empowered(), call).await;
+            if unlinked.is_ok() {
+                store.listing_changes(&link.dir, Actor::Child(open.parts.parent));
+            }
+            store.unlinked(unlinked);
         }
         let handle = self.handle.take();
         store.handle_closes(open.file());
@@ -122,6 +130,9 @@ impl Drop for Closing {
             self.store.handle_closes(&handle.file);
         }
         self.store.watches.closed(self.open);
+        if let Some((file, by)) = self.wrote.take() {
+            self.store.child_changes(&file, by);
+        }
         self.store.with(|table, now| {
             table.close(self.object, self.open);
             table.settle(self.object, now);
@@ -147,7 +158,7 @@ impl Drop for Open {
 
 impl Store {
     /// Notes that one of the store's handles on the file is about to be closed.
-    pub(crate) fn handle_closes(&self, file: &ident::FileId) {
+    pub(crate) fn handle_closes(&self, file: &FileId) {
         self.with(|table, _| {
             if let Some(count) = table.handles.get_mut(file) {
                 *count -= 1;

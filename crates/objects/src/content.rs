@@ -75,7 +75,11 @@ impl Open {
             self.require(rights::WRITE_DATA | rights::APPEND_DATA)?;
             self.act(Act::Read).await;
         }
-        self.sync().await
+        self.sync().await?;
+        if std::mem::take(&mut self.state.lock().wrote) {
+            self.store().child_changes(self.file(), Actor::Child(self.parts.parent));
+        }
+        Ok(())
     }
 
     async fn sync(&self) -> Result<(), StoreError> {
@@ -213,8 +217,11 @@ impl Open {
             self.set_attributes(&self.empowered(), change).await?;
         }
         store.act_done(self.object(), act, Actor::Open(self.id()));
-        if let Some(link) = self.name() {
-            store.listing_changes(&link.dir, Actor::Child(self.parts.parent));
+        if act == Act::Write {
+            // A listing shows what was written when the handle is flushed or closed.
+            self.state.lock().wrote = true;
+        } else {
+            store.child_changes(self.file(), Actor::Child(self.parts.parent));
         }
         store.below.content_changed(self.file()).await;
         let filter = if self.is_stream() { filter | watches::STREAM_WRITTEN } else { filter };

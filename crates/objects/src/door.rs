@@ -149,18 +149,33 @@ fn concerned(table: &Table, call: &Call) -> Vec<(ObjectId, Does)> {
         let link = Link { dir: dir.clone(), label: label.clone() };
         table.by_link(&link).into_iter().map(move |id| (id, Does::Act(act)))
     };
+    let listings = |file: &FileId| {
+        table.listings(file).into_iter().map(|id| (id, Does::Act(Act::ChangeListing))).collect::<Vec<_>>()
+    };
     match call {
         Call::Read(call::Read { file, .. }) | Call::Seek(call::Seek { file, .. }) => content(file, Act::Read),
-        Call::Sync(call::Sync { file }) => content(file, Act::Read),
+        Call::Sync(call::Sync { file }) => {
+            content(file, Act::Read).into_iter().chain(listings(file)).collect()
+        }
+        Call::Close(call::Close { file, open }) if open.has_mode(Mode::AccessWrite) => listings(file),
         Call::Write(call::Write { file, .. }) | Call::Allocate(call::Allocate { file, .. }) => {
             content(file, Act::Write)
         }
-        Call::SetAttributes(call::SetAttributes { file, size: Some(_), .. }) => content(file, Act::Resize),
+        Call::SetAttributes(call::SetAttributes { file, size: Some(_), .. }) => {
+            content(file, Act::Resize).into_iter().chain(listings(file)).collect()
+        }
+        Call::SetAttributes(call::SetAttributes { file, .. })
+        | Call::SetXattr(call::SetXattr { file, .. })
+        | Call::RemoveXattr(call::RemoveXattr { file, .. }) => listings(file),
         Call::Lock(call::Lock { file, change, .. }) if change.kind.is_some() => content(file, Act::Lock),
         Call::Link(call::Link { file, .. }) => content(file, Act::Link),
         Call::Unlink(call::Unlink { dir, label, .. }) => named(dir, label, Act::Dispose).collect(),
         Call::Rename(call::Rename { from_dir, from, to_dir, to, .. }) => {
-            named(from_dir, from, Act::Rename).chain(named(to_dir, to, Act::Rename)).collect()
+            let below = table.below_name(from_dir, |label| label == from).into_iter();
+            named(from_dir, from, Act::Rename)
+                .chain(named(to_dir, to, Act::Rename))
+                .chain(below.map(|id| (id, Does::Act(Act::MoveAbove))))
+                .collect()
         }
         Call::OpenFile(call::OpenFile { file, open, .. }) => {
             let rights =
@@ -203,7 +218,11 @@ impl Store {
                         {
                             *last = name;
                         }
+                        if let (Some(dir), Some(label)) = (open.above.last_mut(), open.labels.last_mut()) {
+                            (*dir, *label) = (new.dir.clone(), new.label.clone());
+                        }
                     }
+                    table.renamed_beside(&old, &new);
                 });
                 changed(from_dir, from, REMOVED);
                 changed(to_dir, to, ADDED);

@@ -1,12 +1,16 @@
 //! Attributes that only Windows has. They stand in one extended attribute of the file, as text:
 //! `0x22` in hexadecimal, then the times that a client has set: that of the file's making, and that
-//! of its last change with the time at which the change was the last. `-` stands for none.
+//! of its last change with the time at which the change was the last. `-` stands for none. A word at
+//! the end says that the mode does not tell who may write.
 
 use crate::DosAttributes;
 use namespace::{FileKind, Stat, Timestamp};
 
 /// The extended attribute. Samba has one of that name, and its oldest form is the same text.
 pub(crate) const NAME: &[u8] = b"user.DOSATTRIB";
+
+/// The word of [`Dos::is_described`].
+const DESCRIBED: &str = "described";
 
 /// How long after [`ChangeTime::since`] the file may have changed for the last time, ns: setting
 /// the change time is a change itself.
@@ -30,13 +34,15 @@ pub(crate) struct Dos {
     /// When the file was made, if a client said something else than the file system.
     pub(crate) created: Option<Timestamp>,
     pub(crate) changed: Option<ChangeTime>,
+    /// A security descriptor says who may write, and the mode does not.
+    pub(crate) is_described: bool,
 }
 
 impl Dos {
     /// The attributes of a file that has none stored.
     pub(crate) fn of_kind(kind: FileKind) -> Dos {
         let attributes = if kind == FileKind::Regular { DosAttributes::ARCHIVE } else { 0 };
-        Dos { attributes, created: None, changed: None }
+        Dos { attributes, created: None, changed: None, is_described: false }
     }
 
     /// Reads the value. Anything else than its form is as if there were none.
@@ -46,7 +52,8 @@ impl Dos {
         let attributes = u32::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
         let [created, set, since] = [(); 3].map(|()| words.next().and_then(time));
         let changed = set.zip(since).map(|(set, since)| ChangeTime { set, since });
-        Some(Dos { attributes: attributes & DosAttributes::SETTABLE, created, changed })
+        let is_described = words.next() == Some(DESCRIBED);
+        Some(Dos { attributes: attributes & DosAttributes::SETTABLE, created, changed, is_described })
     }
 
     /// Writes the value.
@@ -55,7 +62,8 @@ impl Dos {
         let time =
             |time: Option<Timestamp>| time.map_or("-".into(), |it| format!("{}.{}", it.secs, it.nanos));
         let [created, set, since] = times.map(time);
-        format!("{:#x} {created} {set} {since}", self.attributes).into_bytes()
+        let described = if self.is_described { format!(" {DESCRIBED}") } else { String::new() };
+        format!("{:#x} {created} {set} {since}{described}", self.attributes).into_bytes()
     }
 
     /// The time of change to show.
@@ -72,7 +80,9 @@ impl Dos {
         shown |= match stat.attributes.kind {
             FileKind::Directory => DosAttributes::DIRECTORY,
             FileKind::Symlink => DosAttributes::REPARSE_POINT,
-            FileKind::Regular if stat.attributes.mode & 0o222 == 0 => DosAttributes::READ_ONLY,
+            FileKind::Regular if stat.attributes.mode & 0o222 == 0 && !self.is_described => {
+                DosAttributes::READ_ONLY
+            }
             _ => 0,
         };
         DosAttributes(if shown == 0 { DosAttributes::NORMAL } else { shown })
@@ -99,10 +109,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             attributes in any::<u32>(), created in prop::option::of(times()),
-            changed in prop::option::of((times(), times()))
+            changed in prop::option::of((times(), times())), is_described: bool
         ) {
             let changed = changed.map(|(set, since)| ChangeTime { set, since });
-            let dos = Dos { attributes: attributes & DosAttributes::SETTABLE, created, changed };
+            let dos = Dos { attributes: attributes & DosAttributes::SETTABLE, created, changed, is_described };
             prop_assert_eq!(Dos::parse(&dos.emit()), Some(dos));
         }
 

@@ -17,6 +17,7 @@ mod cursor;
 mod door;
 mod dos;
 mod error;
+mod listed;
 mod listing;
 mod locking;
 mod naming;
@@ -24,11 +25,14 @@ mod open;
 mod opening;
 mod path;
 mod pattern;
+mod permission;
 mod ranges;
 mod recalls;
 mod request;
 mod resolve;
 mod rights;
+mod securing;
+mod security;
 mod starting;
 mod store;
 mod streams;
@@ -51,5 +55,6 @@ pub use request::{
     Deletion, DosAttributes, Entry, Granted, Info, Listing, OpenRequest, Posix, Root, Space, StreamInfo,
     Target, TimeChange,
 };
+pub use security::SecurityDescriptor;
 pub use store::Store;
 pub use watch::Watch;

@@ -125,7 +125,11 @@ impl Open {
             Err(StoreError::Closed) => return Ok(None),
             dos => dos?,
         };
-        Ok(Some(Entry { name, index, info: info(&stat, dos) }))
+        let ea_size = match store.ea_size(&entry.file).await {
+            Err(StoreError::Closed) => return Ok(None),
+            size => size?,
+        };
+        Ok(Some(Entry { name, index, ea_size, info: info(&stat, dos) }))
     }
 
     /// The entry that a pattern without wildcards names.
@@ -147,7 +151,7 @@ impl Open {
         let kind = namespace::FileKind::Directory;
         let entry = namespace::Entry { file: dir.clone(), kind, ino: stat.attributes.ino, position: 0 };
         let dos = self.store().dos(&entry).await?;
-        Ok(Entry { name: name.to_owned(), index, info: info(&stat, dos) })
+        Ok(Entry { name: name.to_owned(), index, ea_size: 0, info: info(&stat, dos) })
     }
 
     /// The directory above, within the share.

@@ -76,9 +76,7 @@ impl Open {
             return Err(StoreError::InvalidLockRange);
         }
         let store = self.store();
-        if range.offset < self.info().await?.size {
-            store.act(self.object(), Act::Lock, Actor::Open(self.id())).await;
-        }
+        store.act(self.object(), Act::Lock, Actor::Open(self.id())).await;
         let lock = ByteLock { open: self.id(), range, exclusive };
         let judged = store.until(self.object(), move |known, _, _| match known.locks.lock(lock) {
             Err(StoreError::LockNotGranted) if wait => Ok(Judgement::Waits(Vec::new())),

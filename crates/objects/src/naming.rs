@@ -17,6 +17,9 @@ impl Open {
         if self.is_stream() || target.path.is_stream() {
             return self.rename_stream(&target).await;
         }
+        if target.path.is_content {
+            return Err(StoreError::Invalid);
+        }
         let (store, who) = (self.store(), &self.parts.who);
         let from = self.name().ok_or(StoreError::AccessDenied)?;
         let exact = self.parts.is_posix;
@@ -47,6 +50,8 @@ impl Open {
         if self.is_directory() {
             store.clear_below(self.file(), target.posix).await?;
         }
+        store.may_change_names(&to.dir).await?;
+        let mover = store.may_add(who, &to.dir, self.is_directory()).await?;
         let by = Actor::Open(self.id());
         store.act(self.object(), Act::Rename, by).await;
         let replaces = label != to.label && replaced.is_some();
@@ -67,7 +72,7 @@ impl Open {
             mode,
             whiteout: false,
         };
-        let renamed = match store.service.ask(who, call).await {
+        let renamed = match store.service.ask(&mover, call).await {
             Err(Error::IsDirectory | Error::NotDirectory) => return Err(StoreError::AccessDenied),
             renamed => renamed?,
         };
@@ -75,8 +80,10 @@ impl Open {
         let name = name_of(&to.label, exact);
         let path: Vec<String> =
             place.path.iter().take(place.path.len().saturating_sub(1)).cloned().chain(name).collect();
-        let old = store.with(|table, _| table.renamed(self.id(), &from, &to, (&place.above, path)));
+        let old =
+            store.with(|table, _| table.renamed(self.id(), &from, &to, (&place.above, &place.labels, path)));
         store.act_done(self.object(), Act::Rename, by);
+        store.lists(&to.dir, self.file());
         store.listing_changes(&from.dir, child);
         store.listing_changes(&to.dir, child);
         store.below.entry_changed(&from).await;
@@ -112,11 +119,13 @@ impl Open {
             let call = call::Unlink { dir: to.dir.clone(), label: to.label.clone(), directory: false };
             store.unlinked(store.service.ask(who, call).await);
         }
+        let maker = store.may_add(who, &to.dir, false).await?;
         store.act(self.object(), Act::Link, Actor::Open(self.id())).await;
         let child = Actor::Child(self.parts.parent);
         store.listing_changes(&to.dir, child);
         let call = call::Link { file: self.file().clone(), dir: to.dir.clone(), label: to.label.clone() };
-        store.service.ask(who, call).await?;
+        store.service.ask(&maker, call).await?;
+        store.lists(&to.dir, self.file());
         store.listing_changes(&to.dir, child);
         store.below.entry_changed(&to).await;
         store.below.attributes_changed(self.file()).await;

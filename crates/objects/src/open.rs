@@ -6,7 +6,7 @@ use crate::cursor::Cursor;
 use crate::table::ObjectKey;
 use crate::{AccessMask, CreateOptions, Granted, OpenId, Root, Store, StoreError};
 use lease::caching::{ClientGuid, LeaseHolder, LeaseKey, ObjectId};
-use namespace::{Capabilities, Capability, Cred, FileKind, Timestamp};
+use namespace::{Cred, FileKind, Timestamp};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -41,6 +41,8 @@ pub(crate) struct OpenState {
     pub(crate) handle: Option<ClientHandle>,
     /// The name goes when this open closes, whoever else has the file open.
     pub(crate) unlinks: bool,
+    /// It has written what no listing needs to show yet.
+    pub(crate) wrote: bool,
     pub(crate) cursor: Cursor,
     /// The times that the open's own acts do not move.
     pub(crate) written: Option<Timestamp>,
@@ -148,11 +150,7 @@ impl Open {
 
     /// The user with the rights that the open stands for: they were checked when it was opened.
     pub(crate) fn empowered(&self) -> Cred {
-        let capabilities = Capabilities::NONE
-            .with(Capability::DacOverride)
-            .with(Capability::DacReadSearch)
-            .with(Capability::Fowner);
-        Cred { capabilities, ..self.parts.who.clone() }
+        crate::permission::empowered(&self.parts.who)
     }
 
     /// The name by which it was opened.

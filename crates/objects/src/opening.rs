@@ -12,7 +12,6 @@ use crate::{
     CreateAction, CreateDisposition, CreateOptions, DosAttributes, Granted, Info, ObjectPath, Open,
     OpenRequest, Root, Store, StoreError,
 };
-use client::call;
 use lease::caching::{AccessMask, Act, Actor};
 use namespace::{Cred, Entry, Error, FileKind, FileSpec, Stat};
 use std::sync::Arc;
@@ -89,10 +88,25 @@ impl Store {
         if !is_directory && request.options.has(CreateOptions::DIRECTORY) {
             return Err(StoreError::NotDirectory);
         }
+        let request = &*request.on(is_directory);
+        let mut path = path.clone();
         let has_stream = match &path.stream {
             None => true,
-            Some(stream) => self.stream(&entry.file, stream).await?.is_some(),
+            Some(stream) => match self.stream(&entry.file, stream).await? {
+                Some((name, _)) => {
+                    path.stream = Some(name);
+                    true
+                }
+                None => false,
+            },
         };
+        let path = &path;
+        if path.is_content && is_directory {
+            return Err(match request.options.has(CreateOptions::DIRECTORY) {
+                true => StoreError::NotDirectory,
+                false => StoreError::IsDirectory,
+            });
+        }
         if has_stream && request.disposition == CreateDisposition::Create {
             return Err(StoreError::NameCollision);
         }
@@ -103,8 +117,7 @@ impl Store {
             return Err(StoreError::Invalid);
         }
         let dos = self.dos(&entry).await?;
-        let permitted = self.permitted(who, root, place, &entry, &stat).await?;
-        let mut maximal = permitted.rights();
+        let mut maximal = self.maximal(who, root, place, &entry, &stat).await?;
         let is_read_only = dos.shown(&stat).has(DosAttributes::READ_ONLY) && !is_directory;
         if is_read_only {
             maximal.0 &= !(rights::WRITE_DATA | rights::APPEND_DATA);
@@ -116,6 +129,9 @@ impl Store {
         }
         if request.options.has(CreateOptions::DELETE_ON_CLOSE) && is_read_only {
             return Err(StoreError::CannotDelete);
+        }
+        if access.0 & rights::DELETE != 0 && !path.is_stream() {
+            self.may_delete_streams(&entry.file).await?;
         }
         let key = key_of(&entry, path);
         let underway = self.begin(request, &key, is_directory, place)?;
@@ -159,6 +175,7 @@ impl Store {
         }
         let link = place.link.clone().ok_or(StoreError::NotFound)?;
         let is_directory = request.options.has(CreateOptions::DIRECTORY);
+        let request = &*request.on(is_directory);
         let is_read_only = request.attributes.has(DosAttributes::READ_ONLY);
         if request.options.has(CreateOptions::DELETE_ON_CLOSE) && is_read_only {
             return Err(StoreError::CannotDelete);
@@ -179,14 +196,16 @@ impl Store {
         let modes =
             if path.is_stream() { lease::Open::posix(false, false) } else { access.modes(request.sharing) };
         let by = Actor::Child(request.parent());
+        let maker = self.may_add(who, &link.dir, is_directory).await?;
         self.listing_changes(&link.dir, by);
         let (entry, stat, handle) =
-            match self.service.create(who, (&link.dir, &link.label), spec, modes).await {
+            match self.service.create(&maker, (&link.dir, &link.label), spec, modes).await {
                 Err(Error::Exists) => return Ok(None),
                 Err(Error::Stale | Error::NotDirectory) => return Err(StoreError::PathNotFound),
                 created => created?,
             };
         self.with(|table, _| *table.handles.entry(entry.file.clone()).or_default() += 1);
+        self.lists(&link.dir, &entry.file);
         self.listing_changes(&link.dir, by);
         self.below.entry_changed(&link).await;
         let key = key_of(&entry, path);
@@ -206,6 +225,7 @@ impl Store {
         };
         let open = self.opened(who, root, request, (underway, key, &entry, access), handle, path);
         open.begin_file(request, &stat).await?;
+        open.begin_security(request, &link.dir).await?;
         open.report_added();
         let info = open.info().await?;
         let maximal = everything.rights();
@@ -248,45 +268,6 @@ impl Store {
             handle,
         )
     }
-
-    /// The acts that POSIX lets the user do.
-    async fn permitted(
-        &self,
-        who: &Cred,
-        root: &Root,
-        place: &Place,
-        entry: &Entry,
-        stat: &Stat,
-    ) -> Result<Permitted, StoreError> {
-        let owns = |uid: u32| who.uid == uid || who.has(namespace::Capability::Fowner);
-        let delete = match &place.link {
-            // The root of a share is opened with all rights, and refuses to be deleted.
-            None => true,
-            Some(link) => {
-                let dir = self.service.ask(who, call::Glance { file: link.dir.clone() }).await?.value;
-                let is_sticky = dir.attributes.mode & 0o1000 != 0;
-                let may_take = !is_sticky || owns(stat.attributes.uid) || owns(dir.attributes.uid);
-                may_take && self.may(who, &link.dir, 3).await?
-            }
-        };
-        Ok(Permitted {
-            read: self.may(who, &entry.file, 4).await?,
-            write: self.may(who, &entry.file, 2).await?,
-            execute: self.may(who, &entry.file, 1).await?,
-            owns: owns(stat.attributes.uid),
-            delete,
-            is_directory: entry.kind == FileKind::Directory,
-            read_only: root.read_only,
-        })
-    }
-
-    async fn may(&self, who: &Cred, file: &ident::FileId, mask: u8) -> Result<bool, StoreError> {
-        match self.service.ask(who, call::Access { file: file.clone(), mask }).await {
-            Ok(()) => Ok(true),
-            Err(Error::AccessDenied | Error::NotPermitted | Error::ReadOnly) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 fn key_of(entry: &Entry, path: &ObjectPath) -> ObjectKey {
@@ -309,7 +290,8 @@ impl Open {
     async fn begin_file(&self, request: &OpenRequest, stat: &Stat) -> Result<(), StoreError> {
         let kind = stat.attributes.kind;
         let usual = Dos::of_kind(kind);
-        let wanted = request.attributes.0 & DosAttributes::SETTABLE;
+        // Indexing is not a file's to refuse when it is made.
+        let wanted = request.attributes.0 & DosAttributes::SETTABLE & !DosAttributes::NOT_INDEXED;
         let attributes = wanted | usual.attributes;
         if attributes != usual.attributes {
             self.set_dos(Dos { attributes, ..usual }).await?;
@@ -338,7 +320,8 @@ impl Open {
                 self.set_dos(Dos { attributes, ..dos }).await?;
             }
         }
-        self.store().act_done(self.object(), Act::Resize, Actor::Open(self.id()));
+        self.store().act_done(self.object(), Act::Overwrite, Actor::Open(self.id()));
+        self.store().child_changes(self.file(), Actor::Child(self.parts.parent));
         if allocation > 0 {
             self.allocate(allocation).await?;
         }

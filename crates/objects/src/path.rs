@@ -5,12 +5,14 @@ use lease::Label;
 
 /// A checked path below a share's root: components, and the name of a stream.
 ///
-/// `\` separates components. The first character is none. The empty path is the root itself. A
-/// stream is `file:name` or `file:name:$DATA`; `file::$DATA` is the file's own content.
+/// `\` separates components, and so does `/`, as Samba has it. The first character is none. The
+/// empty path is the root itself. A stream is `file:name` or `file:name:$DATA`; `file::$DATA` is the file's own content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectPath {
     pub(crate) components: Vec<Label>,
     pub(crate) stream: Option<String>,
+    /// The content is named as a stream of its own: `::$DATA`.
+    pub(crate) is_content: bool,
 }
 
 /// Characters that no name of Windows has (MS-FSCC §2.1.5.2), aside from control characters.
@@ -34,19 +36,19 @@ impl ObjectPath {
         if text.starts_with('\\') {
             return Err(StoreError::Invalid);
         }
-        let (path, stream) = match text.split_once(':').filter(|_| !is_posix) {
-            Some((path, stream)) => (path, stream_name(stream)?),
-            None => (text, None),
+        let (path, stream, has_stream) = match text.split_once(':').filter(|_| !is_posix) {
+            Some((path, stream)) => (path, stream_name(stream)?, true),
+            None => (text, None, false),
         };
         let path = path.strip_suffix('\\').unwrap_or(path);
         let components = match path {
             "" => Vec::new(),
             path => path
-                .split('\\')
+                .split(['\\', '/'])
                 .map(|name| label_of(name, is_posix))
                 .collect::<Result<Vec<Label>, StoreError>>()?,
         };
-        Ok(ObjectPath { components, stream })
+        Ok(ObjectPath { components, is_content: has_stream && stream.is_none(), stream })
     }
 
     /// Whether it names the root of the share, or a stream of it.

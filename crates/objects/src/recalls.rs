@@ -49,14 +49,26 @@ fn concerned(table: &Table, what: &[Invalidation]) -> Vec<(ObjectId, CachingStat
     let content = |file: &FileId, keep| {
         table.id(&ObjectKey::of(file)).into_iter().map(move |id| (id, keep)).collect::<Vec<_>>()
     };
+    let listings = |file: &FileId| table.listings(file).into_iter().map(move |id| (id, none));
     let mut found = Vec::new();
     for what in what {
         match what {
-            Invalidation::Pages(file) => found.extend(content(file, none)),
+            Invalidation::Pages(file) => {
+                found.extend(content(file, none));
+                found.extend(listings(file));
+            }
             Invalidation::Caching(file, keep) => found.extend(content(file, *keep)),
-            Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => found.extend(content(dir, none)),
-            // Streams are attributes.
+            Invalidation::Entries(dir) => found.extend(content(dir, none)),
+            // Another machine may be about to rename or delete what has the name: handles that are
+            // only cached below it are closed before.
+            Invalidation::Entry(dir, folded) => {
+                found.extend(content(dir, none));
+                let below = table.below_name(dir, |label| namespace::fold(label) == *folded);
+                found.extend(below.into_iter().map(|id| (id, CachingState::RW)));
+            }
+            // Streams are attributes, and listings show them.
             Invalidation::Attributes(file) => {
+                found.extend(listings(file));
                 let streams = table
                     .of_file(file)
                     .into_iter()
@@ -79,6 +91,7 @@ impl Store {
                 known.revoking += 1;
                 known.revoked += 1;
             }
+            table.listed.forget(*id);
         }
         Revoking { store: Arc::clone(self), objects }
     }
@@ -110,10 +123,9 @@ impl CacheHolder for Recalls {
             for (id, keep) in concerned(table, what) {
                 store.recall(table, id, keep, done.clone());
             }
-            let kept = concerned(table, offered)
-                .into_iter()
-                .filter_map(|(id, _)| table.objects.get(&id).map(|known| known.key.file.clone()));
-            let kept: BTreeSet<FileId> = kept.collect();
+            let is_kept = |what: &&Invalidation| !concerned(table, std::slice::from_ref(*what)).is_empty();
+            let kept: BTreeSet<FileId> =
+                offered.iter().filter(is_kept).filter_map(|what| what.file().cloned()).collect();
             (store.revoking(table, what), kept)
         });
         drop(done);

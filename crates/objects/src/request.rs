@@ -1,6 +1,6 @@
 //! The vocabulary of the store: what callers ask for, and what they are answered.
 
-use crate::ObjectPath;
+use crate::{ObjectPath, SecurityDescriptor};
 use bytes::Bytes;
 use ident::FileId;
 use lease::caching::{AccessMask, Break, CachingState, ClientGuid, LeaseKey, LeaseVersion, Sharing};
@@ -156,11 +156,15 @@ pub struct OpenRequest {
     pub allocation: u64,
     /// Extended attributes for a file that is made (SMB2_CREATE_EA_BUFFER), without prefix.
     pub eas: Vec<(String, Bytes)>,
+    /// The security descriptor for a file that is made (SMB2_CREATE_SD_BUFFER).
+    pub security: Option<SecurityDescriptor>,
     /// The lease or oplock asked for.
     pub caching: Caching,
     /// The mode of a file that is made with the POSIX extensions. Names are exact with them, and
     /// [`OpenRequest::is_posix`] says that.
     pub mode: Option<u16>,
+    /// The client takes leases on directories (SMB 3.x).
+    pub leases_directories: bool,
     /// The path is matched with regard to case, and every name that is a label is valid.
     pub is_posix: bool,
 }
@@ -303,6 +307,8 @@ pub struct Entry {
     pub name: String,
     /// The number with which [`Listing::resume`] goes on behind it (FileIndex).
     pub index: u64,
+    /// The size of its extended attributes (EaSize).
+    pub ea_size: u32,
     /// The entry's object. A name that was removed meanwhile is left out.
     pub info: Info,
 }

@@ -7,6 +7,7 @@ use file_service::LookupReply;
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Entry, Error, FileKind, Link, Stat};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 /// Symbolic links on one path, at most, as Linux has it.
@@ -18,6 +19,8 @@ pub(crate) struct Place {
     /// The directories on the way, from the share's root: the last contains the object, unless the
     /// object is the root itself.
     pub(crate) above: Vec<FileId>,
+    /// The exact labels on the way: each stands in the directory of `above` at the same place.
+    pub(crate) labels: Vec<Label>,
     /// The exact names on the way, for people.
     pub(crate) path: Vec<String>,
     /// The name in the last directory; none for the root.
@@ -66,17 +69,25 @@ impl Store {
         label: Label,
         exact: bool,
     ) -> Result<(Label, Option<(Entry, Stat)>), StoreError> {
-        if let Some(node) = self.look_up(who, dir, &label).await? {
+        let mut who = Cow::Borrowed(who);
+        let node = match self.look_up(&who, dir, &label).await {
+            Err(StoreError::AccessDenied) => {
+                who = Cow::Owned(self.may_pass(&who, dir).await?);
+                self.look_up(&who, dir, &label).await?
+            }
+            node => node?,
+        };
+        if let Some(node) = node {
             return Ok((label, Some(node)));
         }
         if exact {
             return Ok((label, None));
         }
         let call = call::Spellings { dir: dir.clone(), label: label.clone() };
-        let mut spellings = self.service.ask(who, call).await?;
+        let mut spellings = self.service.ask(&who, call).await?;
         spellings.sort_unstable();
         for spelling in spellings {
-            if let Some(node) = self.look_up(who, dir, &spelling).await? {
+            if let Some(node) = self.look_up(&who, dir, &spelling).await? {
                 return Ok((spelling, Some(node)));
             }
         }
@@ -92,7 +103,8 @@ impl Store {
         path: &ObjectPath,
         (exact, follow): (bool, bool),
     ) -> Result<Place, StoreError> {
-        let mut place = Place { above: Vec::new(), path: Vec::new(), link: None, found: None };
+        let mut place =
+            Place { above: Vec::new(), labels: Vec::new(), path: Vec::new(), link: None, found: None };
         let mut dir = root.dir.clone();
         let mut left: VecDeque<Step> = path.components.iter().cloned().map(Step::Down).collect();
         let mut links = 0;
@@ -100,6 +112,7 @@ impl Store {
             let label = match step {
                 Step::Up => {
                     dir = place.above.pop().ok_or(StoreError::StoppedOnLink)?;
+                    place.labels.pop();
                     place.path.pop();
                     continue;
                 }
@@ -128,6 +141,7 @@ impl Store {
             let name = name_of(&label, exact)
                 .unwrap_or_else(|| String::from_utf8_lossy(label.as_bytes()).into_owned());
             place.path.push(name);
+            place.labels.push(label.clone());
             if is_last {
                 place.above.push(dir.clone());
                 place.link = Some(Link { dir, label });

@@ -18,8 +18,8 @@ pub(crate) const READ_CONTROL: u32 = 0x2_0000;
 pub(crate) const WRITE_DAC: u32 = 0x4_0000;
 pub(crate) const WRITE_OWNER: u32 = 0x8_0000;
 pub(crate) const SYNCHRONIZE: u32 = 0x10_0000;
-const ALL: u32 = 0x1F_01FF;
-const SYSTEM_SECURITY: u32 = 0x0100_0000;
+pub(crate) const ALL: u32 = 0x1F_01FF;
+pub(crate) const SYSTEM_SECURITY: u32 = 0x0100_0000;
 const MAXIMUM_ALLOWED: u32 = 0x0200_0000;
 
 /// The rights by which anything changes.
@@ -70,13 +70,13 @@ impl Permitted {
 /// Replaces generic rights by those that they stand for. Returns whether the mask asks for whatever
 /// is allowed, too.
 pub(crate) fn specific(asked: AccessMask) -> (u32, bool) {
-    let mut rights = asked.0 & !MAXIMUM_ALLOWED & !0xF000_0000;
-    for (generic, stands_for) in GENERIC {
-        if asked.0 & generic != 0 {
-            rights |= stands_for;
-        }
-    }
-    (rights, asked.0 & MAXIMUM_ALLOWED != 0)
+    (without_generic(asked.0 & !MAXIMUM_ALLOWED), asked.0 & MAXIMUM_ALLOWED != 0)
+}
+
+/// Replaces generic rights by those that they stand for.
+pub(crate) fn without_generic(mask: u32) -> u32 {
+    let standing = GENERIC.into_iter().filter(|(generic, _)| mask & generic != 0);
+    standing.fold(mask & !0xF000_0000, |rights, (_, stands_for)| rights | stands_for)
 }
 
 /// Returns the rights that an open gets of those that the user may have at most.

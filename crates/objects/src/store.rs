@@ -129,7 +129,29 @@ impl Store {
     pub(crate) fn listing_changes(&self, dir: &FileId, by: Actor) {
         self.with(|table, now| {
             if let Some(id) = table.id(&ObjectKey::of(dir)) {
+                table.listed.set_whole(id, false);
                 table.act(id, now, Act::ChangeListing, by);
+            }
+        });
+    }
+
+    /// Tells the holders of leases on the directories that show the file that it has other
+    /// attributes. Nobody waits for that.
+    pub(crate) fn child_changes(&self, file: &FileId, by: Actor) {
+        self.with(|table, now| {
+            for id in table.listed.dirs(file).to_vec() {
+                table.act(id, now, Act::ChangeListing, by);
+            }
+        });
+    }
+
+    /// Notes a new child of a directory. A client whose own act has made it keeps its lease, and
+    /// what happens to the child is a change of the listing from here on.
+    pub(crate) fn lists(&self, dir: &FileId, child: &FileId) {
+        self.with(|table, now| {
+            let Some(id) = table.id(&ObjectKey::of(dir)).filter(|id| table.listed.has(*id)) else { return };
+            if table.listed.add(id, child).is_none() {
+                table.act(id, now, Act::ChangeListing, Actor::Other);
             }
         });
     }

@@ -1,20 +1,20 @@
-//! Named streams, extended attributes and stored security descriptors: all are extended attributes
-//! of the file. A stream is as large as an attribute can be.
+//! Named streams and extended attributes: both are extended attributes of the file. A stream is as
+//! large as an attribute can be.
 
 use crate::rights;
+use crate::table::ObjectKey;
 use crate::{Open, Store, StoreError, StreamInfo, Target, watches};
 use bytes::Bytes;
 use client::call;
 use ident::FileId;
 use lease::Label;
-use namespace::{Cred, Error, XattrMode};
+use lease::caching::{Act, Actor};
+use namespace::{AttributeChange, Cred, Error, XattrMode};
 
 /// Streams have Samba's names (vfs_streams_xattr).
 const STREAM: (&str, &str) = ("user.DosStream.", ":$DATA");
 /// Extended attributes of clients.
 const EA: &str = "user.";
-/// A security descriptor that a client stored. Only the server reads it.
-const SECURITY: &[u8] = b"security.NTACL";
 
 /// The stream's name as it is compared.
 pub(crate) fn folded(name: &str) -> String {
@@ -74,7 +74,30 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The size of all extended attributes of users, as FileFullEaInformation has them.
+    pub(crate) async fn ea_size(&self, file: &FileId) -> Result<u32, StoreError> {
+        let mut size = 0;
+        for label in self.xattrs(file).await? {
+            let Some(name) = ea_of(&label) else { continue };
+            if let Some(value) = self.xattr(file, label.as_bytes()).await? {
+                size += 9 + name.len() + value.len();
+            }
+        }
+        Ok(if size == 0 { 0 } else { 4 + size as u32 })
+    }
+}
+
 impl Open {
+    /// The size of all extended attributes. An open that may not read them sees none.
+    pub async fn ea_size(&self) -> Result<u32, StoreError> {
+        match self.require(rights::READ_EA) {
+            Ok(()) => self.store().ea_size(self.file()).await,
+            Err(StoreError::AccessDenied) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Sets an extended attribute, or removes it, by the right that the open has.
     pub(crate) async fn set_xattr(&self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), StoreError> {
         let name = Label::attribute(name).map_err(|_| StoreError::InvalidName)?;
@@ -159,20 +182,64 @@ impl Open {
         self.options().has(crate::CreateOptions::DELETE_ON_CLOSE)
     }
 
-    /// Renames a stream within its file.
+    /// Renames a stream within its file, or makes its content the file's (`::$DATA`).
     pub(crate) async fn rename_stream(&self, target: &Target) -> Result<(), StoreError> {
-        let to = target.path.stream.as_deref().ok_or(StoreError::NotSupported)?;
+        let name = self.stream_name()?;
         if !target.path.is_root() {
-            return Err(StoreError::NotSupported);
+            // The file would be opened once more, to rename it.
+            return Err(StoreError::SharingViolation);
         }
-        if folded(to) != folded(self.stream_name()?) && self.store().stream(self.file(), to).await?.is_some()
-        {
-            return Err(StoreError::NameCollision);
+        let store = self.store();
+        if target.path.is_content && target.replace {
+            let (_, value) = self.stream_now().await?;
+            self.replace_content(value).await?;
+            return self.remove_stream().await;
         }
-        let _turn = self.store().stream_writes.lock().await;
+        let to = target.path.stream.as_deref().ok_or(StoreError::NotSupported)?;
+        if to == name {
+            return Ok(());
+        }
+        let replaced = match store.stream(self.file(), to).await? {
+            Some((replaced, _)) if folded(to) != folded(name) => Some(replaced),
+            _ => None,
+        };
+        if replaced.is_some() {
+            if !target.replace {
+                return Err(StoreError::NameCollision);
+            }
+            let key = ObjectKey { file: self.file().clone(), stream: Some(folded(to)) };
+            if store.with(|table, _| table.id(&key).is_some()) {
+                return Err(StoreError::Invalid);
+            }
+        }
+        let _turn = store.stream_writes.lock().await;
         let (name, value) = self.stream_now().await?;
+        if let Some(replaced) = replaced {
+            self.set_xattr(attribute(&replaced).as_bytes(), None).await?;
+        }
         self.set_xattr(attribute(&name).as_bytes(), None).await?;
         self.set_xattr(attribute(to).as_bytes(), Some(value)).await
+    }
+
+    /// Replaces the file's own content by that of a stream.
+    async fn replace_content(&self, value: Vec<u8>) -> Result<(), StoreError> {
+        let (store, who) = (self.store(), &self.parts.who);
+        let object = store.with(|table, _| table.id(&ObjectKey::of(self.file())));
+        if let Some(object) = object {
+            store.act(object, Act::Write, Actor::Other).await;
+        }
+        let (file, change) = (self.file().clone(), AttributeChange::default());
+        let cut = call::SetAttributes { file: file.clone(), change, size: Some(0), through_handle: true };
+        store.service.ask(who, cut).await?;
+        if !value.is_empty() {
+            let write = call::Write { file, offset: 0, data: value.into(), append: false };
+            store.service.ask(who, write).await?;
+        }
+        if let Some(object) = object {
+            store.act_done(object, Act::Write, Actor::Other);
+        }
+        store.below.content_changed(self.file()).await;
+        Ok(())
     }
 
     /// The named streams, and the content as the stream without a name.
@@ -230,22 +297,6 @@ impl Open {
         }
         let value = (!value.is_empty()).then(|| value.to_vec());
         self.set_xattr(label.as_bytes(), value).await
-    }
-
-    /// The security descriptor that a client stored, in the form of [`Open::set_security`], or
-    /// nothing: then the mode says all. Needs READ_CONTROL.
-    pub async fn security(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        self.require(rights::READ_CONTROL)?;
-        self.store().xattr(self.file(), SECURITY).await
-    }
-
-    /// Stores a security descriptor beside the mode, which alone is enforced. Needs WRITE_DAC or
-    /// WRITE_OWNER.
-    pub async fn set_security(&self, descriptor: &[u8]) -> Result<(), StoreError> {
-        self.require(rights::WRITE_DAC | rights::WRITE_OWNER)?;
-        self.set_xattr(SECURITY, Some(descriptor.to_vec())).await?;
-        self.attributes_changed(watches::SECURITY).await;
-        Ok(())
     }
 
     /// The target of a symbolic link that was opened itself (FILE_OPEN_REPARSE_POINT).

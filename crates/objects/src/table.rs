@@ -1,14 +1,16 @@
 //! The objects that are open on this machine: their caching leases, their locks, the opens of each,
 //! and the acts that wait (`lease::caching`, whose caller this is).
 
+use crate::listed::Listed;
+use crate::path::name_of;
 use crate::ranges::ByteLocks;
 use crate::{BreakSink, StoreError};
 use ident::FileId;
-use lease::Time;
 use lease::caching::{
     Act, Actor, Break, CachingState, ClientGuid, Clients, Judgement, LeaseHolder, LeaseKey, Object, ObjectId,
     OpenId,
 };
+use lease::{Label, Time};
 use namespace::Link;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -69,8 +71,18 @@ pub(crate) struct OpenRecord {
     pub(crate) link: Option<Link>,
     /// The directories above it, from the share's root.
     pub(crate) above: Vec<FileId>,
+    /// The labels on the way, each in the directory of `above` at the same place.
+    pub(crate) labels: Vec<Label>,
     /// The path from the share's root, in names of Windows.
     pub(crate) path: Vec<String>,
+}
+
+impl OpenRecord {
+    /// The place on its way at which it goes down from `dir` by such a name, into a directory.
+    fn below(&self, dir: &FileId, is_it: impl Fn(&Label) -> bool) -> Option<usize> {
+        let way = self.above.iter().zip(&self.labels).take(self.above.len().saturating_sub(1));
+        way.enumerate().find(|(_, (above, label))| *above == dir && is_it(label)).map(|(at, _)| at)
+    }
 }
 
 /// All of it.
@@ -80,6 +92,7 @@ pub(crate) struct Table {
     pub(crate) objects: BTreeMap<ObjectId, Known>,
     pub(crate) opens: BTreeMap<OpenId, OpenRecord>,
     pub(crate) clients: Clients,
+    pub(crate) listed: Listed,
     sinks: FxHashMap<ClientGuid, Arc<dyn BreakSink>>,
     /// Handles that the store has at the client, by file.
     pub(crate) handles: FxHashMap<FileId, u64>,
@@ -132,15 +145,26 @@ impl Table {
             && let Some(known) = self.objects.remove(&id)
         {
             self.ids.remove(&known.key);
+            self.listed.forget(id);
         }
     }
 
     /// The objects of a file: its content, and its streams.
     pub(crate) fn of_file(&self, file: &FileId) -> Vec<ObjectId> {
-        let content = self.id(&ObjectKey::of(file));
+        self.id(&ObjectKey::of(file)).into_iter().chain(self.streams_of(file)).collect()
+    }
+
+    /// The streams of a file that somebody has open.
+    pub(crate) fn streams_of(&self, file: &FileId) -> Vec<ObjectId> {
         let is_stream =
             |(_, known): &(&ObjectId, &Known)| known.key.stream.is_some() && known.key.file == *file;
-        content.into_iter().chain(self.objects.iter().filter(is_stream).map(|(id, _)| *id)).collect()
+        self.objects.iter().filter(is_stream).map(|(id, _)| *id).collect()
+    }
+
+    /// The directories whose listing shows the file, itself among them as `.`.
+    pub(crate) fn listings(&self, file: &FileId) -> Vec<ObjectId> {
+        let itself = self.id(&ObjectKey::of(file)).filter(|id| self.listed.has(*id));
+        self.listed.dirs(file).iter().copied().chain(itself).collect()
     }
 
     /// The objects that somebody has open by this name.
@@ -159,6 +183,33 @@ impl Table {
         found.sort_unstable();
         found.dedup();
         found
+    }
+
+    /// The objects that are open below a directory, which has a name like this: exactly, or as the
+    /// fold says.
+    pub(crate) fn below_name(&self, dir: &FileId, is_it: impl Fn(&Label) -> bool) -> Vec<ObjectId> {
+        let is_below = |open: &&OpenRecord| open.below(dir, &is_it).is_some();
+        let mut found: Vec<ObjectId> = self.opens.values().filter(is_below).map(|open| open.object).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Notes the rename of a directory by another front door, for what is open below it.
+    pub(crate) fn renamed_beside(&mut self, from: &Link, to: &Link) {
+        for open in self.opens.values_mut() {
+            let Some(at) = open.below(&from.dir, |label| *label == from.label) else { continue };
+            open.labels[at] = to.label.clone();
+            if from.dir == to.dir {
+                if let (Some(name), Some(part)) = (name_of(&to.label, false), open.path.get_mut(at)) {
+                    *part = name;
+                }
+            } else {
+                // The way to the new place is not known from the share's root.
+                open.above.splice(..=at, [to.dir.clone()]);
+                open.labels.drain(..at);
+            }
+        }
     }
 
     /// Sets the address of a client.
@@ -325,7 +376,7 @@ impl Table {
         open: OpenId,
         from: &Link,
         to: &Link,
-        (above, path): (&[FileId], Vec<String>),
+        (above, labels, path): (&[FileId], &[Label], Vec<String>),
     ) -> Vec<String> {
         let Some(record) = self.opens.get(&open) else { return Vec::new() };
         let (object, old, root) = (record.object, record.path.clone(), record.above.first().cloned());
@@ -334,11 +385,12 @@ impl Table {
             let same_root = record.above.first() == root.as_ref();
             if record.object == object && record.link.as_ref() == Some(from) {
                 record.link = Some(to.clone());
-                record.above = above.to_vec();
+                (record.above, record.labels) = (above.to_vec(), labels.to_vec());
                 if same_root {
                     record.path.clone_from(&path);
                 }
             } else if let Some(at) = record.above.iter().position(|dir| *dir == file) {
+                record.labels = labels.iter().chain(&record.labels[at..]).cloned().collect();
                 record.above = above.iter().chain(&record.above[at..]).cloned().collect();
                 if same_root && record.path.len() >= old.len() {
                     record.path = path.iter().chain(&record.path[old.len()..]).cloned().collect();

@@ -7,9 +7,12 @@ use crate::table::{ObjectKey, OpenRecord};
 use crate::{
     Caching, CreateDisposition, CreateOptions, Granted, ObjectPath, OpenRequest, Root, Store, StoreError,
 };
+use ident::FileId;
 use lease::caching::{
-    AccessMask, Asks, Grant, LeaseHolder, LeaseId, LeaseVersion, ObjectId, OpenId, Opening,
+    AccessMask, Asks, CachingState, Grant, Judgement, LeaseHolder, LeaseId, LeaseVersion, ObjectId, OpenId,
+    Opening, Sharing,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
 
 impl CreateDisposition {
@@ -50,6 +53,16 @@ impl OpenRequest {
         Ok(())
     }
 
+    /// The request as it counts for a directory, or for anything else.
+    pub(crate) fn on(&self, is_directory: bool) -> Cow<'_, OpenRequest> {
+        match self.caching {
+            Caching::Lease { .. } if is_directory && !self.leases_directories => {
+                Cow::Owned(OpenRequest { caching: Caching::Nothing, ..self.clone() })
+            }
+            _ => Cow::Borrowed(self),
+        }
+    }
+
     pub(crate) fn holder(&self, open: OpenId) -> Option<LeaseHolder> {
         match self.caching {
             Caching::Nothing => None,
@@ -79,7 +92,7 @@ impl OpenRequest {
     pub(crate) fn granted(&self, grant: Grant) -> Granted {
         match self.caching {
             Caching::Nothing => Granted::Nothing,
-            Caching::Oplock(_) if grant.state == lease::caching::CachingState::NONE => Granted::Nothing,
+            Caching::Oplock(_) if grant.state == CachingState::NONE => Granted::Nothing,
             Caching::Oplock(_) => Granted::Oplock(grant.state),
             Caching::Lease { key, .. } => Granted::Lease {
                 key,
@@ -144,11 +157,62 @@ impl Store {
                 holder,
                 link: place.link.clone(),
                 above: place.above.clone(),
+                labels: place.labels.clone(),
                 path,
             };
             table.opens.insert(open, record);
             Ok(Underway { store: Arc::clone(self), object, open, is_done: false })
         })
+    }
+
+    /// Waits until a moment's open of the object could go on beside all others of this machine.
+    pub(crate) async fn beside(
+        &self,
+        object: ObjectId,
+        access: AccessMask,
+        sharing: Sharing,
+    ) -> Result<(), StoreError> {
+        let open = OpenId(self.with(|table, _| table.number()));
+        let judged = self.until(object, move |known, now, out| {
+            let opening = Opening {
+                access,
+                sharing,
+                overwrites: false,
+                locked: false,
+                deleting: false,
+                asks: Asks::Nothing,
+            };
+            match known.caching.open(now, open, opening, out) {
+                Ok(Judgement::Waits(holders)) => Ok(Judgement::Waits(holders)),
+                Ok(Judgement::Go(_)) => {
+                    known.caching.close(open);
+                    Ok(Judgement::Go(()))
+                }
+                Err(_) => Err(StoreError::SharingViolation),
+            }
+        });
+        judged.await.unwrap_or(Ok(()))
+    }
+
+    /// Waits until nobody's open of a stream of the file stands in the way of its deletion.
+    pub(crate) async fn may_delete_streams(&self, file: &FileId) -> Result<(), StoreError> {
+        let objects = self.with(|table, _| table.streams_of(file));
+        for object in objects {
+            self.beside(object, AccessMask::DELETE, Sharing::ALL).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody's open of the directory stands in the way of a new name in it: whoever
+    /// may delete it, or does not share writing (MS-FSA §2.1.5.15.11).
+    pub(crate) async fn may_change_names(&self, dir: &FileId) -> Result<(), StoreError> {
+        match self.with(|table, _| table.id(&ObjectKey::of(dir))) {
+            None => Ok(()),
+            Some(object) => {
+                let sharing = Sharing(Sharing::READ.0 | Sharing::WRITE.0);
+                self.beside(object, AccessMask::WRITE_DATA, sharing).await
+            }
+        }
     }
 
     /// Waits until the open may go on beside all others of this machine, and grants what fits.
@@ -160,9 +224,14 @@ impl Store {
         (overwrites, size, is_directory): (bool, u64, bool),
     ) -> Result<Grant, StoreError> {
         let asks = request.asks();
-        if let Asks::Oplock(state) | Asks::Lease { state, .. } = asks {
-            let write = state.has(lease::caching::CachingState::WRITE);
-            self.cover(underway.object, is_directory, write).await;
+        // Nothing is granted without READ, and no oplock on a directory.
+        let wanted = match asks {
+            Asks::Lease { state, .. } => state.of_lease(),
+            Asks::Oplock(state) if !is_directory => state,
+            Asks::Oplock(_) | Asks::Nothing => CachingState::NONE,
+        };
+        if wanted != CachingState::NONE {
+            self.cover(underway.object, is_directory, wanted.has(CachingState::WRITE)).await;
         }
         let (open, sharing) = (underway.open, request.sharing);
         let judged = self.until(underway.object, move |known, now, out| {

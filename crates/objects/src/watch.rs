@@ -13,6 +13,9 @@ use tokio::sync::Notify;
 
 /// The changes below a directory since the watch began.
 pub struct Watch {
+    /// The most bytes of changes that are answered at once. With more, the client lists the
+    /// directory.
+    pub room: usize,
     watched: Arc<Watched>,
     store: Arc<Store>,
 }
@@ -59,8 +62,8 @@ impl Watch {
 impl Open {
     /// Watches a directory, and with `subtree` all below it. Needs LIST_DIRECTORY. `filter` has the
     /// bits of CompletionFilter (MS-SMB2 §2.2.35). Changes are kept from here until the watch is
-    /// dropped: the caller keeps one for each open.
-    pub fn watch(&self, filter: u32, subtree: bool) -> Result<Watch, StoreError> {
+    /// dropped: the caller keeps one for each open. `room` is for the caller.
+    pub fn watch(&self, filter: u32, subtree: bool, room: usize) -> Result<Watch, StoreError> {
         self.require(rights::READ_DATA)?;
         if !self.is_directory() {
             return Err(StoreError::Invalid);
@@ -75,7 +78,7 @@ impl Open {
             changed: Notify::new(),
         });
         self.store().watches.add(&watched);
-        Ok(Watch { watched, store: Arc::clone(self.store()) })
+        Ok(Watch { room, watched, store: Arc::clone(self.store()) })
     }
 }
 

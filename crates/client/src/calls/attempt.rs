@@ -54,7 +54,10 @@ impl Client {
             Call::Rename(rename) => self.rename(now, waiting, rename, out),
             Call::SetAttributes(set) => self.set_attributes(now, waiting, set),
             Call::OpenFile(open) => self.open(now, cred, open),
-            Call::Cover(call::Cover { file, write }) => self.cover(&file, write),
+            Call::Cover(call::Cover { file, write, xattr: None }) => self.cover(&file, write),
+            Call::Cover(call::Cover { file, write, xattr: Some(name) }) => {
+                self.cover_xattr(&file, name, write)
+            }
             // Another machine uses the file, and no caller waits for this.
             Call::Accessed { .. } if waiting.keeps_losing() => Ok(Reply::Nothing),
             Call::Accessed(call::Accessed { file }) => self.access(now, &file),

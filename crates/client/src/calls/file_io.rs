@@ -8,7 +8,7 @@ use crate::{AllocateMode, Invalidation, Now, Output, Reply, call};
 use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
-use lease::{Field, Kind, Lease, Released};
+use lease::{Field, Kind, Label, Lease, Released};
 use namespace::{Cred, Error, FileKind, Knowledge, Known, Operation, Timestamp, Verdict, operation};
 use std::ops::Range;
 
@@ -150,9 +150,25 @@ impl Client {
             let wants = vec![Lease::new(file.clone(), Field::Locks, kind)];
             return Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }));
         }
-        self.covered.insert(file, |file| self.files.holds(file, &Field::Content, Kind::Read));
+        self.covered.insert(file, |file| self.files.get(file).is_some());
         let handles = self.files.get(file).and_then(|known| known.handles.as_ref());
         Ok(Reply::Covered { write, handles: handles.map_or(0, |handles| handles.count()) })
+    }
+
+    /// Covers what clients of a front door cache of an extended attribute. See [`call::Cover`].
+    pub(crate) fn cover_xattr(&mut self, file: &FileId, name: Label, write: bool) -> Tried {
+        let is_alone = matches!(self.files.others(file, &Field::Handles), Known::Used(false));
+        let field = Field::Xattr(name.clone());
+        let write = write && (is_alone || self.files.holds(file, &field, Kind::Write));
+        let kind = if write { Kind::Write } else { Kind::Read };
+        if !self.files.holds(file, &field, kind) {
+            let cred = Cred::default();
+            let operation = operation::GetXattr { file: file.clone(), name, cred }.into();
+            let wants = vec![Lease::new(file.clone(), field, kind)];
+            return Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }));
+        }
+        self.covered.insert(file, |file| self.files.get(file).is_some());
+        Ok(Reply::Covered { write, handles: 0 })
     }
 
     pub(crate) fn seek(&mut self, _now: Now, file: &FileId, offset: u64, hole: bool) -> Tried {

@@ -238,6 +238,8 @@ impl Client {
             {
                 caching(CachingState::RW)
             }
+            // Clients write streams behind their caches, too.
+            Field::Xattr(_) | Field::Xattrs if is_cached => Some(Invalidation::Attributes(file)),
             // A machine that may still read keeps its cached values, because other machines only
             // read from now on. It revokes them if the server is just changing the field for it.
             // Trap: a machine that keeps `Touch` may not read.

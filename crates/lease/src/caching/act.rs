@@ -13,7 +13,11 @@ pub enum Act {
     Write,
     /// Its end, its allocation or its valid length changes.
     Resize,
-    /// A byte-range lock is asked for that starts below the end of the file, granted or not.
+    /// The open that does it was to overwrite it, and has. What that open was granted counts from
+    /// then on.
+    Overwrite,
+    /// A byte-range lock is asked for, granted or not. MS-FSA §2.1.4.12 has an exception for locks
+    /// behind the end; MS-SMB2 §3.3.1.4 has none, nor do the conformance tests (`lock1`).
     Lock,
     /// Its name changes, or a rename replaces it.
     Rename,
@@ -72,7 +76,7 @@ impl Toll {
     pub(super) fn of(act: Act) -> Toll {
         match act {
             Act::Read => Toll::WRITE,
-            Act::Write | Act::Resize | Act::Lock => Toll::DATA,
+            Act::Write | Act::Resize | Act::Overwrite | Act::Lock => Toll::DATA,
             Act::Rename | Act::Link | Act::Dispose | Act::MoveAbove => Toll::HANDLE,
             Act::ChangeListing => Toll { awaits: CachingState::NONE, ..Toll::DATA },
         }

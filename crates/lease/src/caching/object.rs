@@ -57,7 +57,16 @@ impl Object {
             Actor::Child(parent) => parent.map_or(Own::Nothing, Own::Key),
             Actor::Other => Own::Nothing,
         };
-        self.charge(now, own, Toll::of(act), out)
+        let toll = Toll::of(act);
+        // Level II goes with any change of the data, its own open's as well (MS-FSA §2.1.4.12).
+        let own_level_ii = match own {
+            Own::Oplock(open) if toll.takes.has(CachingState::READ) && act != Act::Overwrite => {
+                let holder = LeaseHolder::Oplock(open);
+                self.records.get(&holder).filter(|record| record.state == CachingState::READ).map(|_| holder)
+            }
+            _ => None,
+        };
+        self.charge_each(now, toll, out, |holder| own.is_not(Some(holder)) || own_level_ii == Some(holder))
     }
 
     /// Judges a recall of what the machine has above `keep`. Nothing above it is granted from here

@@ -136,8 +136,10 @@ pub fn open_if() -> OpenRequest {
         attributes: Default::default(),
         allocation: 0,
         eas: Vec::new(),
+        security: None,
         caching: Caching::Nothing,
         mode: None,
+        leases_directories: true,
         is_posix: false,
     }
 }

@@ -94,6 +94,43 @@ async fn nothing_is_written_behind_a_cache_while_a_program_has_the_file_open() {
     assert_eq!(state(open.granted), CachingState::RWH);
 }
 
+#[tokio::test]
+async fn a_rename_by_fuse_closes_what_is_only_cached_below() {
+    let bed = Bed::new().await;
+    let (one, two, door) = (bed.client(1), bed.client(2), bed.store.door());
+    for dir in ["d", "d\\e", "other"] {
+        bed.directory(dir).await.close(false).await.unwrap();
+    }
+    let open = bed.open("d\\e\\f", leased(1, CachingState::RWH, open_if())).await.unwrap().open;
+    let beside = bed.open("other\\f", leased(2, CachingState::RWH, open_if())).await.unwrap().open;
+    let root = bed.root.dir.clone();
+    let renames = |from: &[u8], to: &[u8]| call::Rename {
+        from_dir: root.clone(),
+        from: Label::new(from).unwrap(),
+        to_dir: root.clone(),
+        to: Label::new(to).unwrap(),
+        mode: namespace::RenameMode::NoReplace,
+        whiteout: false,
+    };
+    let mut renamed = ask(&door, renames(b"d", b"D2"));
+    pause().await;
+    assert!(renamed.try_recv().is_err());
+    assert_eq!(one.take(), [(CachingState::RWH, CachingState::RW, true)]);
+    drop(bed.store.acknowledge(ClientGuid([1; 16]), key(1), CachingState::RW).unwrap());
+    renamed.await.unwrap().unwrap();
+    assert_eq!((open.path().as_str(), beside.path().as_str()), ("D2\\e\\f", "other\\f"));
+    assert_eq!(two.take(), [], "it has nothing there");
+    let again = bed.open("d2\\e\\f", leased(1, CachingState::RWH, open_if())).await.unwrap();
+    assert_eq!(state(again.granted), CachingState::RWH);
+    let mut renamed = ask(&door, renames(b"D2", b"d"));
+    pause().await;
+    assert_eq!(one.take().len(), 1, "the new name is known");
+    assert!(renamed.try_recv().is_err());
+    drop((open, again));
+    pause().await;
+    assert!(renamed.await.unwrap().is_ok());
+}
+
 /// A kernel that has everything cached.
 #[derive(Default)]
 struct Kernel(Mutex<Vec<Invalidation>>);

@@ -91,3 +91,26 @@ async fn locks_are_known_on_both_machines() {
     assert_eq!(waits.await.unwrap(), Ok(()));
     assert_eq!(first.write(2, b"x".as_slice().into(), false).await, Err(StoreError::FileLockConflict));
 }
+
+#[tokio::test]
+async fn a_rename_on_another_machine_closes_what_is_only_cached_below() {
+    let here = Bed::new().await;
+    let there = here.another().await;
+    let (one, two) = (here.client(1), here.client(2));
+    for dir in ["d", "other"] {
+        here.directory(dir).await.close(false).await.unwrap();
+    }
+    let below = here.open("d\\f", leased(1, RWH, open_if())).await.unwrap();
+    let beside = here.open("other\\f", leased(2, RWH, open_if())).await.unwrap();
+    let dir = there.directory("d").await;
+    let path = objects::ObjectPath::parse("e", false).unwrap();
+    let target = objects::Target { path, replace: false, posix: false, ignore_read_only: false };
+    let renames = tokio::spawn(async move { dir.rename(target).await });
+    assert_eq!(broken(&one).await, (RWH, CachingState::RW, true));
+    pause().await;
+    assert!(!renames.is_finished());
+    below.open.close(false).await.unwrap();
+    assert_eq!(renames.await.unwrap(), Ok(()));
+    assert_eq!(two.take(), [], "it has nothing there");
+    drop(beside);
+}

@@ -5,7 +5,9 @@
 mod bed;
 mod door;
 mod leases;
+mod listings;
 mod machines;
 mod model;
 mod names;
 mod opens;
+mod security;

@@ -102,7 +102,7 @@ async fn listings_go_on_where_they_stopped() {
 async fn watches_are_told_of_changes() {
     let bed = Bed::new().await;
     let dir = bed.directory("d").await;
-    let watch = dir.watch(0x1 | 0x2 | 0x10, true).unwrap();
+    let watch = dir.watch(0x1 | 0x2 | 0x10, true, 1 << 16).unwrap();
     drop(bed.directory("d\\e").await);
     let file = bed.file("d\\e\\f", b"x").await;
     pause().await;

@@ -6,7 +6,7 @@ use crate::request::{Reply, Request};
 use crate::session::Session;
 use crate::wire::NtStatus;
 use crate::wire::bodies::{LeaseAcknowledgment, OplockBreak};
-use objects::{CachingState, LeaseKey, OpenId};
+use objects::{AcknowledgeError, CachingState, LeaseKey, OpenId};
 
 /// Takes the acknowledgment of a break. Its size says of which kind.
 pub(super) fn acknowledge(context: &Context, session: &Session, request: &Request) -> Served {
@@ -27,7 +27,12 @@ pub(super) fn acknowledge(context: &Context, session: &Session, request: &Reques
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
     handle.object()?;
-    let taken = store.acknowledge_oplock(OpenId(oplock.file.volatile), keeps)?;
+    let taken =
+        store.acknowledge_oplock(OpenId(oplock.file.volatile), keeps).map_err(|error| match error {
+            // A break to none from level II is not to be acknowledged (§3.3.5.22.1).
+            AcknowledgeError::NotBreaking => NtStatus::INVALID_OPLOCK_PROTOCOL,
+            error => error.into(),
+        })?;
     let level = oplock_level(taken.state);
     let answer = OplockBreak { level, ..oplock };
     Ok(Reply { after: Some(taken), ..Reply::done(answer.to_bytes()) })

@@ -32,6 +32,9 @@ const OPTIONS_INVALID: u32 = 0xff00_0000;
 /// FILE_OPEN_BY_FILE_ID and others that no server has over the wire.
 const OPTIONS_NOT_SUPPORTED: u32 = 0x0010_0000 | CreateOptions::BY_FILE_ID | 0x80;
 
+/// Bits that no right has (MS-DTYP §2.4.3).
+const ACCESS_RESERVED: u32 = 0x0c00_0000;
+
 /// Opens a file or a pipe.
 pub(super) async fn create(call: &Call<'_>) -> Result<(Reply, FileId), NtStatus> {
     let message = call.message();
@@ -117,8 +120,10 @@ async fn create_file(
         attributes: DosAttributes(fixed.attributes & !DosAttributes::SPARSE),
         allocation: contexts.allocation.unwrap_or(0),
         eas,
+        security: contexts.security.as_deref().map(objects::SecurityDescriptor::parse).transpose()?,
         caching: caching(fixed.oplock_level, lease.as_ref()),
         mode: contexts.posix_mode.filter(|_| is_posix).map(|mode| (mode & 0o7777) as u16),
+        leases_directories: dialect.is_3(),
         is_posix,
     };
     let opened = connection.server.store.open(&call.session.cred, root, &path, request).await?;
@@ -231,8 +236,11 @@ fn disposition(fixed: &CreateRequest) -> Result<CreateDisposition, NtStatus> {
     if fixed.options & OPTIONS_NOT_SUPPORTED != 0 {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    // Bits that no attribute has (MS-FSCC §2.6).
-    if fixed.attributes & !0x00ff_7fb7 != 0 {
+    if fixed.access & ACCESS_RESERVED != 0 {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // Bits that no attribute to be set has (MS-FSCC §2.6).
+    if fixed.attributes & !0x7fb7 != 0 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     Ok(match fixed.disposition {

@@ -109,13 +109,17 @@ pub(super) async fn notify(call: &Call<'_>) -> Served {
     if open.access().0 & LIST == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // The first request sets what is watched (MS-FSA §2.1.5.11).
+    // The first request sets what is watched, and how much is kept (MS-FSA §2.1.5.11).
     let watch = {
         let mut watch = handle.watch.lock();
         match &*watch {
             Some(watch) => watch.clone(),
             None => {
-                let new = Arc::new(open.watch(fixed.filter, fixed.flags & WATCH_TREE != 0)?);
+                let new = Arc::new(open.watch(
+                    fixed.filter,
+                    fixed.flags & WATCH_TREE != 0,
+                    fixed.max_output as usize,
+                )?);
                 *watch = Some(new.clone());
                 new
             }
@@ -128,7 +132,7 @@ pub(super) async fn notify(call: &Call<'_>) -> Served {
         changes => changes?,
     };
     let bytes = changes_to_bytes(&changes);
-    if changes.is_empty() || bytes.len() > fixed.max_output as usize {
+    if changes.is_empty() || bytes.len() > watch.room.min(fixed.max_output as usize) {
         return Ok(Reply { status: NtStatus::NOTIFY_ENUM_DIR, ..Reply::done(buffer_body(&[])) });
     }
     Ok(Reply::done(buffer_body(&bytes)))

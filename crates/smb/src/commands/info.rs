@@ -1,11 +1,12 @@
 //! QUERY_INFO (MS-SMB2 §3.3.5.20).
 
 use super::call::{Call, Served};
-use crate::fscc::{Information, SecurityDescriptor, emit_eas, query_file, query_volume};
+use crate::fscc::{Information, emit_eas, query_file, query_volume};
 use crate::limits::IO_BYTES_MAX;
 use crate::request::Reply;
 use crate::tree::TreeKind;
 use crate::wire::bodies::{QueryInfoRequest, buffer_body};
+use crate::wire::negotiate::Dialect;
 use crate::wire::{NtStatus, Writer};
 use objects::Open;
 
@@ -15,6 +16,8 @@ const VOLUME: u8 = 2;
 const SECURITY: u8 = 3;
 /// FileFullEaInformation.
 const FULL_EA: u8 = 15;
+/// FileNormalizedNameInformation, which is new in SMB 3.1.1.
+const NORMALIZED_NAME: u8 = 48;
 
 pub(super) async fn query(call: &Call<'_>) -> Served {
     let fixed = QueryInfoRequest::parse(call.message())?;
@@ -39,6 +42,9 @@ pub(super) async fn query(call: &Call<'_>) -> Served {
             }
             Information { bytes, least: 0 }
         }
+        FILE if fixed.class == NORMALIZED_NAME && connection.dialect() < Dialect::V3_1_1 => {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
         FILE => query_file(fixed.class, &handle, open, has_posix).await?,
         VOLUME => {
             let TreeKind::Disk { root, share } = &call.tree.kind else {
@@ -55,16 +61,8 @@ pub(super) async fn query(call: &Call<'_>) -> Served {
     Ok(Reply { status, ..Reply::done(buffer_body(&information.bytes)) })
 }
 
-/// Returns the descriptor of a file: the stored one, or what its mode says.
-pub(super) async fn descriptor(open: &Open) -> Result<SecurityDescriptor, NtStatus> {
-    match open.security().await? {
-        Some(bytes) => SecurityDescriptor::parse(&bytes).map_err(|_| NtStatus::FILE_CORRUPT_ERROR),
-        None => Ok(SecurityDescriptor::of_mode(&open.info().await?)),
-    }
-}
-
 async fn security(open: &Open, parts: u32, max: usize) -> Served {
-    let bytes = descriptor(open).await?.to_bytes(parts);
+    let bytes = open.security().await?.to_bytes(parts);
     if bytes.len() > max {
         // The error data is the size that is needed (§2.2.2).
         let mut body = Vec::new();

@@ -1,15 +1,16 @@
 //! SET_INFO (MS-SMB2 §3.3.5.21).
 
 use super::call::{Call, Served};
-use super::info::descriptor;
-use crate::fscc::{Part, SecurityDescriptor, full_eas};
+use crate::fscc::full_eas;
 use crate::handle::Handle;
 use crate::limits::IO_BYTES_MAX;
 use crate::request::Reply;
 use crate::time::timestamp;
 use crate::wire::bodies::{SetInfoRequest, SetInfoResponse};
 use crate::wire::{NtStatus, Reader, units};
-use objects::{BasicChange, Deletion, DosAttributes, ObjectPath, Open, Target, TimeChange};
+use objects::{
+    BasicChange, Deletion, DosAttributes, ObjectPath, Open, SecurityDescriptor, Target, TimeChange,
+};
 
 /// InfoType.
 const FILE: u8 = 1;
@@ -19,6 +20,9 @@ const SECURITY: u8 = 3;
 const WRITE_DATA: u32 = 0x2;
 const WRITE_EA: u32 = 0x10;
 const WRITE_ATTRIBUTES: u32 = 0x100;
+
+/// FileModeInformation: what may be set of CreateOptions (MS-FSCC §2.4.31).
+const MODES: u32 = 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x1000;
 
 pub(super) async fn set(call: &Call<'_>) -> Served {
     let message = call.message();
@@ -84,7 +88,13 @@ async fn set_file(
                 open.set_ea(&name, &value).await?;
             }
         }
-        16 => *handle.mode.lock() = Reader::new(buffer).u32().map_err(short)?,
+        16 => {
+            let mode = Reader::new(buffer).u32().map_err(short)?;
+            if mode & !MODES != 0 {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+            *handle.mode.lock() = mode;
+        }
         19 => {
             needs(open, WRITE_DATA)?;
             open.set_allocation(size(number()?)?).await?;
@@ -161,22 +171,5 @@ fn target(is_extended: bool, buffer: &[u8], is_posix: bool) -> Result<Target, Nt
 }
 
 async fn set_security(open: &Open, parts: u32, buffer: &[u8]) -> Result<(), NtStatus> {
-    const WRITE_DAC: u32 = 0x4_0000;
-    const WRITE_OWNER: u32 = 0x8_0000;
-    const SYSTEM_SECURITY: u32 = 0x100_0000;
-    let new = SecurityDescriptor::parse(buffer)?;
-    for (part, right) in
-        [(Part::OWNER | Part::GROUP, WRITE_OWNER), (Part::DACL, WRITE_DAC), (Part::SACL, SYSTEM_SECURITY)]
-    {
-        if parts & part != 0 {
-            needs(open, right)?;
-        }
-    }
-    let mut whole = match open.security().await {
-        Ok(_) => descriptor(open).await?,
-        // Without READ_CONTROL the parts that are not set are those of the mode.
-        Err(_) => SecurityDescriptor::of_mode(&open.info().await?),
-    };
-    whole.replace(parts, new);
-    Ok(open.set_security(&whole.to_bytes(15)).await?)
+    Ok(open.set_security(parts, SecurityDescriptor::parse(buffer)?).await?)
 }

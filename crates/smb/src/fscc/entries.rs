@@ -1,5 +1,6 @@
 //! Entries of listings (MS-FSCC §2.4, the directory information classes).
 
+use super::short_names::shortened;
 use super::{posix_sids, reparse_tag};
 use crate::time::filetime;
 use crate::wire::{NtStatus, Writer, utf16};
@@ -60,19 +61,20 @@ impl EntryLevel {
         out.u32(name.len() as u32);
         // EaSize, which for a link is its tag.
         match self {
-            EntryLevel::Full | EntryLevel::Both | EntryLevel::IdBoth | EntryLevel::IdFull => out.u32(tag),
+            EntryLevel::Full | EntryLevel::Both | EntryLevel::IdBoth | EntryLevel::IdFull => {
+                out.u32(if info.is_link { tag } else { entry.ea_size });
+            }
             EntryLevel::IdExtended | EntryLevel::IdExtendedBoth => {
-                out.u32(0);
+                out.u32(entry.ea_size);
                 out.u32(tag);
             }
             EntryLevel::Directory | EntryLevel::Names | EntryLevel::Posix => {}
         }
-        // There are no short names.
-        let no_short_name = [0; 26];
+        let short_name = short_name_field(&entry.name);
         match self {
-            EntryLevel::Both => out.put(&no_short_name),
+            EntryLevel::Both => out.put(&short_name),
             EntryLevel::IdBoth => {
-                out.put(&no_short_name);
+                out.put(&short_name);
                 out.u16(0);
                 out.u64(info.number);
             }
@@ -87,12 +89,24 @@ impl EntryLevel {
             EntryLevel::IdExtendedBoth => {
                 out.u64(info.number);
                 out.u64(0);
-                out.put(&no_short_name);
+                out.put(&short_name);
             }
             EntryLevel::Directory | EntryLevel::Names | EntryLevel::Full | EntryLevel::Posix => {}
         }
         out.put(&name);
     }
+}
+
+/// The length of a short name, a reserved byte, and the name in 24 bytes. A short name itself has
+/// none.
+fn short_name_field(name: &str) -> [u8; 26] {
+    let mut field = [0; 26];
+    if let Some(short) = shortened(name) {
+        let short = utf16(&short);
+        field[0] = short.len() as u8;
+        field[2..2 + short.len()].copy_from_slice(&short);
+    }
+    field
 }
 
 /// A buffer that entries are put into.

@@ -1,10 +1,11 @@
 //! Classes of information about a file (MS-FSCC §2.4).
 
+use super::short_names::short_name;
 use super::{Information, posix_sids, reparse_tag};
 use crate::handle::Handle;
 use crate::time::filetime;
 use crate::wire::{Malformed, NtStatus, Reader, Writer, utf16};
-use objects::{Info, Open, StoreError, StreamInfo};
+use objects::{Info, Open, StreamInfo};
 
 /// FILE_READ_ATTRIBUTES.
 const READ_ATTRIBUTES: u32 = 0x80;
@@ -39,7 +40,7 @@ pub(crate) async fn query_file(
     open: &Open,
     has_posix: bool,
 ) -> Result<Information, NtStatus> {
-    let needs_attributes = matches!(class, 4 | 18 | 22 | 28 | 34 | 35);
+    let needs_attributes = matches!(class, 4 | 18 | 28 | 34 | 35);
     if needs_attributes && open.access().0 & READ_ATTRIBUTES == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -49,7 +50,7 @@ pub(crate) async fn query_file(
         4 => basic(&mut out, &info),
         5 => standard(&mut out, &info),
         6 => out.u64(info.number),
-        7 => out.u32(ea_size(open).await?),
+        7 => out.u32(open.ea_size().await?),
         8 => out.u32(open.access().0),
         14 => out.u64(*handle.position.lock()),
         16 => out.u32(*handle.mode.lock()),
@@ -58,7 +59,7 @@ pub(crate) async fn query_file(
             basic(&mut out, &info);
             standard(&mut out, &info);
             out.u64(info.number);
-            out.u32(ea_size(open).await?);
+            out.u32(open.ea_size().await?);
             out.u32(open.access().0);
             out.u64(*handle.position.lock());
             out.u32(*handle.mode.lock());
@@ -68,10 +69,17 @@ pub(crate) async fn query_file(
             out.put(&path);
             return Ok(Information { bytes: out, least: 104 });
         }
-        21 => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+        21 => {
+            let path = open.path();
+            let name = path.rsplit('\\').next().unwrap_or_default();
+            let name = utf16(&short_name(name.split(':').next().unwrap_or_default()));
+            out.u32(name.len() as u32);
+            out.put(&name);
+            return Ok(Information { bytes: out, least: 8 });
+        }
         22 => {
             let all = open.streams().await?;
-            return Ok(Information { least: if all.is_empty() { 0 } else { 24 }, bytes: streams(&all) });
+            return Ok(Information { least: if all.is_empty() { 0 } else { 32 }, bytes: streams(&all) });
         }
         28 => {
             out.u64(info.size);
@@ -114,17 +122,6 @@ pub(crate) async fn query_file(
         _ => return Err(NtStatus::INVALID_INFO_CLASS),
     }
     Ok(Information::fixed(out))
-}
-
-/// Returns the size of all extended attributes, as FileFullEaInformation has them. An open that may
-/// not read them sees none.
-async fn ea_size(open: &Open) -> Result<u32, StoreError> {
-    let all = match open.eas().await {
-        Err(StoreError::AccessDenied) => Vec::new(),
-        all => all?,
-    };
-    let sizes = all.iter().map(|(name, value)| (9 + name.len() + value.len()) as u32);
-    Ok(if all.is_empty() { 0 } else { 4 + sizes.sum::<u32>() })
 }
 
 /// Returns FileStreamInformation.

@@ -2,12 +2,11 @@
 
 mod entries;
 mod files;
-mod security;
+mod short_names;
 mod volumes;
 
 pub(crate) use entries::{Entries, EntryLevel};
 pub(crate) use files::{emit_eas, full_eas, query_file};
-pub(crate) use security::{Part, SecurityDescriptor};
 pub(crate) use volumes::query_volume;
 
 use crate::wire::{NtStatus, Writer};

@@ -39,7 +39,7 @@ pub(crate) async fn query_volume(
             out.u32(label.len() as u32);
             out.u16(0);
             out.put(&label);
-            return Ok(Information { bytes: out, least: 18 });
+            return Ok(Information { bytes: out, least: 24 });
         }
         3 => {
             let space = store.space().await?;
@@ -58,7 +58,14 @@ pub(crate) async fn query_volume(
             out.u32(255);
             out.u32(name.len() as u32);
             out.put(&name);
-            return Ok(Information { bytes: out, least: 12 });
+            return Ok(Information { bytes: out, least: 16 });
+        }
+        // No quota is kept: nothing is filtered, and there are no limits.
+        6 => {
+            out.put(&[0; 24]);
+            out.u64(u64::MAX);
+            out.u64(u64::MAX);
+            out.u64(0);
         }
         7 => {
             let space = store.space().await?;

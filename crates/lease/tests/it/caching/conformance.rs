@@ -118,8 +118,25 @@ fn oplocks_by_themselves() {
     assert_eq!(store.sent(), [""; 0]);
     let (sent, grant) = store.opens_after_breaks(plain(Asks::Oplock(state("RWH"))));
     assert_eq!((sent.concat().as_str(), grant.state), ("o1 RW>R!", state("R")));
+    // Level II goes on both sides, with the writer's own open as well (`batch6`).
+    for act in [Act::Read, Act::Rename, Act::Dispose] {
+        assert_eq!(store.acts(act, Actor::Open(open)), Judgement::Go(()));
+    }
+    assert_eq!(store.sent(), [""; 0]);
     assert_eq!(store.acts(Act::Write, Actor::Open(open)), Judgement::Go(()));
-    assert_eq!(store.sent().len(), 1);
+    assert_eq!(store.sent(), ["o1 R>none", "o2 R>none"]);
+    for act in [Act::Resize, Act::Lock] {
+        let mut store = Store::file();
+        let (open, _) = store.opens(plain(Asks::Oplock(state("R"))));
+        assert_eq!(store.acts(act, Actor::Open(open)), Judgement::Go(()));
+        assert_eq!(store.sent(), ["o1 R>none"], "{act:?}");
+    }
+    // An open that overwrites was granted level II for what it leaves (`exclusive5`).
+    let mut store = Store::held(1, "R");
+    let (open, _) = store.opens(overwriting(Asks::Oplock(state("R"))));
+    assert_eq!(store.sent(), ["1 R>none"]);
+    assert_eq!(store.acts(Act::Overwrite, Actor::Open(open)), Judgement::Go(()));
+    assert_eq!(store.sent(), [""; 0]);
     let mut store = Store::file();
     store.opens(plain(Asks::Oplock(state("RW"))));
     assert_eq!(store.opens_after_breaks(overwriting(Asks::Nothing)).0, ["o1 RW>none!"]);

@@ -98,7 +98,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn toll(act: Act) -> (CachingState, CachingState) {
     match act {
         Act::Read => (CachingState::WRITE, CachingState::WRITE),
-        Act::Write | Act::Resize | Act::Lock => (CachingState::RWH, CachingState::WRITE),
+        Act::Write | Act::Resize | Act::Overwrite | Act::Lock => (CachingState::RWH, CachingState::WRITE),
         Act::Rename | Act::Link | Act::Dispose | Act::MoveAbove => {
             (CachingState::HANDLE, CachingState::HANDLE)
         }
@@ -157,9 +157,17 @@ impl Run {
             Step::Open(opening) => self.open(opening, &before, &mut out),
             Step::Act(act, actor) => {
                 let judged = self.object.act(self.now, act, actor, &mut out);
+                // Level II goes with any change of the data, by its own open as well.
+                let is_level_ii = |holder: LeaseHolder| {
+                    let was = before.get(&holder).map(|it| it.state);
+                    matches!(holder, LeaseHolder::Oplock(_))
+                        && was == Some(CachingState::READ)
+                        && toll(act).0.has(CachingState::READ)
+                        && act != Act::Overwrite
+                };
                 let own = |holder: LeaseHolder| match actor {
                     Actor::Open(open) => self.opens.get(&open).and_then(|it| it.0).is_some_and(|its| {
-                        its == holder
+                        (its == holder && !is_level_ii(holder))
                             || (key_of(Some(its)).is_some() && key_of(Some(its)) == key_of(Some(holder)))
                     }),
                     Actor::Child(parent) => parent.is_some() && parent == key_of(Some(holder)),
