@@ -29,7 +29,7 @@ impl Regions {
             (of, Standing::Away(away)) if of == region && away.epoch >= epoch => Welcome::Ignore,
             (_, Standing::Away(_)) => Welcome::Begin,
             (_, Standing::Coming { .. }) => Welcome::Ignore,
-            // What is said of an earlier hand-over is late. What is said of a later one is untrue.
+            // Word of an earlier hand-over is late, and of a later one untrue.
             (_, Standing::Owned { epoch: as_ } | Standing::Leaving { epoch: as_, .. }) if *as_ >= epoch => {
                 Welcome::Ignore
             }
