@@ -114,11 +114,22 @@ impl Directory {
         let (before, asks, digest) = (out.len(), input.asks(), self.state.server.digest);
         let live = std::mem::take(&mut self.live);
         let files = Files::new(store, live, self.state.server.digest, self.state.region.dying);
-        let (shares, again, promised) = Default::default();
+        let (recalls, shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
-        let mut transaction =
-            Transaction { now, files, state, policy, out, misdeeds, subtrees, shares, again, promised };
+        let mut transaction = Transaction {
+            now,
+            files,
+            state,
+            policy,
+            out,
+            misdeeds,
+            subtrees,
+            recalls,
+            shares,
+            again,
+            promised,
+        };
         transaction.take(input);
         match transaction.finish() {
             Ok((live, promised)) => {

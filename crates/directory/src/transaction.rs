@@ -2,6 +2,7 @@
 
 use crate::io::{Input, Output};
 use crate::requests::pending::{Asked, to_let_go};
+use crate::requests::recalling::TurnRecalls;
 use crate::requests::subtrees::Subtrees;
 use crate::rows::effects::Aftermath;
 use crate::rows::extents::shares_in;
@@ -44,6 +45,8 @@ pub(crate) struct Transaction<'a> {
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
     /// The ancestry of files, as far as it was asked for.
     pub subtrees: RefCell<&'a mut Subtrees>,
+    /// The recalls of this turn that are not sent yet.
+    pub recalls: TurnRecalls,
     /// Work for the share server.
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
@@ -83,6 +86,7 @@ impl Transaction<'_> {
     /// sessions, and whether something was [promised](Transaction::promised).
     pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, bool), Corrupt> {
         self.serve_woken();
+        self.send_recalls();
         if !self.shares.is_empty() {
             self.out.push(Output::Shares(std::mem::take(&mut self.shares)));
         }
@@ -96,6 +100,7 @@ impl Transaction<'_> {
 
     /// Sends a message to a client.
     pub fn send(&mut self, session: SessionId, message: ToClient) {
+        self.send_recalls_to(session);
         let rests = matches!(
             message,
             ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
@@ -334,7 +339,7 @@ impl Transaction<'_> {
         self.state.region.pending.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.region.pending.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
-            self.send(session, ToClient::Recall { leases: vec![released], ahead: Vec::new() });
+            self.tell_to_let_go(session, [released], []);
         }
         let flushes = self.state.region.pending.queue.flushes.unanswered();
         let flushes: Vec<_> = flushes

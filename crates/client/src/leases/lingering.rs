@@ -14,7 +14,8 @@ use crate::server::ServerId;
 use crate::{Call, Now, Output, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
-use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict, operation};
+use namespace::{Effect, Entry, FileKind, Knowledge, Known, Link, Operation, Verdict, fold, operation};
+use std::collections::BTreeSet;
 
 /// A handle that keeps a file open and does nothing else.
 const HANDLE: Open = Open::posix(false, false);
@@ -57,6 +58,23 @@ impl Client {
                 self.linger_for_a_while(now, file);
             }
         }
+    }
+
+    /// Whether a program here may be about to use a file whose handles the server wishes for, and
+    /// not to learn of it if the file goes. The kernel has a name of the file, or had one until just
+    /// now. All names in the directories `going` go together with the handles.
+    pub(crate) fn may_be_used(&self, now: Now, wished: &Released, going: &BTreeSet<FileId>) -> bool {
+        let Released { file, field, keep } = wished;
+        if *field != Field::Handles || keep.is_some_and(|kept| kept.covers(Kind::Touch)) {
+            return false;
+        }
+        let has_name = |link: &Link| {
+            !going.contains(&link.dir)
+                && self.files.holds(&link.dir, &Field::Child(fold(&link.label)), Kind::Read)
+        };
+        let Known::Used(links) = self.files.links(file, Kind::Read) else { return true };
+        let was_looked_up = self.files.get(file).is_some_and(|known| known.looked_up.is_recent(now.time));
+        was_looked_up || links.iter().any(has_name) || self.is_waited_for(file)
     }
 
     /// Whether a waiting call is on `file`, by whatever name it was found. The call is to be
