@@ -3,6 +3,7 @@
 use crate::cluster::in_use::known_to;
 use crate::io::{Input, Output};
 use crate::requests::subtrees::Subtrees;
+use crate::rows::decoded::DecodedRecords;
 use crate::rows::files::Files;
 use crate::rows::keys;
 use crate::rows::record::Record;
@@ -56,6 +57,7 @@ pub struct Directory {
     misdeeds: Vec<(SessionId, Misdeed)>,
     lasts: bool,
     subtrees: Subtrees,
+    decoded: DecodedRecords,
 }
 
 impl Directory {
@@ -85,8 +87,8 @@ impl Directory {
 
     fn of(state: DirectoryState, checkpointed: Checkpointed, known: Versions) -> Directory {
         let live = state.server.sessions.all.keys().copied().collect();
-        let (policy, misdeeds, lasts, subtrees) = Default::default();
-        Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees }
+        let (policy, misdeeds, lasts, subtrees, decoded) = Default::default();
+        Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees, decoded }
     }
 
     /// The same server with another policy.
@@ -113,7 +115,8 @@ impl Directory {
         self.lasts = true;
         let (before, asks, digest) = (out.len(), input.asks(), self.state.server.digest);
         let live = std::mem::take(&mut self.live);
-        let files = Files::new(store, live, self.state.server.digest, self.state.region.dying);
+        let files = Files::new(store, live, self.state.server.digest, self.state.region.dying)
+            .remembering(std::mem::take(&mut self.decoded));
         let (recalls, shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
@@ -132,8 +135,8 @@ impl Directory {
         };
         transaction.take(input);
         match transaction.finish() {
-            Ok((live, promised)) => {
-                self.live = live;
+            Ok((live, decoded, promised)) => {
+                (self.live, self.decoded) = (live, decoded);
                 let told = out.get(before..).unwrap_or_default();
                 let is_lost = asks && !promised && self.state.server.digest == digest;
                 self.lasts = !is_lost || !told.iter().all(Output::tells_of_rows);
@@ -336,5 +339,6 @@ impl Directory {
     /// Shows `inspector` every violation of an invariant in the whole state.
     pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
         crate::rows::check::check(&self.state, self.policy.granularity, store, inspector);
+        crate::rows::check::check_decoded(&self.decoded, &self.live, store, inspector);
     }
 }

@@ -4,6 +4,7 @@ use crate::io::{Input, Output};
 use crate::requests::pending::{Asked, to_let_go};
 use crate::requests::recalling::TurnRecalls;
 use crate::requests::subtrees::Subtrees;
+use crate::rows::decoded::DecodedRecords;
 use crate::rows::effects::Aftermath;
 use crate::rows::extents::shares_in;
 use crate::rows::files::Files;
@@ -83,8 +84,9 @@ impl Transaction<'_> {
     }
 
     /// Serves the requests that the input concerned, and writes back the changes. Returns the live
-    /// sessions, and whether something was [promised](Transaction::promised).
-    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, bool), Corrupt> {
+    /// sessions, the records for later turns, and whether something was
+    /// [promised](Transaction::promised).
+    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, DecodedRecords, bool), Corrupt> {
         self.serve_woken();
         self.send_recalls();
         if !self.shares.is_empty() {
@@ -93,9 +95,9 @@ impl Transaction<'_> {
         if self.again {
             self.out.push(Output::Again);
         }
-        let (live, digest, dying) = self.files.finish()?;
+        let (live, digest, dying, decoded) = self.files.finish()?;
         (self.state.server.digest, self.state.region.dying) = (digest, dying);
-        Ok((live, self.promised))
+        Ok((live, decoded, self.promised))
     }
 
     /// Sends a message to a client.

@@ -71,6 +71,8 @@ impl Client {
         if dropping.is_empty() { &mut ready } else { &mut dropping }.append(&mut handles);
         if !dropping.is_empty() {
             let number = self.number();
+            // Several fields of one file go with its attributes.
+            offered.dedup();
             out.push(Output::Yield { number, what, offered });
             self.revocations.dropping.insert(number, dropping);
         }

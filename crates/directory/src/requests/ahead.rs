@@ -197,21 +197,20 @@ impl Transaction<'_> {
         let walks = &self.state.region.walks;
         let region = walks.region(self.now, asked.session, &file)?;
         let mut fields = WalkedFields::of(&file, self.files.record(&file)?.is_directory(), needs);
-        if !fields.are_only_read() {
-            // A change says nothing of what else the walk will come to.
-            if matches!(&asked.operation, Operation::Unlink(unlink) if !unlink.directory) {
-                // The asker has the file open until its kernel forgets it, and disposes of it then.
-                strengthen(&mut fields.files, &Field::Handles, Kind::Read);
-            }
-            return Some(Step { file, region, fields, changes: true, ahead });
+        let changes = !fields.are_only_read();
+        if changes && matches!(&asked.operation, Operation::Unlink(unlink) if !unlink.directory) {
+            // The asker has the file open until its kernel forgets it, and disposes of it then.
+            strengthen(&mut fields.files, &Field::Handles, Kind::Write);
         }
+        // A walk that changes files looks at each of them first. Otherwise a change says nothing of
+        // what else the walk will come to.
         if let Some(read) = walks.read(&(asked.session, region.clone())) {
             fields.add(read);
         }
         if fields.files.contains_key(&Field::Attributes) {
             strengthen(&mut fields.files, &Field::Handles, Kind::Touch);
         }
-        Some(Step { file, region, fields, changes: false, ahead })
+        Some(Step { file, region, fields, changes, ahead })
     }
 
     /// The file that the request is about, if it may be one of a walk: the last one in the order of
