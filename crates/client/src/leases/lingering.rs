@@ -430,19 +430,18 @@ mod tests {
         }
     }
 
-    /// The handles that go to the server when it wishes for all names of the directory and for the
-    /// handles of the file. The front door keeps the directory, or nothing.
-    fn handles_let_go(looked_up: Option<u64>, keeps_names: bool) -> Vec<Open> {
+    /// The handles that go to the server when it wishes at `wished` ms for all names of the
+    /// directory and for the handles of the file, which was looked up at 10 ms. The front door keeps
+    /// the directory, or nothing.
+    fn handles_let_go(wished: u64, keeps_names: bool) -> Vec<Open> {
         let (mut client, dir, file) = client();
         client.files.get_mut(&file).unwrap().links =
             Some([Link { dir: dir.clone(), label: label("x") }].into_iter().collect());
-        if let Some(at) = looked_up {
-            looks_up(&mut client, at, &dir);
-        }
+        looks_up(&mut client, 10, &dir);
         let wish = |file: &FileId, field| Released { file: file.clone(), field, keep: None };
         let ahead = vec![wish(&file, Field::Handles), wish(&dir, Field::Children)];
         let mut out = Vec::new();
-        client.handle(at(5_000), Input::Message(ToClient::Recall { leases: Vec::new(), ahead }), &mut out);
+        client.handle(at(wished), Input::Message(ToClient::Recall { leases: Vec::new(), ahead }), &mut out);
         let yields = out.iter().find_map(|output| match output {
             Output::Yield { number, .. } => Some(*number),
             _ => None,
@@ -451,7 +450,7 @@ mod tests {
         assert!(client.files.holds(&file, &Field::Handles, Kind::Write), "and the handles go later");
         let kept = BTreeSet::from_iter(keeps_names.then(|| dir.clone()));
         out.clear();
-        client.handle(at(5_001), Input::Yielded { number, kept }, &mut out);
+        client.handle(at(wished + 1), Input::Yielded { number, kept }, &mut out);
         let entries = out.into_iter().filter_map(|output| match output {
             Output::Send(ToServer::Log { entries, .. }) => Some(entries),
             _ => None,
@@ -465,10 +464,9 @@ mod tests {
 
     #[test]
     fn handles_that_are_wished_for_go_behind_the_names_and_stay_with_them() {
-        assert_eq!(handles_let_go(None, false), [Open::CLOSED]);
-        assert_eq!(handles_let_go(Some(10), false), [Open::CLOSED], "the kernel has long been back");
-        assert_eq!(handles_let_go(Some(4_000), false), [], "the kernel may come back for the file");
-        assert_eq!(handles_let_go(None, true), [], "the kernel has the name");
+        assert_eq!(handles_let_go(5_000, false), [Open::CLOSED], "the kernel has long been back");
+        assert_eq!(handles_let_go(1_900, false), [], "the kernel may come back for the file");
+        assert_eq!(handles_let_go(5_000, true), [], "the kernel has the name");
     }
 
     /// A client with little room forgets a file only when the kernel can no longer come back for
