@@ -7,12 +7,12 @@ use crate::requests::subtrees::Subtrees;
 use crate::rows::decoded::DecodedRecords;
 use crate::rows::effects::Aftermath;
 use crate::rows::extents::shares_in;
-use crate::rows::files::Files;
+use crate::rows::files::{Files, Surroundings};
 use crate::rows::keys::Table;
 use crate::rows::record::Record;
 use crate::sessions::session::Misdeed;
 use crate::state::DirectoryState;
-use crate::{Corrupt, Policy};
+use crate::{Corrupt, DelegateError, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
 use namespace::{Effect, Error, Operation, operation};
@@ -80,6 +80,9 @@ impl Transaction<'_> {
             Input::Raise { to } => self.raise(to),
             Input::Authorize { number, authority } => self.authorize(number, authority),
             Input::Known { machine, known, itself } => self.known(machine, known, itself),
+            Input::Delegate { region, to } => self.delegate(region, to),
+            Input::Keep { region } => self.keep(&region, DelegateError::Kept),
+            Input::HandOver { from, message } => self.on_hand_over(from, message),
         }
     }
 
@@ -95,8 +98,9 @@ impl Transaction<'_> {
         if self.again {
             self.out.push(Output::Again);
         }
-        let (live, digest, dying, decoded) = self.files.finish()?;
+        let Surroundings { live, regions, digest, dying, decoded } = self.files.finish()?;
         (self.state.server.digest, self.state.region.dying) = (digest, dying);
+        self.state.server.regions = regions;
         Ok((live, decoded, self.promised))
     }
 
@@ -107,7 +111,7 @@ impl Transaction<'_> {
             message,
             ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
         );
-        if rests && self.state.server.sessions.all.get(&session).is_some_and(|known| known.owed) {
+        if rests && self.state.server.sessions.owed.contains(&session) {
             // So a client knows which of its releases each grant followed.
             self.acknowledge(session, Vec::new());
         }
@@ -291,7 +295,7 @@ impl Transaction<'_> {
     /// Time has passed, or background work goes on: does one step of each kind.
     fn tick(&mut self) {
         self.fence_the_deaf();
-        for session in self.state.server.sessions.owed() {
+        for session in self.state.server.sessions.owed.clone() {
             self.acknowledge(session, Vec::new());
         }
         let lapsed: Vec<SessionId> = self
@@ -307,6 +311,7 @@ impl Transaction<'_> {
         self.again |= self.files.clear_dying(&mut self.shares);
         self.sweep_doomed();
         self.sweep_shields();
+        self.move_regions();
     }
 
     /// Examines all files that are to go with their last handle, from the beginning.
@@ -370,7 +375,7 @@ impl Transaction<'_> {
     /// Ends the session. Its leases are free, at no cost: its identifier just counts for nothing in
     /// the rows that name it. Files at which it is stuck are cleared in the background.
     fn end(&mut self, session: SessionId) -> bool {
-        if self.state.server.sessions.all.remove(&session).is_none() {
+        if !self.state.server.sessions.end(session) {
             return false;
         }
         self.files.end_session(session);

@@ -1,5 +1,6 @@
 //! The rows that one turn of the server reads and changes.
 
+use crate::regions::Regions;
 use crate::rows::decoded::DecodedRecords;
 use crate::rows::keys;
 use crate::rows::record::{Record, entry_from_bytes, entry_to_bytes, exact};
@@ -31,10 +32,27 @@ pub(crate) struct Files<'a> {
     /// Sessions that are not over. The holdings of others count for nothing, and go when their row
     /// is next written. So ending a session costs the same however much it held.
     pub live: FxHashSet<SessionId>,
+    /// The regions of this server. No other file has a record here, whatever rows are left of it.
+    pub regions: Regions,
     /// Running hash of every change to the store, for replicas to compare.
     pub digest: u64,
     /// Dead files that have rows left: mostly none, and then no lookup is needed.
     pub dying: u64,
+}
+
+/// What a turn knows beside the rows. It changes with them.
+#[derive(Debug, Default)]
+pub(crate) struct Surroundings {
+    /// See [`Files::live`].
+    pub live: FxHashSet<SessionId>,
+    /// See [`Files::regions`].
+    pub regions: Regions,
+    /// See [`Files::digest`].
+    pub digest: u64,
+    /// See [`Files::dying`].
+    pub dying: u64,
+    /// The records that earlier turns left.
+    pub decoded: DecodedRecords,
 }
 
 /// An extent without its content: its place, and the share that holds its bytes.
@@ -45,21 +63,17 @@ pub(crate) struct Outline {
 }
 
 impl<'a> Files<'a> {
-    pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64, dying: u64) -> Files<'a> {
-        let (records, corrupt, last_child) = Default::default();
-        Files { store, records, corrupt, last_child, live, digest, dying }
-    }
-
-    /// The same, with the records that earlier turns left.
-    pub fn remembering(self, records: DecodedRecords) -> Files<'a> {
-        Files { records: RefCell::new(records), ..self }
+    pub fn new(store: &'a mut dyn Store, surroundings: Surroundings) -> Files<'a> {
+        let Surroundings { live, regions, digest, dying, decoded } = surroundings;
+        let (records, corrupt, last_child) = (RefCell::new(decoded), Default::default(), Default::default());
+        Files { store, records, corrupt, last_child, live, regions, digest, dying }
     }
 
     /// Writes back the changes, in the order of identifiers (replicas must agree on it). Gives back
-    /// the arguments of [`Files::new`], and the records for later turns.
-    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64, u64, DecodedRecords), Corrupt> {
-        let mut records = std::mem::take(self.records.get_mut());
-        for (file, record) in records.take_changed() {
+    /// the surroundings, as they are now.
+    pub fn finish(mut self) -> Result<Surroundings, Corrupt> {
+        let mut decoded = std::mem::take(self.records.get_mut());
+        for (file, record) in decoded.end_turn(&self.regions) {
             if let Some(record) = &record {
                 debug_assert_eq!(record.holdings.check(), Ok(()), "leases on {file}");
             }
@@ -68,7 +82,10 @@ impl<'a> Files<'a> {
         }
         match self.corrupt.into_inner() {
             Some(corrupt) => Err(corrupt),
-            None => Ok((self.live, self.digest, self.dying, records)),
+            None => {
+                let Files { live, regions, digest, dying, .. } = self;
+                Ok(Surroundings { live, regions, digest, dying, decoded })
+            }
         }
     }
 
@@ -80,10 +97,10 @@ impl<'a> Files<'a> {
     /// The record of `file`, if there is such a file.
     pub fn record(&self, file: &FileId) -> Option<Arc<Record>> {
         if let Some(known) = self.records.borrow().get(file) {
-            return known.clone();
+            return known.cloned();
         }
         let key = keys::of(file, Tag::Record);
-        let row = self.store.get(&key);
+        let row = self.regions.manage(file).then(|| self.store.get(&key)).flatten();
         let decoded = |row: Vec<u8>| self.sound(Record::of_the_living(file, &key, &row, &self.live));
         let record = row.and_then(decoded).map(Arc::new);
         self.records.borrow_mut().decoded(file, record.clone());
@@ -365,6 +382,11 @@ impl<'a> Files<'a> {
     /// Notes a key that cannot be read.
     pub fn parse_key<T>(&self, result: Result<T, Corrupt>) -> Option<T> {
         self.sound(result)
+    }
+
+    /// The first `limit` rows from `start` on, whatever they are of.
+    pub fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.store.scan(start, end, limit)
     }
 
     /// The first `limit` rows of `file` in the range of these tags.
