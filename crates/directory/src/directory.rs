@@ -3,6 +3,7 @@
 use crate::cluster::in_use::known_to;
 use crate::io::{Input, Output};
 use crate::requests::subtrees::Subtrees;
+use crate::rows::decoded::DecodedRecords;
 use crate::rows::files::{Files, Surroundings};
 use crate::rows::keys;
 use crate::rows::machines::Enrolment;
@@ -57,6 +58,7 @@ pub struct Directory {
     misdeeds: Vec<(SessionId, Misdeed)>,
     lasts: bool,
     subtrees: Subtrees,
+    decoded: DecodedRecords,
 }
 
 impl Directory {
@@ -108,8 +110,8 @@ impl Directory {
 
     fn of(state: DirectoryState, checkpointed: Checkpointed, known: Versions) -> Directory {
         let live = state.server.sessions.all.keys().copied().collect();
-        let (policy, misdeeds, lasts, subtrees) = Default::default();
-        Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees }
+        let (policy, misdeeds, lasts, subtrees, decoded) = Default::default();
+        Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees, decoded }
     }
 
     /// The same server with another policy.
@@ -140,17 +142,29 @@ impl Directory {
             regions: std::mem::take(&mut self.state.server.regions),
             digest,
             dying: self.state.region.dying,
+            decoded: std::mem::take(&mut self.decoded),
         };
         let files = Files::new(store, surroundings);
-        let (shares, again, promised) = Default::default();
+        let (recalls, shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
-        let mut transaction =
-            Transaction { now, files, state, policy, out, misdeeds, subtrees, shares, again, promised };
+        let mut transaction = Transaction {
+            now,
+            files,
+            state,
+            policy,
+            out,
+            misdeeds,
+            subtrees,
+            recalls,
+            shares,
+            again,
+            promised,
+        };
         transaction.take(input);
         match transaction.finish() {
-            Ok((live, promised)) => {
-                self.live = live;
+            Ok((live, decoded, promised)) => {
+                (self.live, self.decoded) = (live, decoded);
                 let told = out.get(before..).unwrap_or_default();
                 let is_lost = asks && !promised && self.state.server.digest == digest;
                 self.lasts = !is_lost || !told.iter().all(Output::tells_of_rows);
@@ -366,5 +380,11 @@ impl Directory {
     /// Shows `inspector` every violation of an invariant in the whole state.
     pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
         crate::rows::check::check(&self.state, self.policy.granularity, store, inspector);
+        crate::rows::check::check_decoded(
+            &self.decoded,
+            (&self.live, &self.state.server.regions),
+            store,
+            inspector,
+        );
     }
 }

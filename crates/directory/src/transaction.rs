@@ -2,7 +2,9 @@
 
 use crate::io::{Input, Output};
 use crate::requests::pending::{Asked, to_let_go};
+use crate::requests::recalling::TurnRecalls;
 use crate::requests::subtrees::Subtrees;
+use crate::rows::decoded::DecodedRecords;
 use crate::rows::effects::Aftermath;
 use crate::rows::extents::shares_in;
 use crate::rows::files::{Files, Surroundings};
@@ -44,6 +46,8 @@ pub(crate) struct Transaction<'a> {
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
     /// The ancestry of files, as far as it was asked for.
     pub subtrees: RefCell<&'a mut Subtrees>,
+    /// The recalls of this turn that are not sent yet.
+    pub recalls: TurnRecalls,
     /// Work for the share server.
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
@@ -83,23 +87,26 @@ impl Transaction<'_> {
     }
 
     /// Serves the requests that the input concerned, and writes back the changes. Returns the live
-    /// sessions, and whether something was [promised](Transaction::promised).
-    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, bool), Corrupt> {
+    /// sessions, the records for later turns, and whether something was
+    /// [promised](Transaction::promised).
+    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, DecodedRecords, bool), Corrupt> {
         self.serve_woken();
+        self.send_recalls();
         if !self.shares.is_empty() {
             self.out.push(Output::Shares(std::mem::take(&mut self.shares)));
         }
         if self.again {
             self.out.push(Output::Again);
         }
-        let Surroundings { live, regions, digest, dying } = self.files.finish()?;
+        let Surroundings { live, regions, digest, dying, decoded } = self.files.finish()?;
         (self.state.server.digest, self.state.region.dying) = (digest, dying);
         self.state.server.regions = regions;
-        Ok((live, self.promised))
+        Ok((live, decoded, self.promised))
     }
 
     /// Sends a message to a client.
     pub fn send(&mut self, session: SessionId, message: ToClient) {
+        self.send_recalls_to(session);
         let rests = matches!(
             message,
             ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
@@ -339,7 +346,7 @@ impl Transaction<'_> {
         self.state.region.pending.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.region.pending.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
-            self.send(session, ToClient::Recall { leases: vec![released], ahead: Vec::new() });
+            self.tell_to_let_go(session, [released], []);
         }
         let flushes = self.state.region.pending.queue.flushes.unanswered();
         let flushes: Vec<_> = flushes

@@ -13,9 +13,6 @@ use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, de
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
-/// Leases that one recall message names.
-const RECALLED_TOGETHER: usize = 1000;
-
 /// The leases that holders have to release before a request can be done.
 type Holders = Vec<(SessionId, Released)>;
 
@@ -358,18 +355,8 @@ impl Transaction<'_> {
             }
         }
         by_holder.into_iter().for_each(|(holder, (leases, ahead))| {
-            self.tell_to_let_go(holder, &leases, &ahead);
+            self.tell_to_let_go(holder, leases, ahead);
         });
-    }
-
-    /// Sends recalls, and wishes with them, in messages of bounded length.
-    pub fn tell_to_let_go(&mut self, holder: SessionId, leases: &[Released], ahead: &[Released]) {
-        let (mut leases, mut ahead) = (leases.chunks(RECALLED_TOGETHER), ahead.chunks(RECALLED_TOGETHER));
-        while leases.len() + ahead.len() > 0 {
-            let [leases, ahead] =
-                [&mut leases, &mut ahead].map(|chunks| chunks.next().unwrap_or(&[]).to_vec());
-            self.send(holder, ToClient::Recall { leases, ahead });
-        }
     }
 
     /// Asks holders to flush their pending changes and keep their leases, each once.

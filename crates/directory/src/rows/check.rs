@@ -1,6 +1,7 @@
 //! The invariants of the whole state, between any two turns. `fsck` and the simulation check them.
 
 use crate::regions::Regions;
+use crate::rows::decoded::DecodedRecords;
 use crate::rows::extents::ShareRow;
 use crate::rows::files::extent_from_row;
 use crate::rows::keys::{self, RowOf, Table, Tag};
@@ -126,6 +127,12 @@ pub enum Violation {
         /// The counter.
         counter: u64,
     },
+    /// A record that the server remembers is not as its row.
+    #[error("{file}: its record is remembered otherwise than its row says")]
+    Misremembered {
+        /// The file.
+        file: FileId,
+    },
     /// The index of shields disagrees with the files' records or the sessions. A shield is a
     /// session that is stuck at having a file open, or has locked it.
     #[error(
@@ -170,6 +177,28 @@ pub trait Inspector {
 impl Inspector for Vec<Violation> {
     fn violation(&mut self, violation: Violation) {
         self.push(violation);
+    }
+}
+
+/// Shows `inspector` the remembered records that are not as their rows are for these sessions and
+/// regions.
+pub(crate) fn check_decoded(
+    decoded: &DecodedRecords,
+    (live, regions): (&FxHashSet<SessionId>, &Regions),
+    store: &dyn Store,
+    inspector: &mut dyn Inspector,
+) {
+    for (file, remembered) in decoded.iter() {
+        let key = keys::of(file, Tag::Record);
+        let row = regions
+            .manage(file)
+            .then(|| store.get(&key))
+            .flatten()
+            .map(|row| Record::of_the_living(file, &key, &row, live))
+            .transpose();
+        if row.is_ok_and(|record| record.as_ref() != Some(remembered)) {
+            inspector.violation(Violation::Misremembered { file: file.clone() });
+        }
     }
 }
 

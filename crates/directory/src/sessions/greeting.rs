@@ -98,7 +98,7 @@ impl Transaction<'_> {
             field: field.clone(),
         });
         let flushes: Vec<ToClient> = flushes.collect();
-        self.tell_to_let_go(session, &leases, &[]);
+        self.tell_to_let_go(session, leases, Vec::new());
         flushes.into_iter().for_each(|message| self.send(session, message));
     }
 }
