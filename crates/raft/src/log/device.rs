@@ -1,9 +1,9 @@
 //! The log of a machine: those of all its groups, in the same segments.
 //!
-//! Changes of all groups gather in one batch. Whoever needs his own to be durable writes the whole
-//! batch, as one frame with one fdatasync. Changes that come meanwhile are the next batch. With one
-//! group the caller writes at once, which costs no wake-up of another thread. With several, one
-//! thread beside writes for all who wait, and the groups' thread goes on.
+//! Changes of all groups gather in one batch. A caller that needs its own to be durable writes the
+//! whole batch, as one frame with one fdatasync. Changes that come meanwhile are the next batch.
+//! With one group the caller writes at once, which costs no wake-up of another thread. With
+//! several, one thread beside writes for all who wait, and the groups' thread goes on.
 //!
 //! A segment goes when no group has an entry in it. A group that holds up the oldest one has a
 //! checkpoint due ([`RaftLog::is_due`]). A group that writes nothing is not woken for that: its few

@@ -221,7 +221,8 @@ impl RaftLog {
         told.await.unwrap_or_else(|_| self.sync())
     }
 
-    /// Calls `then` when everything that was put is durable, on a thread that may wait for the disk.
+    /// Calls `then` when everything that was put is durable, on a thread that may wait for the
+    /// disk.
     pub(super) fn flush_beside(&self, then: impl FnOnce(Result<(), LogError>) + Send + 'static) {
         self.device.flush_beside(Box::new(then));
     }

@@ -150,8 +150,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Returns whether a frame with a body of `body_len` fits behind the last one, in a segment that
-    /// has begun.
+    /// Returns whether a frame with a body of `body_len` fits behind the last one, in a segment
+    /// that has begun.
     pub(super) fn fits(&self, body_len: usize) -> bool {
         let last = self.in_service.values().next_back();
         last.is_some_and(|segment| !segment.is_empty() && segment.has_room(body_len))
