@@ -17,6 +17,7 @@ mod keeping;
 mod keys;
 mod limits;
 mod listen;
+mod negotiated;
 mod outbox;
 mod refusal;
 mod replay;

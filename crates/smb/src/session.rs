@@ -1,9 +1,9 @@
 //! A session, its tree connects and its opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
 
-use crate::connection::Negotiated;
 use crate::handle::Handle;
 use crate::keys::{ChannelKey, EncryptionKeys};
 use crate::limits::{CHANNELS_MAX, OPENS_MAX, TREES_MAX};
+use crate::negotiated::Negotiated;
 use crate::report::SessionReport;
 use crate::tree::{Tree, TreeKind};
 use crate::wire::NtStatus;

@@ -3,7 +3,6 @@
 mod answering;
 mod binding;
 mod logon;
-mod negotiated;
 mod negotiation;
 mod receiving;
 mod session_setup;
@@ -13,13 +12,14 @@ use crate::client::Client;
 use crate::credits::Window;
 use crate::keeping::keep_or_close;
 use crate::limits::{CREDITS_MAX, EARLY_CREDITS_MAX, EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MAX};
+use crate::negotiated::Negotiated;
 use crate::outbox::Outbox;
 use crate::server::Server;
 use crate::session::Session;
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Header};
 use logon::Logon;
-pub(crate) use negotiated::Negotiated;
+
 use objects::ClientGuid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! NEGOTIATE (MS-SMB2 §3.3.5.3, §3.3.5.4), and the check of it afterwards (§3.3.5.15.12).
 
-use super::negotiated::Negotiated;
 use super::{Connection, Ends};
 use crate::auth::hint;
 use crate::limits::{EARLY_CREDITS_MAX, IO_BYTES_MAX};
+use crate::negotiated::Negotiated;
 use crate::request::Reply;
 use crate::time::now;
 use crate::wire::bodies::{NegotiateRequest, NegotiateResponse};
