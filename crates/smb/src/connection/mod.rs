@@ -19,7 +19,6 @@ use crate::session::Session;
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Header};
 use logon::Logon;
-
 use objects::ClientGuid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
