@@ -159,8 +159,8 @@ impl Client {
         // evictions would then start the next one from within.
         let may_evict = !matches!(input, Input::Yielded { .. });
         match input {
-            Input::Greeting => self.servers.get_mut(ServerId::ONLY).term.greet(now.time),
-            Input::Message(message) => self.on_message(now, ServerId::ONLY, message, out),
+            Input::Greeting => self.servers.get_mut(ServerId::ROOT).term.greet(now.time),
+            Input::Message(message) => self.on_message(now, ServerId::ROOT, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
             Input::Yielded { number, kept } => self.on_yielded(now, number, &kept, out),
             Input::Forgotten(files) => self.on_forgotten(now, files, out),
@@ -192,7 +192,7 @@ impl Client {
 
     /// The rights of this machine. Known once a session has begun.
     pub fn rights(&self) -> &Rights {
-        &self.servers.get(ServerId::ONLY).rights
+        &self.servers.get(ServerId::ROOT).rights
     }
 
     /// The number of log entries that no server has acknowledged.

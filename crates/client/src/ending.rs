@@ -38,7 +38,7 @@ impl Client {
 
     /// Whether messages reach the server, as far as the client knows.
     pub fn is_connected(&self) -> bool {
-        self.servers.get(ServerId::ONLY).is_connected()
+        self.servers.get(ServerId::ROOT).is_connected()
     }
 
     /// Log entries that the server has, and bytes of uploads under way. The host watches these for
@@ -60,7 +60,7 @@ impl Client {
     /// The log entries that the server may not have, and the number of the first. The client must
     /// not be called after this.
     pub fn log_left(&mut self) -> (u64, Vec<LogEntry>) {
-        self.servers.get_mut(ServerId::ONLY).log.left()
+        self.servers.get_mut(ServerId::ROOT).log.left()
     }
 }
 

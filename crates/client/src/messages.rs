@@ -64,6 +64,10 @@ impl Client {
                 self.on_reported(now, server, number, values);
             }
             ToClient::Shipped { number, result } => self.on_shipped(server, number, result),
+            ToClient::Elsewhere { number, region, epoch, server: next } => {
+                self.servers.learn(region, epoch, next);
+                self.granted(server, number);
+            }
             ToClient::Recall { leases, ahead } => self.on_recall(now, server, leases, ahead, out),
             ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
             ToClient::FlushThrough { number, file } => {

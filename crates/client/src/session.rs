@@ -24,7 +24,7 @@ impl Client {
     /// How long front doors may keep answers in their caches from `now` on, ms: the rest of the
     /// session as this client counts it.
     pub fn valid_for_ms(&self, now: Time) -> u64 {
-        let term = &self.servers.get(ServerId::ONLY).term;
+        let term = &self.servers.get(ServerId::ROOT).term;
         if term.is_open() { term.valid_until().ms_since(now) } else { 0 }
     }
 
@@ -32,24 +32,24 @@ impl Client {
     /// greeting may name the host's latest session. The client cannot resume a session whose
     /// beginning it never received.
     pub fn has_session(&self) -> bool {
-        self.servers.get(ServerId::ONLY).term.is_open()
+        self.servers.get(ServerId::ROOT).term.is_open()
     }
 
     /// The last log entry that is durable at the server, by its own report. All entries before are
     /// durable as well.
     pub fn acknowledged(&self) -> u64 {
-        self.servers.get(ServerId::ONLY).log.applied()
+        self.servers.get(ServerId::ROOT).log.applied()
     }
 
     /// Since when the server has owed an answer to a renewal or a greeting. The host gives up a
     /// connection that is silent for long.
     pub fn owed_since(&self) -> Option<Time> {
-        self.servers.get(ServerId::ONLY).term.owed_since()
+        self.servers.get(ServerId::ROOT).term.owed_since()
     }
 
     /// Stops a call unless the session is valid: leases count only during the session.
     pub(crate) fn require_session(&self, now: Now) -> Result<(), Stop> {
-        let is_valid = self.servers.get(ServerId::ONLY).term.is_valid(now.time);
+        let is_valid = self.servers.get(ServerId::ROOT).term.is_valid(now.time);
         if is_valid { Ok(()) } else { Err(Stop::until(WaitingFor::Session)) }
     }
 
@@ -78,7 +78,7 @@ impl Client {
     /// Renews the sessions when that is due. Fails calls that have waited too long for a session.
     pub(crate) fn keep_session(&mut self, now: Now, out: &mut Vec<Output>) {
         self.servers.iter_mut().for_each(|server| server.renew(now.time, out));
-        let term = &self.servers.get(ServerId::ONLY).term;
+        let term = &self.servers.get(ServerId::ROOT).term;
         if term.is_valid(now.time) {
             return;
         }

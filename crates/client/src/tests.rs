@@ -13,11 +13,11 @@ pub(crate) fn at(ms: u64) -> Now {
 
 impl Client {
     pub(crate) fn server(&self) -> &ServerSession {
-        self.servers.get(ServerId::ONLY)
+        self.servers.get(ServerId::ROOT)
     }
 
     pub(crate) fn server_mut(&mut self) -> &mut ServerSession {
-        self.servers.get_mut(ServerId::ONLY)
+        self.servers.get_mut(ServerId::ROOT)
     }
 }
 

@@ -3,8 +3,10 @@
 use crate::cluster::in_use::known_to;
 use crate::io::{Input, Output};
 use crate::requests::subtrees::Subtrees;
-use crate::rows::files::Files;
+use crate::rows::decoded::DecodedRecords;
+use crate::rows::files::{Files, Surroundings};
 use crate::rows::keys;
+use crate::rows::machines::Enrolment;
 use crate::rows::record::Record;
 use crate::sessions::session::Misdeed;
 use crate::state::{Checkpointed, DirectoryState, RegionState, ServerState};
@@ -14,7 +16,7 @@ use crate::{
     CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, LeaseReport, MachineCredential,
     MachineReport, Policy, Store, WaitReport,
 };
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::{SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
@@ -56,6 +58,7 @@ pub struct Directory {
     misdeeds: Vec<(SessionId, Misdeed)>,
     lasts: bool,
     subtrees: Subtrees,
+    decoded: DecodedRecords,
 }
 
 impl Directory {
@@ -70,10 +73,32 @@ impl Directory {
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
         let enrolment = crate::rows::machines::found(store, founder.to_owned());
-        let state = DirectoryState::new(known.newest, enrolment, root.ino.max(1) + 1);
+        let has = (1, root.ino.max(1) + 1);
+        let state = DirectoryState::new(ServerId::ROOT, known.newest, enrolment, has);
         let mut directory = Directory::of(state, Checkpointed::nothing(), known);
         directory.checkpoint(store);
         directory
+    }
+
+    /// Creates another server of the cluster, which manages no file yet. It knows the machines that
+    /// `root` does, the store of the root server. Leaves the first checkpoint in `store`.
+    ///
+    /// # Errors
+    /// The rows of `root` cannot be read.
+    pub fn create_beside(
+        store: &mut dyn Store,
+        server: ServerId,
+        root: &dyn Store,
+        known: Versions,
+    ) -> Result<Directory, Fault> {
+        assert!(server != ServerId::ROOT, "the root server is there before all others");
+        let cluster = DirectoryState::read(root, known)?.cluster;
+        let machines = crate::rows::machines::copy(root, store);
+        let enrolment = Enrolment { machines, invitations: 0 };
+        let state = DirectoryState::new(server, cluster.in_use.version, enrolment, (0, 1));
+        let mut directory = Directory::of(state, Checkpointed::nothing(), known);
+        directory.checkpoint(store);
+        Ok(directory)
     }
 
     /// The server as of the last [`Directory::checkpoint`], in a program that knows these versions.
@@ -85,8 +110,8 @@ impl Directory {
 
     fn of(state: DirectoryState, checkpointed: Checkpointed, known: Versions) -> Directory {
         let live = state.server.sessions.all.keys().copied().collect();
-        let (policy, misdeeds, lasts, subtrees) = Default::default();
-        Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees }
+        let (policy, misdeeds, lasts, subtrees, decoded) = Default::default();
+        Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees, decoded }
     }
 
     /// The same server with another policy.
@@ -112,17 +137,34 @@ impl Directory {
         self.misdeeds.clear();
         self.lasts = true;
         let (before, asks, digest) = (out.len(), input.asks(), self.state.server.digest);
-        let live = std::mem::take(&mut self.live);
-        let files = Files::new(store, live, self.state.server.digest, self.state.region.dying);
-        let (shares, again, promised) = Default::default();
+        let surroundings = Surroundings {
+            live: std::mem::take(&mut self.live),
+            regions: std::mem::take(&mut self.state.server.regions),
+            digest,
+            dying: self.state.region.dying,
+            decoded: std::mem::take(&mut self.decoded),
+        };
+        let files = Files::new(store, surroundings);
+        let (recalls, shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
-        let mut transaction =
-            Transaction { now, files, state, policy, out, misdeeds, subtrees, shares, again, promised };
+        let mut transaction = Transaction {
+            now,
+            files,
+            state,
+            policy,
+            out,
+            misdeeds,
+            subtrees,
+            recalls,
+            shares,
+            again,
+            promised,
+        };
         transaction.take(input);
         match transaction.finish() {
-            Ok((live, promised)) => {
-                self.live = live;
+            Ok((live, decoded, promised)) => {
+                (self.live, self.decoded) = (live, decoded);
                 let told = out.get(before..).unwrap_or_default();
                 let is_lost = asks && !promised && self.state.server.digest == digest;
                 self.lasts = !is_lost || !told.iter().all(Output::tells_of_rows);
@@ -143,7 +185,10 @@ impl Directory {
             return Some(ToClient::Fenced);
         }
         let mut unchanged = Unchanged(store);
-        let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0, 0);
+        let files = Files::new(&mut unchanged, self.surroundings(FxHashSet::from_iter([session])));
+        if let Some(elsewhere) = files.regions.elsewhere(*number, file) {
+            return Some(elsewhere);
+        }
         let rights = self.state.server.sessions.all.get(&session).map(|known| &known.rights);
         let withheld = rights
             .filter(|rights| !rights.are_full())
@@ -220,8 +265,7 @@ impl Directory {
 
     /// The latest start of `machine` that has a session.
     pub fn latest_start(&self, machine: MachineId) -> Option<u64> {
-        let of = self.state.server.sessions.all.values().filter(|known| known.machine == machine);
-        of.map(|known| known.incarnation).max()
+        self.state.server.sessions.of_machine(machine).map(|(_, known)| known.incarnation).max()
     }
 
     /// The cluster's version.
@@ -241,16 +285,22 @@ impl Directory {
         self.read(store, |files| crate::report::waits(&self.state, now, files, at_least_ms))
     }
 
-    /// Whether a request waits, or a session waits to hear how far its log has come. Then the host
+    /// Whether a request waits, a session waits to hear how far its log has come, or a region is
+    /// handed over. Then the host
     /// must report the passing of time.
     pub fn anybody_waits(&self) -> bool {
-        self.state.region.pending.len() > 0
-            || self.state.server.sessions.all.values().any(|session| session.owed)
+        let ServerState { regions, sessions, .. } = &self.state.server;
+        self.state.region.pending.len() > 0 || !sessions.owed.is_empty() || regions.are_moving()
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.
     pub fn resolve(&self, store: &dyn Store, path: &[u8]) -> Option<FileId> {
         self.read(store, |files| crate::report::resolve(files, path))
+    }
+
+    /// Whether this server decides about `file`, and no other does.
+    pub fn manages(&self, file: &FileId) -> bool {
+        self.state.server.regions.manage(file)
     }
 
     /// The shares that the file at this path refers to, or all files in the directory at this path.
@@ -263,7 +313,12 @@ impl Directory {
 
     /// Reads rows that do not change meanwhile.
     fn read<T>(&self, store: &dyn Store, read: impl FnOnce(&Files<'_>) -> T) -> T {
-        read(&Files::new(&mut Unchanged(store), self.live.clone(), 0, 0))
+        read(&Files::new(&mut Unchanged(store), self.surroundings(self.live.clone())))
+    }
+
+    /// The surroundings of rows that are only read.
+    fn surroundings(&self, live: FxHashSet<SessionId>) -> Surroundings {
+        Surroundings { live, regions: self.state.server.regions.clone(), ..Surroundings::default() }
     }
 
     /// The same; an error if any row cannot be read.
@@ -273,7 +328,7 @@ impl Directory {
         read: impl FnOnce(&Files<'_>) -> T,
     ) -> Result<T, Corrupt> {
         let mut unchanged = Unchanged(store);
-        let files = Files::new(&mut unchanged, FxHashSet::default(), 0, 0);
+        let files = Files::new(&mut unchanged, self.surroundings(FxHashSet::default()));
         let value = read(&files);
         files.finish().map(|_| value)
     }
@@ -325,5 +380,11 @@ impl Directory {
     /// Shows `inspector` every violation of an invariant in the whole state.
     pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
         crate::rows::check::check(&self.state, self.policy.granularity, store, inspector);
+        crate::rows::check::check_decoded(
+            &self.decoded,
+            (&self.live, &self.state.server.regions),
+            store,
+            inspector,
+        );
     }
 }

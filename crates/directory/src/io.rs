@@ -1,11 +1,12 @@
 //! The inputs and outputs of the server.
 
 use crate::rows::machines::{CertificateAuthority, MachineCredential};
+use ident::{FileId, ServerId};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use wire::{
-    EnrolError, ExpelError, GreetingNumber, InviteError, LogEntry, MachineId, Refusal, RevokeError, Rights,
-    ShareWork, Space, ToClient, ToServer, Version,
+    EnrolError, ExpelError, GreetingNumber, HandOver, InviteError, LogEntry, MachineId, Refusal, RevokeError,
+    Rights, ShareWork, Space, ToClient, ToServer, Version,
 };
 
 /// One input; a Raft log entry holds a batch of inputs and one time.
@@ -116,6 +117,26 @@ pub enum Input {
         /// BLAKE3 of the invitation's secret.
         token: [u8; 32],
     },
+    /// A region is to be handed over to another server: all files whose identifiers begin with
+    /// this one, as far as this server manages them (Farsite §4.1.4).
+    Delegate {
+        /// The region.
+        region: FileId,
+        /// The next server.
+        to: ServerId,
+    },
+    /// The hand-over of a region is cancelled, if the region is still here.
+    Keep {
+        /// The region.
+        region: FileId,
+    },
+    /// A message of another server. The host knows it to be of that server.
+    HandOver {
+        /// The server.
+        from: ServerId,
+        /// The message.
+        message: HandOver,
+    },
 }
 
 /// An order to the host. Only a leader's outputs leave the process. Those that [rest on the
@@ -187,6 +208,20 @@ pub enum Output {
         /// Whether the authority was the next one.
         done: bool,
     },
+    /// Answers [`Input::Delegate`], once the region has left or is known to stay.
+    Delegated {
+        /// The region.
+        region: FileId,
+        /// Success if the region has left.
+        result: Result<(), DelegateError>,
+    },
+    /// A message to another server.
+    HandOver {
+        /// The server.
+        to: ServerId,
+        /// The message.
+        message: HandOver,
+    },
     /// A message to a client.
     Send {
         /// The session.
@@ -202,6 +237,35 @@ pub enum Output {
     Sync,
     /// Background work is left (the rows of a dead file, say): give an [`Input::Tick`] soon.
     Again,
+}
+
+/// The reason for which a region cannot be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DelegateError {
+    /// The root's region stays where the registry of machines is.
+    #[error("the root of the name space stays at the root server; delegate a directory in it")]
+    Root,
+    /// The region is this server's already.
+    #[error("the region is at that server already")]
+    SameServer,
+    /// The region is handed over just now.
+    #[error("the region is being handed over already; wait for that, or cancel it")]
+    Moves,
+    /// Another server manages the region.
+    #[error("another server manages the region; ask that one")]
+    NotHere,
+    /// A file of the region is open, locked or about to go, or a machine has not let go of it.
+    #[error("a file in it is open or locked, or a machine that is away has something of it")]
+    InUse,
+    /// The hand-over was cancelled.
+    #[error("the hand-over was cancelled")]
+    Kept,
+    /// The other server does not take the region.
+    #[error("the other server does not take the region; it knows a later hand-over")]
+    Declined,
+    /// Parts of the region have a standing of their own.
+    #[error("parts of the region were delegated by themselves; hand those back first")]
+    HasRegions,
 }
 
 impl Input {

@@ -5,6 +5,7 @@
 //! checkpoints the log has it. A checkpoint writes the rows that changed since the last one.
 
 use crate::cluster::in_use::{InUse, known_to};
+use crate::regions::Regions;
 use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
 use crate::requests::walks::Walks;
@@ -14,7 +15,7 @@ use crate::rows::machines::Enrolment;
 use crate::rows::record::exact;
 use crate::sessions::session::Sessions;
 use crate::{Corrupt, Fault, Store};
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::{Released, SessionId, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,7 @@ pub(crate) struct ClusterState {
 /// A server's knowledge of its clients, whatever its region is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerState {
+    pub regions: Regions,
     pub sessions: Sessions,
     /// Departed sessions that may still be stuck at having files open, or have them locked: others
     /// see that, or it is not yet examined.
@@ -80,11 +82,17 @@ pub(crate) struct RegionState {
 }
 
 impl DirectoryState {
-    /// The state of a new cluster, whose only file is the root.
-    pub fn new(version: Version, enrolment: Enrolment, next_inode: u64) -> DirectoryState {
+    /// The state of a new server, with so many files. Inodes are numbered from `next_inode` on.
+    pub fn new(
+        server: ServerId,
+        version: Version,
+        enrolment: Enrolment,
+        (files, next_inode): (u64, u64),
+    ) -> DirectoryState {
         let cluster = ClusterState { in_use: InUse::of(version), enrolment };
         let server = ServerState {
-            sessions: Sessions::new(next_inode),
+            regions: Regions::new(server),
+            sessions: Sessions::new(server, next_inode),
             departed: BTreeSet::new(),
             lockers: BTreeSet::new(),
             deaf: BTreeMap::new(),
@@ -92,7 +100,7 @@ impl DirectoryState {
             digest: 0,
         };
         let region = RegionState {
-            files: 1,
+            files,
             dying: 0,
             sweep: None,
             departed_next: None,
@@ -109,7 +117,7 @@ impl DirectoryState {
     pub fn read(store: &dyn Store, known: Versions) -> Result<DirectoryState, Fault> {
         let cluster = ClusterState::read(store, known)?;
         let (mut server, sessions): (ServerState, u64) = read(store, Table::Server)?;
-        server.sessions.all = read_sessions(store)?;
+        server.sessions = server.sessions.with(read_sessions(store)?);
         if server.sessions.all.len() as u64 != sessions {
             return Err(Corrupt::at(&Table::Session.key(&[]), "number of sessions").into());
         }

@@ -2,15 +2,17 @@
 
 use crate::io::{Input, Output};
 use crate::requests::pending::{Asked, to_let_go};
+use crate::requests::recalling::TurnRecalls;
 use crate::requests::subtrees::Subtrees;
+use crate::rows::decoded::DecodedRecords;
 use crate::rows::effects::Aftermath;
 use crate::rows::extents::shares_in;
-use crate::rows::files::Files;
+use crate::rows::files::{Files, Surroundings};
 use crate::rows::keys::Table;
 use crate::rows::record::Record;
 use crate::sessions::session::Misdeed;
 use crate::state::DirectoryState;
-use crate::{Corrupt, Policy};
+use crate::{Corrupt, DelegateError, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
 use namespace::{Effect, Error, Operation, operation};
@@ -44,6 +46,8 @@ pub(crate) struct Transaction<'a> {
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
     /// The ancestry of files, as far as it was asked for.
     pub subtrees: RefCell<&'a mut Subtrees>,
+    /// The recalls of this turn that are not sent yet.
+    pub recalls: TurnRecalls,
     /// Work for the share server.
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
@@ -76,31 +80,38 @@ impl Transaction<'_> {
             Input::Raise { to } => self.raise(to),
             Input::Authorize { number, authority } => self.authorize(number, authority),
             Input::Known { machine, known, itself } => self.known(machine, known, itself),
+            Input::Delegate { region, to } => self.delegate(region, to),
+            Input::Keep { region } => self.keep(&region, DelegateError::Kept),
+            Input::HandOver { from, message } => self.on_hand_over(from, message),
         }
     }
 
     /// Serves the requests that the input concerned, and writes back the changes. Returns the live
-    /// sessions, and whether something was [promised](Transaction::promised).
-    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, bool), Corrupt> {
+    /// sessions, the records for later turns, and whether something was
+    /// [promised](Transaction::promised).
+    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, DecodedRecords, bool), Corrupt> {
         self.serve_woken();
+        self.send_recalls();
         if !self.shares.is_empty() {
             self.out.push(Output::Shares(std::mem::take(&mut self.shares)));
         }
         if self.again {
             self.out.push(Output::Again);
         }
-        let (live, digest, dying) = self.files.finish()?;
+        let Surroundings { live, regions, digest, dying, decoded } = self.files.finish()?;
         (self.state.server.digest, self.state.region.dying) = (digest, dying);
-        Ok((live, self.promised))
+        self.state.server.regions = regions;
+        Ok((live, decoded, self.promised))
     }
 
     /// Sends a message to a client.
     pub fn send(&mut self, session: SessionId, message: ToClient) {
+        self.send_recalls_to(session);
         let rests = matches!(
             message,
             ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
         );
-        if rests && self.state.server.sessions.all.get(&session).is_some_and(|known| known.owed) {
+        if rests && self.state.server.sessions.owed.contains(&session) {
             // So a client knows which of its releases each grant followed.
             self.acknowledge(session, Vec::new());
         }
@@ -284,7 +295,7 @@ impl Transaction<'_> {
     /// Time has passed, or background work goes on: does one step of each kind.
     fn tick(&mut self) {
         self.fence_the_deaf();
-        for session in self.state.server.sessions.owed() {
+        for session in self.state.server.sessions.owed.clone() {
             self.acknowledge(session, Vec::new());
         }
         let lapsed: Vec<SessionId> = self
@@ -300,6 +311,7 @@ impl Transaction<'_> {
         self.again |= self.files.clear_dying(&mut self.shares);
         self.sweep_doomed();
         self.sweep_shields();
+        self.move_regions();
     }
 
     /// Examines all files that are to go with their last handle, from the beginning.
@@ -334,7 +346,7 @@ impl Transaction<'_> {
         self.state.region.pending.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.region.pending.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
-            self.send(session, ToClient::Recall { leases: vec![released], ahead: Vec::new() });
+            self.tell_to_let_go(session, [released], []);
         }
         let flushes = self.state.region.pending.queue.flushes.unanswered();
         let flushes: Vec<_> = flushes
@@ -363,7 +375,7 @@ impl Transaction<'_> {
     /// Ends the session. Its leases are free, at no cost: its identifier just counts for nothing in
     /// the rows that name it. Files at which it is stuck are cleared in the background.
     fn end(&mut self, session: SessionId) -> bool {
-        if self.state.server.sessions.all.remove(&session).is_none() {
+        if !self.state.server.sessions.end(session) {
             return false;
         }
         self.files.end_session(session);

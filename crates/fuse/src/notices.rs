@@ -351,7 +351,7 @@ impl Notices {
         let (entries, others): (Vec<_>, Vec<_>) = what.iter().cloned().partition(of_entries);
         let began = Instant::now();
         let (left, others) = (self.queue(entries.clone()), self.queue(others));
-        let offered = self.queue_offered(offered);
+        let (offered, mut kept) = self.queue_offered(offered);
         if !self.are_sent(&left, began + GIVE_WAY) {
             let dirs = self.go_without_entries(&entries);
             // Further requests may lock a directory meanwhile.
@@ -376,22 +376,19 @@ impl Notices {
         if !self.are_sent(&others, began + WAIT) {
             tracing::debug!(?what, "the kernel is slow to let go");
         }
-        offered
-            .into_iter()
-            .filter(|(_, left)| !self.are_sent(left, began + WAIT))
-            .map(|(file, _)| file)
-            .collect()
+        let late = offered.into_iter().filter(|(_, left)| !self.are_sent(left, began + WAIT));
+        kept.extend(late.map(|(file, _)| file));
+        kept
     }
 
-    /// Queues each of these by itself. Where that would crowd others out, they count as never sent.
-    fn queue_offered(&self, offered: Vec<Invalidation>) -> Vec<(FileId, Batch)> {
-        let has_room = self.state.lock().queue.len() + offered.len() <= QUEUE_MAX / 2;
-        let with_file = |what: Invalidation| {
-            let file = what.file()?.clone();
-            let left = if has_room { self.queue(vec![what]) } else { Batch::new(AtomicUsize::new(1)) };
-            Some((file, left))
-        };
-        offered.into_iter().filter_map(with_file).collect()
+    /// Queues each of these by itself, as many as crowd nothing else out. Returns the files of the
+    /// others, too.
+    fn queue_offered(&self, mut offered: Vec<Invalidation>) -> (Vec<(FileId, Batch)>, BTreeSet<FileId>) {
+        let room = (QUEUE_MAX / 2).saturating_sub(self.state.lock().queue.len());
+        let others = offered.split_off(room.min(offered.len()));
+        let kept = others.iter().filter_map(Invalidation::file).cloned().collect();
+        let with_file = |what: Invalidation| Some((what.file()?.clone(), self.queue(vec![what])));
+        (offered.into_iter().filter_map(with_file).collect(), kept)
     }
 
     /// Waits until all of these are sent, but no longer than until `deadline`. Whether they are

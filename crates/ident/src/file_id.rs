@@ -1,5 +1,6 @@
 //! The identifier of a file.
 
+use crate::ServerId;
 use crate::code::{self, Malformed, Token};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -19,7 +20,8 @@ pub const BITS_MAX: usize = 1024;
 pub const CHILD_BITS_MAX: usize = 256;
 
 /// The root's integer for overflow. [`FileId::for_child`] puts files there if their directory's
-/// identifier is already long. Other children of the root begin at 2.
+/// identifier is already long, below an integer of their server ([`ServerId::overflow`]). Other
+/// children of the root begin at 2.
 pub const OVERFLOW: u64 = 1;
 
 /// Bytes of a code that fit without an allocation.
@@ -72,17 +74,19 @@ impl FileId {
 
     /// Returns the identifier of a new file with inode number `ino` in `parent`. It is `parent`
     /// with the integer `n` from the directory's counter. If that would be longer than
-    /// [`CHILD_BITS_MAX`], it is ⟨1.ino⟩.
+    /// [`CHILD_BITS_MAX`], it is ⟨1.s+1.c⟩, where `ino` is the number `c` of the server `s`. So a
+    /// directory and a file that is made in it are at one server, however long identifiers get.
     ///
     /// The function is total, because the arguments may be the claim of a message. An `n` out of
-    /// range (or [`OVERFLOW`] in the root) gives ⟨1.ino⟩ as well. An `ino` out of range is clamped.
-    /// The caller checks whether the numbers were ever given out.
+    /// range (or [`OVERFLOW`] in the root) gives ⟨1.s+1.c⟩ as well. An `ino` out of range is
+    /// clamped. The caller checks whether the numbers were ever given out.
     pub fn for_child(parent: &FileId, n: u64, ino: u64) -> FileId {
         let usable = if *parent == FileId::root() { OVERFLOW + 1..=INTEGER_MAX } else { 1..=INTEGER_MAX };
         if usable.contains(&n) && parent.bit_len() + code::integer_bits(n) <= CHILD_BITS_MAX {
             parent.child(n)
         } else {
-            FileId::root().child(OVERFLOW).child(ino.clamp(1, INTEGER_MAX))
+            let (server, count) = ServerId::of(ino.clamp(1, INTEGER_MAX));
+            server.overflow().child(count.max(1))
         }
     }
 

@@ -4,7 +4,9 @@ mod code;
 mod file_id;
 mod file_map;
 mod serial;
+mod server_id;
 
 pub use code::Malformed;
 pub use file_id::{BITS_MAX, CHILD_BITS_MAX, FileId, INTEGER_MAX, OVERFLOW, Parts};
 pub use file_map::FileMap;
+pub use server_id::ServerId;

@@ -1,6 +1,6 @@
 //! Identifiers are checked against the sequences of integers that they stand for.
 
-use ident::{BITS_MAX, CHILD_BITS_MAX, FileId, INTEGER_MAX, Malformed, OVERFLOW};
+use ident::{BITS_MAX, CHILD_BITS_MAX, FileId, INTEGER_MAX, Malformed, OVERFLOW, ServerId};
 use proptest::prelude::*;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -148,8 +148,31 @@ proptest! {
         let parent = id(&parts);
         let child = FileId::for_child(&parent, n, ino);
         prop_assert!(child.bit_len() <= CHILD_BITS_MAX);
-        let overflow = id(&[OVERFLOW, ino.clamp(1, INTEGER_MAX)]);
+        let (server, count) = ServerId::of(ino.clamp(1, INTEGER_MAX));
+        let overflow = id(&[OVERFLOW, u64::from(server.0) + 1, count.max(1)]);
         prop_assert!(child == overflow || child == parent.child(n));
+        if child == overflow {
+            prop_assert_eq!(ServerId::of_overflow(&child), Some(server));
+        }
+    }
+
+    /// Numbers of different servers differ, and each tells its server. All are integers of
+    /// identifiers.
+    #[test]
+    fn a_number_tells_the_server_that_gave_it_out(server in any::<u16>(), count in 0..=ServerId::COUNT_MAX) {
+        let number = ServerId(server).number(count);
+        prop_assert!(number <= INTEGER_MAX);
+        prop_assert_eq!(ServerId::of(number), (ServerId(server), count));
+    }
+
+    /// The server of an overflow prefix has all that is below it, and no other file is taken for
+    /// one of those.
+    #[test]
+    fn only_files_below_an_overflow_prefix_are_of_one(parts in sequence(), server in any::<u16>()) {
+        let (file, prefix) = (id(&parts), ServerId(server).overflow());
+        prop_assert_eq!(ServerId::of_overflow(&file) == Some(ServerId(server)), prefix.is_prefix_of(&file));
+        let below = parts.iter().take(8).fold(prefix, |id, &n| id.child(n));
+        prop_assert_eq!(ServerId::of_overflow(&below), Some(ServerId(server)));
     }
 }
 
@@ -226,15 +249,17 @@ fn long_lines_of_descent_go_below_the_roots_first_integer() {
     let mut dir = FileId::root();
     for depth in 0..1000u64 {
         let child = FileId::for_child(&dir, 100, 7000 + depth);
-        assert!(child.parent() == Some(dir.clone()) || child == id(&[OVERFLOW, 7000 + depth]));
+        assert!(child.parent() == Some(dir.clone()) || child == id(&[OVERFLOW, 1, 7000 + depth]));
         dir = child;
     }
     assert_eq!(dir.parts().next(), Some(OVERFLOW));
     let root = FileId::root();
-    assert_eq!(FileId::for_child(&root, OVERFLOW, 9), id(&[OVERFLOW, 9]), "reserved in the root");
+    assert_eq!(FileId::for_child(&root, OVERFLOW, 9), id(&[OVERFLOW, 1, 9]), "reserved in the root");
     assert_eq!(FileId::for_child(&root, 2, 9), id(&[2]));
     assert_eq!(FileId::for_child(&id(&[2]), OVERFLOW, 9), id(&[2, OVERFLOW]), "elsewhere it is as any other");
-    assert_eq!(FileId::for_child(&id(&[2]), 0, 0), id(&[OVERFLOW, 1]));
+    assert_eq!(FileId::for_child(&id(&[2]), 0, 0), id(&[OVERFLOW, 1, 1]));
+    let seventh = ServerId(6).number(9);
+    assert_eq!(FileId::for_child(&root, OVERFLOW, seventh), id(&[OVERFLOW, 7, 9]), "at the server's own");
 }
 
 #[test]

@@ -386,6 +386,10 @@ impl Server {
                 Output::Shares(work) => self.share_host.work(work),
                 Output::Again => self.group().propose(Input::Tick),
                 Output::Sync => {}
+                // No host proposes it yet, since a machine has the group of one server.
+                Output::Delegated { .. } | Output::HandOver { .. } => {
+                    debug_assert!(false, "a region leaves the one server: {output:?}");
+                }
                 Output::Raised { version } => raised = Some(version),
                 Output::Authorized { number, done } => {
                     let told = self.waiting.lock().authorized.remove(&number);

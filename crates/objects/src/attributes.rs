@@ -115,7 +115,8 @@ impl Open {
             wanted.created = Some(time);
         }
         if let Some(attributes) = attributes.filter(|attributes| attributes.0 != 0) {
-            wanted.attributes = attributes.0 & DosAttributes::SETTABLE;
+            let kept = dos.attributes & DosAttributes::SPARSE;
+            wanted.attributes = attributes.0 & DosAttributes::SETTABLE & !DosAttributes::SPARSE | kept;
         }
         if wanted != dos {
             self.set_dos(wanted).await?;
@@ -128,6 +129,23 @@ impl Open {
             self.set_dos(Dos { changed: Some(ChangeTime { set, since }), ..wanted }).await?;
         }
         self.attributes_changed(watches::ATTRIBUTES).await;
+        Ok(())
+    }
+
+    /// Says that a file may have holes, or that it may not (FSCTL_SET_SPARSE). It is a mark for
+    /// clients: any file here has the holes that it has.
+    pub async fn set_sparse(&self, sparse: bool) -> Result<(), StoreError> {
+        self.require(rights::WRITE_DATA | rights::APPEND_DATA | rights::WRITE_ATTRIBUTES)?;
+        if self.is_directory() {
+            return Err(StoreError::Invalid);
+        }
+        let dos = self.dos().await?;
+        let others = dos.attributes & !DosAttributes::SPARSE;
+        let attributes = others | if sparse { DosAttributes::SPARSE } else { 0 };
+        if attributes != dos.attributes {
+            self.set_dos(Dos { attributes, ..dos }).await?;
+            self.attributes_changed(watches::ATTRIBUTES).await;
+        }
         Ok(())
     }
 

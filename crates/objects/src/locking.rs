@@ -39,10 +39,18 @@ impl Locking {
     fn unlock(&self) -> Result<Vec<LockChange>, StoreError> {
         self.store.with(|table, _| {
             let known = table.objects.get_mut(&self.object).ok_or(StoreError::Closed)?;
-            known.locks.unlock(self.open, self.range)?;
-            let parts =
-                if self.is_stream { Vec::new() } else { known.locks.uncovered(self.open, self.range) };
-            Ok(parts.into_iter().map(|(first, last)| self.change(LockRange { first, last }, None)).collect())
+            let gone = known.locks.unlock(self.open, self.range)?;
+            let Some(last) = self.range.last().filter(|_| !self.is_stream) else { return Ok(Vec::new()) };
+            let mut changes = Vec::new();
+            let free = known.locks.uncovered(self.open, self.range);
+            if gone.exclusive && free != [(self.range.offset, last)] {
+                // What is left on it is shared.
+                let whole = LockRange { first: self.range.offset, last };
+                changes.push(self.change(whole, Some(LockKind::Read)));
+            }
+            changes
+                .extend(free.into_iter().map(|(first, last)| self.change(LockRange { first, last }, None)));
+            Ok(changes)
         })
     }
 
@@ -76,14 +84,29 @@ impl Open {
         });
         judged.await.ok_or(StoreError::Closed)??;
         let mut locking = self.locking(range);
-        if let Some(last) = range.last().filter(|_| !self.is_stream()) {
-            let kind = if exclusive { LockKind::Write } else { LockKind::Read };
-            let change = locking.change(LockRange { first: range.offset, last }, Some(kind));
+        for change in self.covering(&locking, exclusive) {
             let call = call::Lock { file: self.file().clone(), change, wait };
             store.service.ask(&self.parts.who, call).await?;
         }
         locking.is_done = true;
         Ok(())
+    }
+
+    /// The locks at the client that cover one of the store. A shared one takes nothing away from the
+    /// exclusive ones that it is on.
+    fn covering(&self, locking: &Locking, exclusive: bool) -> Vec<LockChange> {
+        let Some(last) = locking.range.last().filter(|_| !self.is_stream()) else { return Vec::new() };
+        let (parts, kind) = if exclusive {
+            (vec![(locking.range.offset, last)], LockKind::Write)
+        } else {
+            let parts = self.store().with(|table, _| {
+                let known = table.objects.get(&self.object());
+                known.map(|known| known.locks.not_exclusive(self.id(), locking.range))
+            });
+            (parts.unwrap_or_default(), LockKind::Read)
+        };
+        let change = |(first, last)| locking.change(LockRange { first, last }, Some(kind));
+        parts.into_iter().map(change).collect()
     }
 
     /// Unlocks a range (MS-FSA §2.1.5.9) that was locked exactly so.

@@ -78,6 +78,10 @@ impl Store {
         (entry, stat): (Entry, Stat),
     ) -> Result<Option<Opened>, StoreError> {
         let is_directory = entry.kind == FileKind::Directory && !path.is_stream();
+        if !path.is_stream() && request.disposition == CreateDisposition::Create {
+            // Whatever it is.
+            return Err(StoreError::NameCollision);
+        }
         if is_directory && request.options.has(CreateOptions::NON_DIRECTORY) {
             return Err(StoreError::IsDirectory);
         }

@@ -49,14 +49,14 @@ impl ByteLocks {
         self.0.iter().any(|lock| lock.range.offset < size)
     }
 
-    /// Locks. A shared lock goes beside other shared ones, an exclusive one beside none, not even
-    /// of its own open.
+    /// Locks. A shared lock goes beside other shared ones, and on exclusive ones of its own open. An
+    /// exclusive one goes beside none, not even of its own open.
     pub(crate) fn lock(&mut self, lock: ByteLock) -> Result<(), StoreError> {
         if self.0.len() >= LOCKS_MAX {
             return Err(StoreError::TooMany);
         }
-        let conflicts =
-            |other: &ByteLock| (lock.exclusive || other.exclusive) && lock.range.meets(other.range);
+        let bars = |other: &ByteLock| lock.exclusive || other.exclusive && other.open != lock.open;
+        let conflicts = |other: &ByteLock| bars(other) && lock.range.meets(other.range);
         if self.0.iter().any(conflicts) {
             return Err(StoreError::LockNotGranted);
         }
@@ -91,30 +91,36 @@ impl ByteLocks {
     /// The parts of `range` that no lock of the open covers, in order: what may be unlocked for
     /// other machines after a lock on the range has gone.
     pub(crate) fn uncovered(&self, open: OpenId, range: ByteRange) -> Vec<(u64, u64)> {
-        let Some(last) = range.last() else { return Vec::new() };
-        let mut mine: Vec<(u64, u64)> = self
-            .0
-            .iter()
-            .filter(|lock| lock.open == open)
-            .filter_map(|lock| Some((lock.range.offset, lock.range.last()?)))
-            .collect();
-        mine.sort_unstable();
-        let (mut from, mut parts) = (Some(range.offset), Vec::new());
-        for (first, end) in mine {
-            let Some(at) = from else { break };
-            if end < at || first > last {
-                continue;
-            }
-            if first > at {
-                parts.push((at, first - 1));
-            }
-            from = end.checked_add(1);
-        }
-        if let Some(at) = from.filter(|at| *at <= last) {
-            parts.push((at, last));
-        }
-        parts
+        gaps(range, self.0.iter().filter(|lock| lock.open == open))
     }
+
+    /// The parts of `range` that no exclusive lock of the open covers, in order.
+    pub(crate) fn not_exclusive(&self, open: OpenId, range: ByteRange) -> Vec<(u64, u64)> {
+        gaps(range, self.0.iter().filter(|lock| lock.open == open && lock.exclusive))
+    }
+}
+
+/// The parts of `range` that none of the locks covers.
+fn gaps<'a>(range: ByteRange, locks: impl Iterator<Item = &'a ByteLock>) -> Vec<(u64, u64)> {
+    let Some(last) = range.last() else { return Vec::new() };
+    let covered = locks.filter_map(|lock| Some((lock.range.offset, lock.range.last()?)));
+    let mut covered: Vec<(u64, u64)> = covered.collect();
+    covered.sort_unstable();
+    let (mut from, mut parts) = (Some(range.offset), Vec::new());
+    for (first, end) in covered {
+        let Some(at) = from else { break };
+        if end < at || first > last {
+            continue;
+        }
+        if first > at {
+            parts.push((at, first - 1));
+        }
+        from = end.checked_add(1);
+    }
+    if let Some(at) = from.filter(|at| *at <= last) {
+        parts.push((at, last));
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -127,10 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_ones_own_conflict_too() {
+    fn exclusive_locks_of_ones_own_conflict_too() {
         let mut locks = ByteLocks::default();
         locks.lock(lock(1, 0, 10, true)).unwrap();
-        assert_eq!(locks.lock(lock(1, 5, 1, false)), Err(StoreError::LockNotGranted));
+        assert_eq!(locks.lock(lock(1, 5, 1, true)), Err(StoreError::LockNotGranted));
+        assert_eq!(locks.lock(lock(2, 5, 1, false)), Err(StoreError::LockNotGranted));
         assert_eq!(locks.lock(lock(2, 9, 1, true)), Err(StoreError::LockNotGranted));
         locks.lock(lock(2, 10, 5, true)).unwrap();
         assert_eq!(
@@ -142,6 +149,20 @@ mod tests {
         locks.lock(lock(1, 0, 10, false)).unwrap();
         assert!(!locks.admits(OpenId(1), ByteRange { offset: 3, length: 1 }, true), "not even one's own");
         assert!(locks.admits(OpenId(3), ByteRange { offset: 3, length: 1 }, false));
+    }
+
+    #[test]
+    fn a_shared_lock_goes_on_an_exclusive_one_of_its_own_open() {
+        let mut locks = ByteLocks::default();
+        let range = ByteRange { offset: 5, length: 10 };
+        locks.lock(lock(1, 0, 10, true)).unwrap();
+        locks.lock(lock(1, 5, 10, false)).unwrap();
+        assert_eq!(locks.not_exclusive(OpenId(1), range), [(10, 14)]);
+        // The exclusive one goes first, and the shared one covers still.
+        assert!(locks.unlock(OpenId(1), ByteRange { offset: 0, length: 10 }).unwrap().exclusive);
+        assert_eq!(locks.uncovered(OpenId(1), ByteRange { offset: 0, length: 10 }), [(0, 4)]);
+        assert_eq!(locks.lock(lock(2, 5, 1, true)), Err(StoreError::LockNotGranted));
+        locks.lock(lock(2, 5, 1, false)).unwrap();
     }
 
     #[test]
@@ -167,7 +188,8 @@ mod tests {
                 let bytes = |l: &ByteLock| l.range.offset..l.range.offset + l.range.length;
                 if locking {
                     let free = model.iter().all(|l| {
-                        !(l.exclusive || exclusive) || bytes(l).all(|b| !bytes(&new).contains(&b))
+                        let bars = exclusive || l.exclusive && l.open != new.open;
+                        !bars || bytes(l).all(|b| !bytes(&new).contains(&b))
                     });
                     prop_assert_eq!(locks.lock(new).is_ok(), free);
                     if free { model.push(new) }

@@ -100,8 +100,10 @@ impl DosAttributes {
     pub const OFFLINE: u32 = 0x1000;
     /// FILE_ATTRIBUTE_NOT_CONTENT_INDEXED.
     pub const NOT_INDEXED: u32 = 0x2000;
-    /// The attributes that a caller may set.
+    /// The attributes that are stored. A caller may set them, but for SPARSE, which
+    /// [`crate::Open::set_sparse`] sets.
     pub const SETTABLE: u32 = DosAttributes::READ_ONLY
+        | DosAttributes::SPARSE
         | DosAttributes::HIDDEN
         | DosAttributes::SYSTEM
         | DosAttributes::ARCHIVE

@@ -39,11 +39,11 @@ impl BreakSink for Client {
     fn broken(&self, broken: &Break) -> bool {
         let message = notification(broken);
         let sent = self.connections.lock().iter().any(|connection| connection.send(message.clone()));
-        if !sent {
-            // The receiver lives as long as the server listens.
+        if !sent && broken.acknowledge {
+            // The receiver, which lives as long as the server listens, answers in the client's place.
             let _ = self.unheard.send(broken.holder);
         }
-        sent
+        sent || broken.acknowledge
     }
 }
 

@@ -1,11 +1,10 @@
 //! The numbers that a client may use for its next messages (MS-SMB2 §3.3.1.1).
 
-use crate::limits::CREDITS_MAX;
 use std::collections::BTreeSet;
 
 /// The window of message numbers. Each is used once.
 ///
-/// Its memory grows with [`CREDITS_MAX`]: the window is at most four times as wide as the credits,
+/// Its memory grows with the most credits that it grants: the window is at most four times as wide,
 /// so that a client that leaves numbers out gets no more until it uses them.
 #[derive(Debug)]
 pub struct Window {
@@ -39,12 +38,12 @@ impl Window {
         is_new
     }
 
-    /// Grants credits for an answer: what is asked for, as far as the client may have more.
+    /// Grants credits for an answer: what is asked for, as far as the client may have up to `most`.
     /// It always keeps one.
-    pub fn grant(&mut self, asked: u16) -> u16 {
+    pub fn grant(&mut self, asked: u16, most: u64) -> u16 {
         let unused = self.high - self.low - self.used.len() as u64;
-        let room = CREDITS_MAX.saturating_sub(unused);
-        let spread = (4 * CREDITS_MAX).saturating_sub(self.high - self.low);
+        let room = most.saturating_sub(unused);
+        let spread = (4 * most).saturating_sub(self.high - self.low);
         let granted = u64::from(asked.max(1)).min(room).min(spread);
         self.high += granted;
         granted as u16
@@ -61,7 +60,7 @@ mod tests {
         let mut window = Window::default();
         assert!(window.consume(0, 1));
         assert!(!window.consume(0, 1) && !window.consume(1, 1));
-        assert_eq!(window.grant(10), 10);
+        assert_eq!(window.grant(10, 512), 10);
         assert!(
             window.consume(3, 4) && !window.consume(6, 1) && window.consume(1, 2) && !window.consume(10, 2)
         );
@@ -75,9 +74,9 @@ mod tests {
             let mut window = Window::default();
             for (offset, asked) in steps {
                 window.consume(window.low + u64::from(offset), 1);
-                window.grant(asked);
-                prop_assert!(window.high - window.low - window.used.len() as u64 <= CREDITS_MAX);
-                prop_assert!(window.used.len() as u64 <= 4 * CREDITS_MAX);
+                window.grant(asked, 512);
+                prop_assert!(window.high - window.low - window.used.len() as u64 <= 512);
+                prop_assert!(window.used.len() as u64 <= 4 * 512);
             }
         }
     }

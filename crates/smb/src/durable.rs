@@ -51,7 +51,12 @@ impl Durable {
 
 /// Returns whether the open's lease or oplock lets it be kept.
 pub(crate) fn has_handle(open: &Open) -> bool {
-    match open.granted() {
+    caches_handle(open.granted())
+}
+
+/// Returns whether a lease or an oplock has HANDLE caching.
+pub(crate) fn caches_handle(granted: Granted) -> bool {
+    match granted {
         Granted::Oplock(state) | Granted::Lease { state, .. } => state.has(CachingState::HANDLE),
         Granted::Nothing => false,
     }

@@ -1,13 +1,17 @@
 //! An open of a session.
 
 use crate::durable::Durable;
+use crate::replay::Create;
 use crate::rpc::Pipe;
+use crate::sequence::ChannelSequence;
 use crate::tree::Tree;
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
-use objects::{Open, Watch};
+use objects::{CreateAction, Open, Watch};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::sync::Notify;
 
 /// An open of a session: a file or a pipe.
 pub(crate) struct Handle {
@@ -16,6 +20,16 @@ pub(crate) struct Handle {
     pub(crate) kind: HandleKind,
     /// The open outlives its connection.
     pub(crate) durable: Option<Durable>,
+    /// The create that made it, if that may be sent again, and what it did.
+    pub(crate) create: Mutex<Option<Create>>,
+    pub(crate) action: CreateAction,
+    /// Its client has used it, and so has seen the answer to the create (Open.IsReplayEligible).
+    pub(crate) is_used: AtomicBool,
+    /// The instance of a program whose open it is (AppInstanceId).
+    pub(crate) app_instance: Option<[u8; 16]>,
+    /// Wakes locks that wait, when it is closed.
+    pub(crate) closing: Notify,
+    pub(crate) sequence: Arc<Mutex<ChannelSequence>>,
     /// Where the listing of a directory goes on.
     pub(crate) listing: tokio::sync::Mutex<Cursor>,
     /// The changes of a directory, from the first CHANGE_NOTIFY on.
@@ -54,6 +68,12 @@ impl Handle {
             tree,
             kind,
             durable: None,
+            create: Mutex::new(None),
+            action: CreateAction::Opened,
+            is_used: AtomicBool::new(false),
+            app_instance: None,
+            closing: Notify::new(),
+            sequence: Arc::default(),
             listing: tokio::sync::Mutex::default(),
             watch: Mutex::new(None),
             position: Mutex::new(0),
@@ -74,6 +94,7 @@ impl Handle {
 /// Closes opens whose session, tree connect or connection is gone.
 pub(crate) async fn close_all(handles: Vec<Arc<Handle>>) {
     for handle in handles {
+        handle.closing.notify_waiters();
         if let Ok(open) = handle.object()
             && let Err(error) = open.close(false).await
         {

@@ -6,7 +6,7 @@ use crate::handle::{Handle, HandleKind, close_all};
 use crate::server::Server;
 use crate::wire::NtStatus;
 use crate::wire::contexts::{CreateContexts, LeaseContext};
-use objects::{ClientGuid, Granted, LeaseHolder, LeaseVersion, ObjectPath};
+use objects::{CachingState, ClientGuid, Granted, LeaseHolder, LeaseVersion, ObjectPath};
 use std::sync::Arc;
 
 /// Keeps the durable ones of opens whose connection is lost, and closes the others.
@@ -37,7 +37,9 @@ pub(crate) async fn keep_or_close(server: &Arc<Server>, handles: Vec<Arc<Handle>
     close_all(others).await;
 }
 
-/// Closes the opens of a holder that could not be asked. Its break counts as acknowledged.
+/// Closes the opens of a holder that could not be asked, and so ends its break. If none of them
+/// waits, they are about to be closed, or the client has just come back: then its break counts as
+/// acknowledged with none.
 pub(crate) async fn give_up(server: &Arc<Server>, holder: LeaseHolder) {
     let is_holders = |handle: &Handle| {
         let HandleKind::Object(open) = &handle.kind else { return false };
@@ -53,8 +55,16 @@ pub(crate) async fn give_up(server: &Arc<Server>, holder: LeaseHolder) {
         let mut durables = server.durables.lock();
         let numbers = durables.iter().filter(|(_, handle)| is_holders(handle)).map(|(number, _)| *number);
         let numbers = numbers.collect::<Vec<u64>>();
-        numbers.iter().filter_map(|number| durables.remove(number)).collect()
+        numbers.iter().filter_map(|number| durables.remove(number)).collect::<Vec<Arc<Handle>>>()
     };
+    if given_up.is_empty() {
+        let store = &server.store;
+        // A break that has ended by then needs none.
+        let _ = match holder {
+            LeaseHolder::Lease(lease) => store.acknowledge(lease.client, lease.key, CachingState::NONE),
+            LeaseHolder::Oplock(open) => store.acknowledge_oplock(open, CachingState::NONE),
+        };
+    }
     forget(server, given_up).await;
 }
 
@@ -84,7 +94,9 @@ pub(crate) fn reconnect(
     let handle = durables.get(&number).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let durable = handle.durable.as_ref().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let open = handle.object()?;
-    if durable.create_guid != create_guid || !has_handle(open) {
+    // Either version of the context finds opens of both. Those of version 1 have no identifier: zeros.
+    let is_named = create_guid.is_none_or(|guid| guid == durable.create_guid.unwrap_or_default());
+    if !is_named || !has_handle(open) {
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     }
     match (open.granted(), lease) {

@@ -1,4 +1,4 @@
-//! The keys of a session (MS-SMB2 §3.3.5.5.3): signing and encrypting messages.
+//! The keys of a session and of its channels (MS-SMB2 §3.3.5.5.3): encrypting and signing messages.
 
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Flags, HEADER_BYTES, Header, TRANSFORM_BYTES, TransformHeader};
@@ -10,57 +10,38 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const SIGNATURE_AT: usize = 48;
 const FLAGS_AT: usize = 16;
 
-/// The keys of a session.
-pub struct SessionKeys {
-    signing: SigningKey,
-    ciphers: Option<Ciphers>,
+/// The result of a logon, from which keys come: its key, and all that was said before.
+#[derive(Clone, Copy)]
+pub struct Secret<'a> {
+    /// The key on which both sides have agreed.
+    pub session_key: &'a [u8; 16],
+    /// The dialect of the connection.
+    pub dialect: Dialect,
+    /// The hash of the negotiation and the logon.
+    pub hash: &'a PreauthHash,
 }
 
-struct Ciphers {
-    seals: MessageCipher,
-    opens: MessageCipher,
-    /// The next nonce. None is used twice: the number of messages of a session has 64 bits.
-    nonce: AtomicU64,
-}
-
-impl SessionKeys {
-    /// Derives the keys.
-    pub fn new(
-        session_key: &[u8; 16],
-        dialect: Dialect,
-        signing: SigningAlgorithm,
-        cipher: Option<MessageCipherKind>,
-        hash: &PreauthHash,
-    ) -> SessionKeys {
-        let derive = |old: (&str, &str), new: &str, length: usize| {
-            let mut key = vec![0; length];
-            match dialect {
-                Dialect::V3_1_1 => derive_key(session_key, new.as_bytes(), hash.as_bytes(), &mut key),
-                _ => derive_key(session_key, old.0.as_bytes(), old.1.as_bytes(), &mut key),
-            }
-            key
-        };
-        let signing_key = if dialect.is_3() {
-            let key = derive(("SMB2AESCMAC\0", "SmbSign\0"), "SMBSigningKey\0", 16);
-            key.try_into().expect("16 bytes")
-        } else {
-            *session_key
-        };
-        let ciphers = cipher.map(|kind| {
-            let key =
-                |old, new| MessageCipher::new(kind, &derive(("SMB2AESCCM\0", old), new, kind.key_bytes()));
-            Ciphers {
-                seals: key("ServerOut\0", "SMBS2CCipherKey\0"),
-                opens: key("ServerIn \0", "SMBC2SCipherKey\0"),
-                nonce: AtomicU64::new(0),
-            }
-        });
-        SessionKeys { signing: SigningKey::new(signing, &signing_key), ciphers }
+impl Secret<'_> {
+    /// Derives a key from labels: `old` with its context before 3.1.1, `new` since.
+    fn derive(&self, old: (&str, &str), new: &str, key: &mut [u8]) {
+        match self.dialect {
+            Dialect::V3_1_1 => derive_key(self.session_key, new.as_bytes(), self.hash.as_bytes(), key),
+            _ => derive_key(self.session_key, old.0.as_bytes(), old.1.as_bytes(), key),
+        }
     }
+}
 
-    /// Returns whether messages can be encrypted.
-    pub fn can_encrypt(&self) -> bool {
-        self.ciphers.is_some()
+/// The key by which messages of a session are signed on one of its connections.
+pub struct ChannelKey(SigningKey);
+
+impl ChannelKey {
+    /// Derives the key.
+    pub fn new(secret: Secret<'_>, algorithm: SigningAlgorithm) -> ChannelKey {
+        let mut key = *secret.session_key;
+        if secret.dialect.is_3() {
+            secret.derive(("SMB2AESCMAC\0", "SmbSign\0"), "SMBSigningKey\0", &mut key);
+        }
+        ChannelKey(SigningKey::new(algorithm, &key))
     }
 
     /// Signs a message in place (§3.1.4.1).
@@ -68,37 +49,60 @@ impl SessionKeys {
         message[FLAGS_AT] |= Flags::SIGNED as u8;
         message[SIGNATURE_AT..HEADER_BYTES].fill(0);
         let Ok(header) = Header::parse(message) else { return };
-        let signature = self.signing.sign(message, header.nonce());
+        let signature = self.0.sign(message, header.nonce());
         message[SIGNATURE_AT..HEADER_BYTES].copy_from_slice(&signature);
     }
 
-    /// Returns whether the message has the signature of the session's client. The field is zero
-    /// afterwards.
+    /// Returns whether the message has the signature of the channel's client.
     pub fn is_signed(&self, header: &Header, message: &mut [u8]) -> bool {
         message[SIGNATURE_AT..HEADER_BYTES].fill(0);
-        self.signing.is_signed(message, header.nonce(), &header.signature)
+        let is_signed = self.0.is_signed(message, header.nonce(), &header.signature);
+        message[SIGNATURE_AT..HEADER_BYTES].copy_from_slice(&header.signature);
+        is_signed
+    }
+}
+
+/// The keys by which messages of a session are encrypted on all of its connections.
+pub struct EncryptionKeys {
+    seals: MessageCipher,
+    opens: MessageCipher,
+    /// The next nonce. None is used twice: the number of messages of a session has 64 bits.
+    nonce: AtomicU64,
+}
+
+impl EncryptionKeys {
+    /// Derives the keys.
+    pub fn new(secret: Secret<'_>, kind: MessageCipherKind) -> EncryptionKeys {
+        let cipher = |old, new| {
+            let mut key = vec![0; kind.key_bytes()];
+            secret.derive(("SMB2AESCCM\0", old), new, &mut key);
+            MessageCipher::new(kind, &key)
+        };
+        EncryptionKeys {
+            seals: cipher("ServerOut\0", "SMBS2CCipherKey\0"),
+            opens: cipher("ServerIn \0", "SMBC2SCipherKey\0"),
+            nonce: AtomicU64::new(0),
+        }
     }
 
     /// Encrypts an answer (§3.1.4.3).
-    pub fn seal(&self, session_id: u64, message: &[u8]) -> Option<Vec<u8>> {
-        let ciphers = self.ciphers.as_ref()?;
+    pub fn seal(&self, session_id: u64, message: &[u8]) -> Vec<u8> {
         let mut nonce = [0; 16];
-        nonce[..8].copy_from_slice(&ciphers.nonce.fetch_add(1, Relaxed).to_le_bytes());
+        nonce[..8].copy_from_slice(&self.nonce.fetch_add(1, Relaxed).to_le_bytes());
         let mut header = TransformHeader { tag: [0; 16], nonce, size: message.len() as u32, session_id };
         let mut out = Vec::with_capacity(TRANSFORM_BYTES + message.len());
         header.emit(&mut out);
         let (front, _) = out.split_at(TRANSFORM_BYTES);
         let aad = TransformHeader::aad(front).to_vec();
         out.extend_from_slice(message);
-        header.tag = ciphers.seals.seal(&nonce, &aad, &mut out[TRANSFORM_BYTES..]);
+        header.tag = self.seals.seal(&nonce, &aad, &mut out[TRANSFORM_BYTES..]);
         out[4..20].copy_from_slice(&header.tag);
-        Some(out)
+        out
     }
 
     /// Decrypts a request in place. The message follows the header.
     pub fn open(&self, header: &TransformHeader, message: &mut [u8]) -> Result<(), Forged> {
-        let ciphers = self.ciphers.as_ref().ok_or(Forged)?;
         let (front, sealed) = message.split_at_mut(TRANSFORM_BYTES);
-        ciphers.opens.open(&header.nonce, TransformHeader::aad(front), sealed, &header.tag)
+        self.opens.open(&header.nonce, TransformHeader::aad(front), sealed, &header.tag)
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod auth;
+mod channel;
 mod client;
 mod commands;
 mod connection;
@@ -16,11 +17,14 @@ mod keeping;
 mod keys;
 mod limits;
 mod listen;
+mod negotiated;
 mod outbox;
 mod refusal;
+mod replay;
 mod report;
 mod request;
 mod rpc;
+mod sequence;
 mod server;
 mod session;
 mod time;

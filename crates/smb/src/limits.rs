@@ -11,9 +11,13 @@ pub const EARLY_FRAME_BYTES_MAX: usize = 64 << 10;
 /// The most requests in a compound.
 pub const COMPOUND_MAX: usize = 64;
 /// The most credits that a client has. Each stands for 64 KiB.
-pub const CREDITS_MAX: u64 = 512;
+pub const CREDITS_MAX: u64 = 8192;
+/// The most credits before a logon.
+pub const EARLY_CREDITS_MAX: u64 = 64;
 /// The most sessions, tree connects and opens of a connection or session.
 pub const SESSIONS_MAX: usize = 64;
+/// The most connections of a session.
+pub const CHANNELS_MAX: usize = 32;
 /// See [`SESSIONS_MAX`].
 pub const TREES_MAX: usize = 256;
 /// See [`SESSIONS_MAX`].

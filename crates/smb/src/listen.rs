@@ -127,9 +127,10 @@ async fn serve(server: Arc<Server>, stream: TcpStream, address: SocketAddr) {
     }
     server.early_connections.fetch_add(1, Relaxed);
     let _ = stream.set_nodelay(true);
+    let reached = stream.local_addr().ok();
     let (reads, writes) = stream.into_split();
     let (outbox, queue) = Outbox::new();
-    let connection = Arc::new(Connection::new(server, address.to_string(), outbox.clone()));
+    let connection = Arc::new(Connection::new(server, address.to_string(), reached, outbox.clone()));
     let early = async {
         tokio::time::sleep(EARLY_TIME).await;
         if connection.has_logged_on() {

@@ -1,6 +1,6 @@
 //! A request, and the answer to it.
 
-use crate::session::Session;
+use crate::keys::ChannelKey;
 use crate::wire::bodies::{Empty, error_body};
 use crate::wire::{Header, NtStatus};
 use objects::Acknowledged;
@@ -15,8 +15,8 @@ pub(crate) struct Request {
     pub(crate) is_encrypted: bool,
     /// The check of its signature has refused it.
     pub(crate) refused: Option<NtStatus>,
-    /// The session that signed it.
-    pub(crate) signed_by: Option<Arc<Session>>,
+    /// The key that signed it.
+    pub(crate) signed_by: Option<Arc<ChannelKey>>,
 }
 
 /// The answer to a request, without its header.
@@ -27,8 +27,8 @@ pub(crate) struct Reply {
     pub(crate) session: Option<u64>,
     /// The tree connect that the request has made.
     pub(crate) tree: Option<u32>,
-    /// The session whose key signs, if it is not the request's.
-    pub(crate) signed_by: Option<Arc<Session>>,
+    /// The key that signs, if it is not the request's.
+    pub(crate) signed_by: Option<Arc<ChannelKey>>,
     /// Dropped when the answer is on its way: see [`Acknowledged`].
     pub(crate) after: Option<Acknowledged>,
 }

@@ -3,6 +3,7 @@
 use crate::accounts::Accounts;
 use crate::client::Client;
 use crate::handle::Handle;
+use crate::replay::Creates;
 use crate::report::ServerReport;
 use crate::session::Session;
 use objects::{ClientGuid, LeaseHolder, Store};
@@ -25,6 +26,7 @@ pub struct Server {
     clients: Mutex<BTreeMap<ClientGuid, Arc<Client>>>,
     /// Opens that wait for their clients, by number.
     pub(crate) durables: Mutex<BTreeMap<u64, Arc<Handle>>>,
+    pub(crate) creates: Arc<Creates>,
     unheard: mpsc::UnboundedSender<LeaseHolder>,
     /// Breaks that no connection could be told of. The thread that takes it closes the opens.
     pub(crate) unheard_of: Mutex<Option<mpsc::UnboundedReceiver<LeaseHolder>>>,
@@ -50,6 +52,7 @@ impl Server {
             sessions: Mutex::default(),
             clients: Mutex::default(),
             durables: Mutex::default(),
+            creates: Arc::default(),
             unheard,
             unheard_of: Mutex::new(Some(unheard_of)),
             // Half of the numbers, and never 0 or all ones.
@@ -98,6 +101,20 @@ impl Server {
             clients.remove(&guid);
             self.store.disconnect(guid);
         }
+    }
+
+    /// Takes opens of a user out of the sessions, and of those that wait. The caller closes them.
+    pub(crate) fn take_opens(&self, user: &str, is_wanted: impl Fn(&Handle) -> bool) -> Vec<Arc<Handle>> {
+        let sessions = self.sessions.lock().values().cloned().collect::<Vec<Arc<Session>>>();
+        let ours = sessions.iter().filter(|session| session.user == user);
+        let mut taken = ours.flat_map(|session| session.take(&is_wanted)).collect::<Vec<_>>();
+        let is_waiting = |handle: &Handle| {
+            handle.durable.as_ref().is_some_and(|durable| durable.user == user) && is_wanted(handle)
+        };
+        taken.extend(
+            self.durables.lock().extract_if(.., |_, handle| is_waiting(handle)).map(|(_, handle)| handle),
+        );
+        taken
     }
 
     /// Reports sessions and counts.

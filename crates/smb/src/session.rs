@@ -1,12 +1,14 @@
 //! A session, its tree connects and its opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
 
 use crate::handle::Handle;
-use crate::keys::SessionKeys;
-use crate::limits::{OPENS_MAX, TREES_MAX};
+use crate::keys::{ChannelKey, EncryptionKeys};
+use crate::limits::{CHANNELS_MAX, OPENS_MAX, TREES_MAX};
+use crate::negotiated::Negotiated;
 use crate::report::SessionReport;
 use crate::tree::{Tree, TreeKind};
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
+use crate::wire::negotiate::Dialect;
 use namespace::Cred;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -18,41 +20,67 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) user: String,
     pub(crate) cred: Cred,
-    pub(crate) keys: SessionKeys,
+    /// The key of its first channel, by which a further connection shows that it may be one, too.
+    pub(crate) key: Arc<ChannelKey>,
+    pub(crate) encryption: Option<EncryptionKeys>,
+    /// The agreement of its first connection.
+    pub(crate) negotiated: Negotiated,
     pub(crate) address: String,
-    pub(crate) dialect: String,
     /// The client has encrypted a message.
     pub(crate) has_encrypted: AtomicBool,
     /// It has ended, perhaps from another connection.
     pub(crate) has_ended: AtomicBool,
+    /// The number of its connections. The session ends with the last.
+    channels: Mutex<usize>,
     trees: Mutex<BTreeMap<u32, Arc<Tree>>>,
     opens: Mutex<BTreeMap<FileId, Arc<Handle>>>,
     next_tree: AtomicU32,
 }
 
 impl Session {
-    #[allow(clippy::too_many_arguments, reason = "each is a field")]
+    /// Makes the session of a user, on its first connection.
     pub(crate) fn new(
         id: u64,
-        user: String,
-        cred: Cred,
-        keys: SessionKeys,
+        (user, cred): (String, Cred),
+        (key, encryption): (ChannelKey, Option<EncryptionKeys>),
+        negotiated: Negotiated,
         address: String,
-        dialect: String,
     ) -> Session {
         Session {
             id,
             user,
             cred,
-            keys,
+            key: Arc::new(key),
+            encryption,
+            negotiated,
             address,
-            dialect,
             has_encrypted: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            channels: Mutex::new(1),
             trees: Mutex::default(),
             opens: Mutex::default(),
             next_tree: AtomicU32::new(1),
         }
+    }
+
+    /// Adds a connection.
+    pub(crate) fn join(&self) -> Result<(), NtStatus> {
+        let mut channels = self.channels.lock();
+        match *channels {
+            0 => Err(NtStatus::USER_SESSION_DELETED),
+            CHANNELS_MAX => Err(NtStatus::INSUFFICIENT_RESOURCES),
+            _ => {
+                *channels += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a connection away that is lost. Returns whether it was the last.
+    pub(crate) fn leave(&self) -> bool {
+        let mut channels = self.channels.lock();
+        *channels -= 1;
+        *channels == 0
     }
 
     pub(crate) fn connect(&self, name: &str, kind: TreeKind) -> Result<Arc<Tree>, NtStatus> {
@@ -73,9 +101,12 @@ impl Session {
     pub(crate) fn disconnect(&self, id: u32) -> Option<Vec<Arc<Handle>>> {
         self.trees.lock().remove(&id)?;
         let mut opens = self.opens.lock();
-        let files = opens.iter().filter(|(_, handle)| handle.tree.id == id).map(|(file, _)| *file);
-        let files = files.collect::<Vec<FileId>>();
-        Some(files.iter().filter_map(|file| opens.remove(file)).collect())
+        Some(opens.extract_if(.., |_, handle| handle.tree.id == id).map(|(_, handle)| handle).collect())
+    }
+
+    /// Takes opens out of the session. The caller closes them.
+    pub(crate) fn take(&self, is_wanted: impl Fn(&Handle) -> bool) -> Vec<Arc<Handle>> {
+        self.opens.lock().extract_if(.., |_, handle| is_wanted(handle)).map(|(_, handle)| handle).collect()
     }
 
     /// Ends the session. Returns its opens, which the caller closes.
@@ -89,8 +120,14 @@ impl Session {
         self.opens.lock().len() < OPENS_MAX
     }
 
-    pub(crate) fn add(&self, handle: Arc<Handle>) {
-        self.opens.lock().insert(handle.file, handle);
+    /// Adds an open, unless the session has ended meanwhile: then the open closes when it is dropped.
+    pub(crate) fn add(&self, handle: Arc<Handle>) -> Result<(), NtStatus> {
+        let mut opens = self.opens.lock();
+        if self.has_ended.load(Relaxed) {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        opens.insert(handle.file, handle);
+        Ok(())
     }
 
     pub(crate) fn handle(&self, file: FileId, tree: &Tree) -> Result<Arc<Handle>, NtStatus> {
@@ -108,10 +145,15 @@ impl Session {
     }
 
     pub(crate) fn report(&self) -> SessionReport {
+        let number = self.negotiated.dialect as u16;
+        let dialect = match self.negotiated.dialect {
+            Dialect::V2_1 => "2.1".to_owned(),
+            _ => format!("{}.{}.{}", number >> 8, number >> 4 & 15, number & 15),
+        };
         SessionReport {
             user: self.user.clone(),
             address: self.address.clone(),
-            dialect: self.dialect.clone(),
+            dialect,
             encrypted: self.has_encrypted.load(Relaxed),
             shares: self.trees.lock().values().map(|tree| tree.name.clone()).collect(),
             opens: self.opens.lock().len(),

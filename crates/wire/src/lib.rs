@@ -6,6 +6,7 @@ mod account;
 mod allowance;
 mod frame;
 mod greeting;
+mod hand_over;
 mod message;
 mod rights;
 mod version;
@@ -20,6 +21,7 @@ pub use greeting::{
     Certificates, GreetingError, GreetingNumber, Purpose, Receipt, ServerAt, Start, Welcome, answer,
     answer_other_version, greeting, read_answer, read_greeting,
 };
+pub use hand_over::{HandOver, HandOverStep, RegionRows};
 pub use message::{
     AskMode, FOUNDER, FOUNDER_MEMBER, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,
 };

@@ -2,7 +2,7 @@
 //! releases (Farsite §6: recipients need not draw inferences).
 
 use crate::{LOG_ENTRIES_MAX, Receipt, Rights, Version};
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
     Answer, Attributes, ContentHead, Disposition, Effect, Entry, Error, Extent, Links, Locks, Operation,
@@ -230,6 +230,11 @@ pub enum ToClient {
     /// The receipt to show with each greeting from now on. It is the host's alone: the directory
     /// neither makes nor needs it.
     Receipt(Receipt),
+    /// Answers an `Ask` or an `Extents` about a file that another server manages: all files of
+    /// `region` are at that server, but for those of longer prefixes that the client knows to be
+    /// elsewhere. Of two such messages about one region the one with the greater `epoch` counts.
+    /// That a file is elsewhere never means that the file is gone.
+    Elsewhere { number: u64, region: FileId, epoch: u64, server: ServerId },
 }
 
 /// Leases on one file, and the values that they give knowledge of.

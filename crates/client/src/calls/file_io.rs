@@ -343,7 +343,7 @@ impl Client {
             waiting.progress = Progress::Syncing { barriers: barriers.clone(), through };
             return Err(Stop::until(WaitingFor::Published(barriers)));
         }
-        let server = file.map_or(ServerId::ONLY, |file| self.servers.id_of(file));
+        let server = file.map_or(ServerId::ROOT, |file| self.servers.id_of(file));
         let log = &self.servers.get(server).log;
         let through = through.unwrap_or(log.last());
         if log.applied() < through {

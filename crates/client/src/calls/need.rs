@@ -72,8 +72,8 @@ impl Client {
                 WaitingFor::Allowance(server)
             }
             Need::Space => {
-                waiting.asked_allowance = Some(self.servers.get(ServerId::ONLY).allowance);
-                self.ask_allowance(ServerId::ONLY, AllowanceRequest::default(), out);
+                waiting.asked_allowance = Some(self.servers.get(ServerId::ROOT).allowance);
+                self.ask_allowance(ServerId::ROOT, AllowanceRequest::default(), out);
                 WaitingFor::Space
             }
             Need::Freed => {

@@ -136,7 +136,7 @@ impl Client {
     /// How much space there is. The client asks the server if the last report is old and there is a
     /// connection. So the space of a recent deletion shows.
     pub(crate) fn space(&self, now: Now, waiting: &Waiting) -> Tried {
-        let server = self.servers.get(ServerId::ONLY);
+        let server = self.servers.get(ServerId::ROOT);
         let is_old = now.time.ms_since(server.space_told) >= TOLD_MS && server.is_connected();
         if is_old && waiting.asked_allowance.is_none() {
             return Err(Stop::Need(Need::Space));
@@ -220,7 +220,7 @@ mod tests {
         let mut out = Vec::new();
         call(&mut client, allocate(&file, 8 * MIB), &mut out);
         out.clear();
-        client.ask_allowance(ServerId::ONLY, AllowanceRequest::default(), &mut out);
+        client.ask_allowance(ServerId::ROOT, AllowanceRequest::default(), &mut out);
         let held = out.iter().find_map(|output| match output {
             Output::Send(ToServer::Allow { held, .. }) => Some(held.0),
             _ => None,

@@ -127,7 +127,7 @@ impl Client {
             WaitingFor::Allowance(server) => self.servers.get(*server).allowance.asking.is_none(),
             // The server's last report is better than an answer that may never come.
             WaitingFor::Space => {
-                let server = self.servers.get(ServerId::ONLY);
+                let server = self.servers.get(ServerId::ROOT);
                 server.allowance.asking.is_none() || !server.is_connected()
             }
             WaitingFor::Freed { until } => now.time >= *until,

@@ -14,7 +14,8 @@ use crate::server::ServerId;
 use crate::{Call, Now, Output, call};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released, Time};
-use namespace::{Effect, Entry, FileKind, Known, Operation, Verdict, operation};
+use namespace::{Effect, Entry, FileKind, Knowledge, Known, Link, Operation, Verdict, fold, operation};
+use std::collections::BTreeSet;
 
 /// A handle that keeps a file open and does nothing else.
 const HANDLE: Open = Open::posix(false, false);
@@ -57,6 +58,23 @@ impl Client {
                 self.linger_for_a_while(now, file);
             }
         }
+    }
+
+    /// Whether a program here may be about to use a file whose handles the server wishes for, and
+    /// not to learn of it if the file goes. The kernel has a name of the file, or had one until just
+    /// now. All names in the directories `going` go together with the handles.
+    pub(crate) fn may_be_used(&self, now: Now, wished: &Released, going: &BTreeSet<FileId>) -> bool {
+        let Released { file, field, keep } = wished;
+        if *field != Field::Handles || keep.is_some_and(|kept| kept.covers(Kind::Touch)) {
+            return false;
+        }
+        let has_name = |link: &Link| {
+            !going.contains(&link.dir)
+                && self.files.holds(&link.dir, &Field::Child(fold(&link.label)), Kind::Read)
+        };
+        let Known::Used(links) = self.files.links(file, Kind::Read) else { return true };
+        let was_looked_up = self.files.get(file).is_some_and(|known| known.looked_up.is_recent(now.time));
+        was_looked_up || links.iter().any(has_name) || self.is_waited_for(file)
     }
 
     /// Whether a waiting call is on `file`, by whatever name it was found. The call is to be
@@ -410,6 +428,45 @@ mod tests {
             };
             assert_eq!(out.iter().any(asks), lingers, "{out:?}");
         }
+    }
+
+    /// The handles that go to the server when it wishes at `wished` ms for all names of the
+    /// directory and for the handles of the file, which was looked up at 10 ms. The front door keeps
+    /// the directory, or nothing.
+    fn handles_let_go(wished: u64, keeps_names: bool) -> Vec<Open> {
+        let (mut client, dir, file) = client();
+        client.files.get_mut(&file).unwrap().links =
+            Some([Link { dir: dir.clone(), label: label("x") }].into_iter().collect());
+        looks_up(&mut client, 10, &dir);
+        let wish = |file: &FileId, field| Released { file: file.clone(), field, keep: None };
+        let ahead = vec![wish(&file, Field::Handles), wish(&dir, Field::Children)];
+        let mut out = Vec::new();
+        client.handle(at(wished), Input::Message(ToClient::Recall { leases: Vec::new(), ahead }), &mut out);
+        let yields = out.iter().find_map(|output| match output {
+            Output::Yield { number, .. } => Some(*number),
+            _ => None,
+        });
+        let number = yields.expect("the names go first");
+        assert!(client.files.holds(&file, &Field::Handles, Kind::Write), "and the handles go later");
+        let kept = BTreeSet::from_iter(keeps_names.then(|| dir.clone()));
+        out.clear();
+        client.handle(at(wished + 1), Input::Yielded { number, kept }, &mut out);
+        let entries = out.into_iter().filter_map(|output| match output {
+            Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+            _ => None,
+        });
+        let own = |entry: LogEntry| match entry {
+            LogEntry::Return { own, .. } => Some(own),
+            _ => None,
+        };
+        entries.flatten().filter_map(own).collect()
+    }
+
+    #[test]
+    fn handles_that_are_wished_for_go_behind_the_names_and_stay_with_them() {
+        assert_eq!(handles_let_go(5_000, false), [Open::CLOSED], "the kernel has long been back");
+        assert_eq!(handles_let_go(1_900, false), [], "the kernel may come back for the file");
+        assert_eq!(handles_let_go(5_000, true), [], "the kernel has the name");
     }
 
     /// A client with little room forgets a file only when the kernel can no longer come back for

@@ -51,7 +51,7 @@ impl Client {
     /// their cached values. Then the log is flushed up to the release, which stands behind every
     /// update that used the lease.
     pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
-        let (mut ready, mut dropping) = (Vec::new(), Vec::new());
+        let (mut ready, mut dropping, mut handles) = (Vec::new(), Vec::new(), Vec::new());
         let (mut what, mut offered) = (Vec::new(), Vec::new());
         for mut yielding in std::mem::take(&mut self.revocations.publishing) {
             let Released { file, field, .. } = &yielding.released;
@@ -61,12 +61,18 @@ impl Client {
                 if yielding.is_recalled() { &mut what } else { &mut offered }.push(invalidation);
                 yielding.rounds = yielding.rounds.saturating_add(1);
                 dropping.push(yielding);
+            } else if *field == Field::Handles && !yielding.is_recalled() {
+                handles.push(yielding);
             } else {
                 ready.push(yielding);
             }
         }
+        // Whether a file is in use is known once its names have gone.
+        if dropping.is_empty() { &mut ready } else { &mut dropping }.append(&mut handles);
         if !dropping.is_empty() {
             let number = self.number();
+            // Several fields of one file go with its attributes.
+            offered.dedup();
             out.push(Output::Yield { number, what, offered });
             self.revocations.dropping.insert(number, dropping);
         }
@@ -108,7 +114,10 @@ impl Client {
         self.release_looked_up(now, recalled);
         // Trap: nothing is owed for these, so each has to release something when its turn comes.
         // Single names go before all names, which would take them along.
-        others.retain(|y| self.holds_more(&y.released));
+        let names =
+            others.iter().filter(|y| y.released.field == Field::Children && y.released.keep.is_none());
+        let names: BTreeSet<FileId> = names.map(|y| y.released.file.clone()).collect();
+        others.retain(|y| self.holds_more(&y.released) && !self.may_be_used(now, &y.released, &names));
         others.sort_by_key(|y| matches!(y.released.field, Field::Children | Field::Xattrs));
         self.release_looked_up(now, others);
         waiting.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));

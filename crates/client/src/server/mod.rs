@@ -1,7 +1,9 @@
 //! The server boundary: everything that belongs to one server, and which server has a file.
 //!
-//! Today one server manages all files. Code that acts on a file finds its server by the file's
-//! identifier ([`Servers::of`]). Code about a connection goes by the server's number.
+//! Servers say which of them has a region ([`Servers::learn`]); the client asks nobody for a map.
+//! Code that acts on a file finds its server by the file's identifier ([`Servers::of`]). Code about
+//! a connection goes by the server's number. The host connects to the root server only, until
+//! machines have the groups of several servers.
 
 mod ack_queue;
 mod allowance;
@@ -10,6 +12,8 @@ mod promised;
 mod publications;
 mod requests;
 mod term;
+
+pub(crate) use ident::ServerId;
 
 pub(crate) use allowance::{Allowance, AllowanceRequest};
 pub(crate) use log::OperationLog;
@@ -29,20 +33,13 @@ use std::ops::Range;
 use term::Term;
 use wire::{Rights, Space, ToServer, Version};
 
-/// A server, as this client numbers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ServerId(u32);
-
-impl ServerId {
-    /// The one server that there is today.
-    pub const ONLY: ServerId = ServerId(0);
-}
-
 /// The servers that this client has to do with.
 #[derive(Debug)]
 pub(crate) struct Servers {
     /// The server that manages each file.
     map: FileMap<ServerId>,
+    /// The epoch in which each region of `map` came to its server; the root's began with it.
+    epochs: BTreeMap<FileId, u64>,
     /// Each server that is in `map`.
     sessions: BTreeMap<ServerId, ServerSession>,
 }
@@ -50,8 +47,18 @@ pub(crate) struct Servers {
 impl Servers {
     /// The one server, without a session.
     pub fn new() -> Servers {
-        let sessions = BTreeMap::from([(ServerId::ONLY, ServerSession::new())]);
-        Servers { map: FileMap::new(ServerId::ONLY), sessions }
+        let sessions = BTreeMap::from([(ServerId::ROOT, ServerSession::new())]);
+        Servers { map: FileMap::new(ServerId::ROOT), epochs: BTreeMap::new(), sessions }
+    }
+
+    /// Learns that `server` manages `region` since this epoch, unless a later one is known.
+    pub fn learn(&mut self, region: FileId, epoch: u64, server: ServerId) {
+        if self.epochs.get(&region).is_some_and(|known| *known >= epoch) {
+            return;
+        }
+        self.epochs.insert(region.clone(), epoch);
+        self.map.insert(region, server);
+        self.sessions.entry(server).or_insert_with(ServerSession::new);
     }
 
     /// The server that manages `file`.
@@ -320,7 +327,7 @@ mod tests {
         let granted = ToClient::Granted { number: 1, grants: grants.collect(), gone: Vec::new() };
         client.handle(at(1), Input::Message(granted), &mut out);
         let [one, other] = dirs;
-        (client, [(ServerId::ONLY, one), (second, other)])
+        (client, [(ServerId::ROOT, one), (second, other)])
     }
 
     fn logged(client: &Client) -> Vec<usize> {
@@ -348,6 +355,38 @@ mod tests {
         let applied = ToClient::Applied { through: 1, rejected: Vec::new() };
         client.handle(at(3), Input::Message(applied), &mut Vec::new());
         assert_eq!(logged(&client), [0, 1]);
+    }
+
+    /// The call goes on at the other server. The file is not gone.
+    #[test]
+    fn a_call_follows_its_file_to_another_server() {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let (region, next) = (FileId::root().child(7), ServerId(3));
+        let file = region.child(2);
+        let stat = Call::Stat(call::Stat { file: file.clone() });
+        let Outcome::Waiting(ticket) = client.call(at(1), &Cred::default(), stat, &mut out) else { panic!() };
+        let numbers: Vec<u64> = out
+            .iter()
+            .filter_map(|output| match output {
+                Output::Send(ToServer::Ask { number, .. }) => Some(*number),
+                _ => None,
+            })
+            .collect();
+        let [number] = numbers[..] else { panic!("{out:?}") };
+        out.clear();
+        let elsewhere = |epoch, server| ToClient::Elsewhere { number, region: region.clone(), epoch, server };
+        client.handle(at(2), Input::Message(elsewhere(2, next)), &mut out);
+        assert!(!out.iter().any(|output| matches!(output, Output::Answer { .. })), "{out:?}");
+        assert!(client.calls.iter().any(|(waiting, _)| waiting == ticket));
+        assert_eq!(client.servers.id_of(&file), next);
+        let asks = |server| client.servers.get(server).requests.want(&file);
+        assert!(asks(next) && !asks(ServerId::ROOT));
+        // An earlier epoch is late news.
+        client.handle(at(3), Input::Message(elsewhere(1, ServerId(2))), &mut out);
+        assert_eq!(client.servers.id_of(&file), next);
+        assert_eq!(client.servers.id_of(&FileId::root().child(8)), ServerId::ROOT);
     }
 
     #[test]

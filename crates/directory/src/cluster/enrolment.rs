@@ -160,8 +160,8 @@ impl Transaction<'_> {
         let result = self.expelled(machine);
         self.out.push(Output::Expelled { machine, result });
         if result.is_ok() {
-            let its = self.state.server.sessions.all.iter().filter(|(_, session)| session.machine == machine);
-            let its: Vec<SessionId> = its.map(|(id, _)| *id).collect();
+            let its: Vec<SessionId> =
+                self.state.server.sessions.of_machine(machine).map(|(id, _)| id).collect();
             its.into_iter().for_each(|session| self.fence(session, None));
         }
     }

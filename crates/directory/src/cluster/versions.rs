@@ -27,7 +27,7 @@ impl DirectoryState {
     /// Whether a machine not heard of since the raise may come back and speak an older version. The
     /// founder's number is never given up, whatever became of the machine.
     fn may_speak_older(&self, machine: MachineId) -> bool {
-        machine != FOUNDER || self.server.sessions.all.values().any(|session| session.machine == machine)
+        machine != FOUNDER || self.server.sessions.of_machine(machine).next().is_some()
     }
 }
 

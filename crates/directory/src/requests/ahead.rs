@@ -15,7 +15,7 @@ use crate::rows::record::Record;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Granularity, Kind, Lease, Released, SessionId};
-use namespace::fold;
+use namespace::{Operation, fold};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, FileGrant};
 
@@ -66,8 +66,13 @@ impl Transaction<'_> {
         }
         let mut wanted = self.all_names(asked, needs);
         if let Some(step) = self.step(asked, needs) {
+            let of_all_names = |lease: &Lease| lease.field == Field::Children && lease.kind == Kind::Write;
+            let names = wanted.iter().filter(|lease| of_all_names(lease));
+            let mut names: BTreeSet<FileId> = names.map(|lease| lease.file.clone()).collect();
             for file in self.files.next_files(&step.file, &step.region, step.ahead) {
-                wanted.extend(self.needed_ahead(session, &step, &file));
+                let needed = self.needed_ahead(session, &step, &file, &names);
+                names.extend(needed.iter().any(of_all_names).then_some(file));
+                wanted.extend(needed);
             }
         }
         let holders: BTreeSet<SessionId> = in_the_way.iter().map(|(holder, _)| *holder).collect();
@@ -127,17 +132,18 @@ impl Transaction<'_> {
     }
 
     /// The fields of `file` that may be granted ahead: all that the walk needs, or none. All labels
-    /// of a directory may be left out.
+    /// of a directory may be left out, and what others have open of a file that is to be changed.
     ///
     /// With part of it the client would have to ask again, for each file. A lookup needs a lease on
     /// the file's handles, too, so that one comes with its attributes.
     fn free_ahead(&self, session: SessionId, step: &Step, file: &FileId) -> Vec<(Field, Kind)> {
         let holdings = self.files.holdings(file);
         let mut fields = Vec::new();
-        for Lease { field, kind, .. } in self.needed_ahead(session, step, file) {
+        for Lease { field, kind, .. } in self.needed_ahead(session, step, file, &BTreeSet::new()) {
             let is_free = holdings.in_the_way(session, &field, kind).is_empty();
             match field {
                 Field::Children if !is_free || !self.fits_whole(session, file) => {}
+                Field::Handles if !is_free && step.changes => {}
                 _ if !is_free => return Vec::new(),
                 _ => fields.push((field, kind)),
             }
@@ -191,17 +197,20 @@ impl Transaction<'_> {
         let walks = &self.state.region.walks;
         let region = walks.region(self.now, asked.session, &file)?;
         let mut fields = WalkedFields::of(&file, self.files.record(&file)?.is_directory(), needs);
-        if !fields.are_only_read() {
-            // A change says nothing of what else the walk will come to.
-            return Some(Step { file, region, fields, changes: true, ahead });
+        let changes = !fields.are_only_read();
+        if changes && matches!(&asked.operation, Operation::Unlink(unlink) if !unlink.directory) {
+            // The asker has the file open until its kernel forgets it, and disposes of it then.
+            strengthen(&mut fields.files, &Field::Handles, Kind::Write);
         }
+        // A walk that changes files looks at each of them first. Otherwise a change says nothing of
+        // what else the walk will come to.
         if let Some(read) = walks.read(&(asked.session, region.clone())) {
             fields.add(read);
         }
         if fields.files.contains_key(&Field::Attributes) {
             strengthen(&mut fields.files, &Field::Handles, Kind::Touch);
         }
-        Some(Step { file, region, fields, changes: false, ahead })
+        Some(Step { file, region, fields, changes, ahead })
     }
 
     /// The file that the request is about, if it may be one of a walk: the last one in the order of
@@ -217,14 +226,21 @@ impl Transaction<'_> {
 
     /// The leases on `file` that the walk will need and that the session does not hold. None if
     /// another session waits for the file, or if it is about to be deleted or has others' locks.
-    fn needed_ahead(&self, session: SessionId, step: &Step, file: &FileId) -> Vec<Lease> {
+    /// All names of the directories `names` are wished for together with them.
+    fn needed_ahead(
+        &self,
+        session: SessionId,
+        step: &Step,
+        file: &FileId,
+        names: &BTreeSet<FileId>,
+    ) -> Vec<Lease> {
         let Some(record) = self.files.record(file) else { return Vec::new() };
         let locked = record.locks.iter().any(|lock| lock.holder.0 != session);
         let dies = record.attributes.links == 0 || record.disposition.is_some();
         if locked || dies || self.state.region.pending.others_wait(file, session) {
             return Vec::new();
         }
-        let asks_at_once = step.changes && !self.has_names_alone(session, &record);
+        let asks_at_once = step.changes && !self.has_names_alone(session, &record, names);
         let need = |(field, kind): (&Field, &Kind)| Lease::new(file.clone(), field.clone(), *kind);
         let needs = step.fields.of_kind(record.is_directory()).iter();
         let needs = needs.filter(|(field, _)| !(asks_at_once && field.is_black_box())).map(need);
@@ -234,15 +250,18 @@ impl Transaction<'_> {
         needs.filter(|need| !held(need) && !passes(need)).collect()
     }
 
-    /// Whether no other session has a lease on a name of the file.
+    /// Whether no other session has a lease on a name of the file, but on all those in `going`, the
+    /// directories whose names are wished for together with the file's handles.
     ///
-    /// Trap: as long as a kernel has a name, its client has to be asked whether the file is in use at
-    /// the moment at which the file goes. Before, the client cannot know
+    /// Trap: as long as a kernel has a name, its client cannot know whether the file is about to be
+    /// used. The holder of both gives the names up first, and keeps the handles with any name
     /// (`client::leases::lingering`). Without the name no client comes to use the file.
-    fn has_names_alone(&self, session: SessionId, record: &Record) -> bool {
+    fn has_names_alone(&self, session: SessionId, record: &Record, going: &BTreeSet<FileId>) -> bool {
         record.links.iter().all(|link| {
             let name = Field::Child(fold(&link.label));
-            self.files.holdings(&link.dir).in_the_way(session, &name, Kind::Write).is_empty()
+            let is_alone =
+                || self.files.holdings(&link.dir).in_the_way(session, &name, Kind::Write).is_empty();
+            going.contains(&link.dir) || is_alone()
         })
     }
 }

@@ -13,9 +13,6 @@ use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, de
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
-/// Leases that one recall message names.
-const RECALLED_TOGETHER: usize = 1000;
-
 /// The leases that holders have to release before a request can be done.
 type Holders = Vec<(SessionId, Released)>;
 
@@ -40,7 +37,7 @@ impl Transaction<'_> {
         if self.state.region.pending.queue.of_session(asked.session).len() >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
         }
-        if self.is_refused(&asked) {
+        if self.is_elsewhere(&asked) || self.is_refused(&asked) {
             return Ok(());
         }
         let operation = match asked.mode {
@@ -64,10 +61,8 @@ impl Transaction<'_> {
     /// it asked. This does not work if another answer may come first, to a request made before some
     /// part of that log.
     fn will_acknowledge(&mut self, session: SessionId) {
-        if self.state.region.pending.queue.of_session(session).len() == 0
-            && let Some(known) = self.state.server.sessions.all.get_mut(&session)
-        {
-            self.promised |= std::mem::take(&mut known.owed);
+        if self.state.region.pending.queue.of_session(session).len() == 0 {
+            self.promised |= self.state.server.sessions.owed.remove(&session);
         }
     }
 
@@ -91,6 +86,29 @@ impl Transaction<'_> {
         let Some(error) = self.refusal(*session, operation, wants, *mode) else { return false };
         self.send(*session, ToClient::Shipped { number: *number, result: Err(error) });
         true
+    }
+
+    /// Whether another server manages the file that the request is about; if so, tells the asker
+    /// where. Other files of the request are asked for there.
+    fn is_elsewhere(&mut self, asked: &Asked) -> bool {
+        let files = asked.operation.files();
+        let Some(elsewhere) = files.first().and_then(|file| self.files.regions.elsewhere(asked.number, file))
+        else {
+            return false;
+        };
+        if asked.session != SERVER {
+            self.send(asked.session, elsewhere);
+        }
+        true
+    }
+
+    /// Whether the request has to wait until a region has gone to another server, or stays. The
+    /// server's own requests go on, since a region does not leave before they are done.
+    fn waits_for_region(&self, asked: &Asked, needs: &[Lease]) -> bool {
+        let is_leaving = |file: &FileId| self.files.regions.are_leaving(file);
+        asked.session != SERVER
+            && (asked.operation.files().into_iter().any(is_leaving)
+                || needs.iter().any(|need| is_leaving(&need.file)))
     }
 
     /// Asks for an operation on the server's own behalf. The request queues like any other, and its
@@ -125,11 +143,16 @@ impl Transaction<'_> {
     /// Does the request, or lets it wait in its place and recalls the leases in its way.
     fn serve(&mut self, arrival: Arrival) {
         while let Some(asked) = self.state.region.pending.asked(arrival) {
-            // The file may have been moved out of the subtree since the request came.
-            if self.is_refused(&asked) {
+            // Since the request came, its file may have gone to another server, or out of the
+            // subtree.
+            if self.is_elsewhere(&asked) || self.is_refused(&asked) {
                 return self.state.region.pending.remove(arrival);
             }
             let mut found = self.find(&asked);
+            if self.waits_for_region(&asked, &found.needs) {
+                let wants = found.needs.clone();
+                return self.state.region.pending.replace_wants(arrival, wants, what_for(asked.mode));
+            }
             let mut asked = self.lease_or_report(asked, &mut found);
             if asked.ahead.is_none() {
                 let files = self.step_of_walk(&asked, &found.needs);
@@ -208,6 +231,10 @@ impl Transaction<'_> {
                 }
                 continue;
             };
+            if !self.files.regions.manage(&lease.file) {
+                // The client asks the file's server for it.
+                continue;
+            }
             if self.files.record(&lease.file).is_none() {
                 if !gone.contains(&lease.file) {
                     gone.push(lease.file);
@@ -328,18 +355,8 @@ impl Transaction<'_> {
             }
         }
         by_holder.into_iter().for_each(|(holder, (leases, ahead))| {
-            self.tell_to_let_go(holder, &leases, &ahead);
+            self.tell_to_let_go(holder, leases, ahead);
         });
-    }
-
-    /// Sends recalls, and wishes with them, in messages of bounded length.
-    pub fn tell_to_let_go(&mut self, holder: SessionId, leases: &[Released], ahead: &[Released]) {
-        let (mut leases, mut ahead) = (leases.chunks(RECALLED_TOGETHER), ahead.chunks(RECALLED_TOGETHER));
-        while leases.len() + ahead.len() > 0 {
-            let [leases, ahead] =
-                [&mut leases, &mut ahead].map(|chunks| chunks.next().unwrap_or(&[]).to_vec());
-            self.send(holder, ToClient::Recall { leases, ahead });
-        }
     }
 
     /// Asks holders to flush their pending changes and keep their leases, each once.
@@ -420,6 +437,8 @@ impl Transaction<'_> {
                 Ok((answer, effects))
             }
             Verdict::Refused { error, .. } => Err(error),
+            // An operation over files of several servers has to wait for all of them.
+            Verdict::Unknown { .. } if self.spans_servers(operation) => Err(Error::NotSupported),
             // The authoritative state leaves no question open once no holder is in the way. A
             // release build refuses the operation all the same: servers that stop at a log entry
             // would stop at it again at each start.
@@ -428,6 +447,15 @@ impl Transaction<'_> {
                 Err(Error::Invalid)
             }
         }
+    }
+
+    /// Whether the operation is on files of other servers, too: those that it names, or the file
+    /// that has a name.
+    fn spans_servers(&self, operation: &Operation) -> bool {
+        let authority = Authority { files: &self.files, session: SERVER, for_itself: true };
+        let traced = Traced::new(&authority);
+        let _ = decide(operation, &traced);
+        traced.into_leases().iter().any(|lease| !self.files.regions.manage(&lease.file))
     }
 
     /// Gives a shipped operation new numbers: those that the client chose may be used up by the

@@ -21,56 +21,68 @@ pub(crate) struct Authority<'a, 's> {
     pub for_itself: bool,
 }
 
+impl Authority<'_, '_> {
+    /// A value of `file`. Of a file that another server manages this one knows nothing, least of
+    /// all that the file is gone.
+    fn of<T>(&self, file: &FileId, value: Option<T>) -> Known<T> {
+        match value {
+            Some(value) => Known::Used(value),
+            None if self.files.regions.manage(file) => Known::Unused,
+            None => Known::Unknown,
+        }
+    }
+}
+
 impl Knowledge for Authority<'_, '_> {
     fn attributes(&self, file: &FileId, _: Kind) -> Known<Attributes> {
-        Known::of(self.files.record(file).map(|record| record.attributes))
+        self.of(file, self.files.record(file).map(|record| record.attributes))
     }
 
     fn content(&self, file: &FileId, _: Kind) -> Known<ContentHead> {
-        Known::of(self.files.record(file).map(|record| record.content))
+        self.of(file, self.files.record(file).map(|record| record.content))
     }
 
     fn inline(&self, file: &FileId) -> Known<Vec<u8>> {
-        Known::of(self.files.record(file).map(|_| self.files.inline(file)))
+        self.of(file, self.files.record(file).map(|_| self.files.inline(file)))
     }
 
     fn times(&self, dir: &FileId, _: Kind) -> Known<Times> {
-        Known::of(self.files.record(dir).map(|record| record.times))
+        self.of(dir, self.files.record(dir).map(|record| record.times))
     }
 
     fn links(&self, file: &FileId, _: Kind) -> Known<Links> {
-        Known::of(self.files.record(file).map(|record| record.links.clone()))
+        self.of(file, self.files.record(file).map(|record| record.links.clone()))
     }
 
     fn child(&self, dir: &FileId, label: &Label, _: Kind) -> Known<Entry> {
-        Known::of(self.files.child(dir, label))
+        self.of(dir, self.files.child(dir, label))
     }
 
     fn childless(&self, dir: &FileId, _: Kind) -> Known<bool> {
-        Known::of(self.files.record(dir).map(|record| record.children == 0))
+        self.of(dir, self.files.record(dir).map(|record| record.children == 0))
     }
 
     fn xattr(&self, file: &FileId, name: &Label, _: Kind) -> Known<Vec<u8>> {
-        Known::of(self.files.xattr(file, name))
+        self.of(file, self.files.xattr(file, name))
     }
 
     fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
         let sizes = || self.files.xattrs(file).into_iter().map(|(name, value)| (name, value.len())).collect();
-        Known::of(self.files.record(file).map(|_| sizes()))
+        self.of(file, self.files.record(file).map(|_| sizes()))
     }
 
     fn disposition(&self, file: &FileId, _: Kind) -> Known<Option<Disposition>> {
-        Known::of(self.files.record(file).map(|record| record.disposition.as_deref().cloned()))
+        self.of(file, self.files.record(file).map(|record| record.disposition.as_deref().cloned()))
     }
 
     fn locks(&self, file: &FileId, _: Kind) -> Known<Arc<Locks>> {
-        Known::of(self.files.record(file).map(|record| Arc::new(record.locks.seen_by(&self.session))))
+        self.of(file, self.files.record(file).map(|record| Arc::new(record.locks.seen_by(&self.session))))
     }
 
     /// While another session may change the value, not even the server knows it: the sessions with
     /// authority over the values have to be asked first.
     fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
-        let Some(record) = self.files.record(file) else { return Known::Unused };
+        let Some(record) = self.files.record(file) else { return self.of(file, None) };
         let black_box = record.holdings.black_box(field);
         let known = if self.for_itself { black_box.everyone() } else { black_box.others(self.session) };
         known.map_or(Known::Unknown, Known::Used)
@@ -84,7 +96,7 @@ impl Knowledge for Authority<'_, '_> {
             if at == *ancestor {
                 return Known::Used(true);
             }
-            let Some(record) = self.files.record(&at) else { return Known::Unused };
+            let Some(record) = self.files.record(&at) else { return self.of(&at, None) };
             match record.links.first() {
                 Some(link) => at = link.dir.clone(),
                 None => return Known::Used(false),
@@ -117,7 +129,7 @@ impl Replay<'_, '_> {
     ) -> Known<T> {
         if self.holds(file, field, kind) {
             value(&self.authority)
-        } else if self.authority.files.record(file).is_none() {
+        } else if self.authority.files.record(file).is_none() && self.authority.files.regions.manage(file) {
             // Identifiers are never reused: a client that once learnt that a file is gone knows it
             // for ever, without a lease.
             Known::Unused

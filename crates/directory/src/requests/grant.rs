@@ -9,7 +9,7 @@ use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation, operation};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use wire::{AskMode, FileGrant};
 
 /// Entries of a directory in one grant. A directory with no more is granted with all of them.
@@ -305,7 +305,7 @@ impl Transaction<'_> {
                 && !self.state.region.pending.others_wait(&file, session)
                 && !self.state.region.contention.is_contended_anywhere(self.now, &file);
             let locked = |record: &Record| record.locks.iter().any(|lock| lock.holder.0 != session);
-            let fits = |record: &Rc<Record>| free && !locked(record) && self.takes_along(&file, room);
+            let fits = |record: &Arc<Record>| free && !locked(record) && self.takes_along(&file, room);
             let Some(record) = self.files.record(&file).filter(fits) else {
                 continue;
             };

@@ -10,6 +10,7 @@ pub(crate) mod grant;
 pub(crate) mod patience;
 pub(crate) mod pending;
 pub(crate) mod ping_pong;
+pub(crate) mod recalling;
 pub(crate) mod rights;
 pub(crate) mod subtrees;
 pub(crate) mod values;

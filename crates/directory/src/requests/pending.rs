@@ -92,6 +92,11 @@ impl PendingRequests {
         self.woken.extend(self.queue.waiting_on(file));
     }
 
+    /// Marks all requests to be tried again: regions have changed hands.
+    pub fn wake_all(&mut self) {
+        self.woken.extend(self.asked.keys());
+    }
+
     /// The request to try next.
     pub fn next_woken(&mut self) -> Option<Arrival> {
         self.woken.pop_first()

@@ -226,6 +226,9 @@ impl Transaction<'_> {
 
     /// Answers a request for extents.
     pub fn extents_for(&self, session: SessionId, number: u64, file: &FileId, from: u64) -> ToClient {
+        if let Some(elsewhere) = self.files.regions.elsewhere(number, file) {
+            return elsewhere;
+        }
         let limits = self.limits(session);
         let withheld = limits
             .and_then(|rights| self.files.withheld(&mut self.subtrees.borrow_mut(), rights, session, file));

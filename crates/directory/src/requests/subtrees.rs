@@ -69,11 +69,12 @@ mod tests {
     use super::*;
     use crate::MemoryStore;
     use crate::Store;
+    use crate::regions::Regions;
+    use crate::rows::files::Surroundings;
     use crate::rows::keys;
     use crate::rows::record::Record;
     use lease::Label;
     use namespace::{Attributes, ContentHead, FileKind, Link, Times, Timestamp};
-    use rustc_hash::FxHashSet;
 
     /// A replica that was started anew remembers nothing, and must reach the same results as the
     /// others.
@@ -95,7 +96,8 @@ mod tests {
             store.put(&keys::of(dir, keys::Tag::Record), record.to_bytes(dir));
             above = Some(dir.clone());
         }
-        let files = Files::new(&mut store, FxHashSet::default(), 0, 0);
+        let regions = Regions::new(ident::ServerId::ROOT);
+        let files = Files::new(&mut store, Surroundings { regions, ..Surroundings::default() });
         let mut remembering = Subtrees::default();
         let deep =
             [10, 3, DEPTH_MAX - 5, DEPTH_MAX, DEPTH_MAX + 1, DEPTH_MAX + 2, DEPTH_MAX - 1, DEPTH_MAX + 3];

@@ -1,5 +1,7 @@
 //! The invariants of the whole state, between any two turns. `fsck` and the simulation check them.
 
+use crate::regions::Regions;
+use crate::rows::decoded::DecodedRecords;
 use crate::rows::extents::ShareRow;
 use crate::rows::files::extent_from_row;
 use crate::rows::keys::{self, RowOf, Table, Tag};
@@ -7,7 +9,7 @@ use crate::rows::machines;
 use crate::rows::record::{Record, entry_from_bytes};
 use crate::state::DirectoryState;
 use crate::{Corrupt, Store};
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::{Field, Granularity, Kind, Label, SessionId};
 use namespace::{ContentHead, Entry, Extent, FileKind, INLINE_SEAL_BYTES, Place, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -125,6 +127,12 @@ pub enum Violation {
         /// The counter.
         counter: u64,
     },
+    /// A record that the server remembers is not as its row.
+    #[error("{file}: its record is remembered otherwise than its row says")]
+    Misremembered {
+        /// The file.
+        file: FileId,
+    },
     /// The index of shields disagrees with the files' records or the sessions. A shield is a
     /// session that is stuck at having a file open, or has locked it.
     #[error(
@@ -172,6 +180,28 @@ impl Inspector for Vec<Violation> {
     }
 }
 
+/// Shows `inspector` the remembered records that are not as their rows are for these sessions and
+/// regions.
+pub(crate) fn check_decoded(
+    decoded: &DecodedRecords,
+    (live, regions): (&FxHashSet<SessionId>, &Regions),
+    store: &dyn Store,
+    inspector: &mut dyn Inspector,
+) {
+    for (file, remembered) in decoded.iter() {
+        let key = keys::of(file, Tag::Record);
+        let row = regions
+            .manage(file)
+            .then(|| store.get(&key))
+            .flatten()
+            .map(|row| Record::of_the_living(file, &key, &row, live))
+            .transpose();
+        if row.is_ok_and(|record| record.as_ref() != Some(remembered)) {
+            inspector.violation(Violation::Misremembered { file: file.clone() });
+        }
+    }
+}
+
 /// Walks all rows once, in order. Memory grows with directories and shares, not with files.
 pub(crate) fn check(
     state: &DirectoryState,
@@ -179,10 +209,12 @@ pub(crate) fn check(
     store: &dyn Store,
     inspector: &mut dyn Inspector,
 ) {
+    assert!(state.server.sessions.agree(), "the sessions' sums and indices are not theirs");
     let mut walk = Walk {
         store,
         granularity,
         inspector,
+        regions: &state.server.regions,
         next_inode: state.server.sessions.next_inode,
         reachable: FxHashSet::from_iter([FileId::root()]),
         shares: FxHashMap::default(),
@@ -194,7 +226,8 @@ pub(crate) fn check(
         invitations: 0,
         file: None,
     };
-    if store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
+    let has_root = state.server.regions.manage(&FileId::root());
+    if has_root && store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
         walk.inspector.violation(Violation::NoRoot);
     }
     let (mut start, mut rows) = (Vec::new(), 0);
@@ -237,6 +270,8 @@ struct Walk<'a> {
     store: &'a dyn Store,
     granularity: Granularity,
     inspector: &'a mut dyn Inspector,
+    /// Rows of files that other servers manage are on their way, and no part of the state.
+    regions: &'a Regions,
     next_inode: u64,
     /// Directories known to be within the root.
     reachable: FxHashSet<FileId>,
@@ -274,6 +309,7 @@ impl Walk<'_> {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
         let (file, tag, sub) = match keys::row_of(key)? {
             RowOf::Table(table) => return self.row_of_table(table, key, value),
+            RowOf::File(file, ..) if !self.regions.manage(&file) => return Ok(()),
             RowOf::File(file, tag, sub) => (file, tag, sub),
         };
         if self.file.as_ref().is_none_or(|passing| passing.file != file) {
@@ -449,7 +485,7 @@ impl Walk<'_> {
                 links: record.links.len(),
             });
         }
-        for link in &record.links {
+        for link in record.links.iter().filter(|link| self.regions.manage(&link.dir)) {
             let entry = self.entry(&link.dir, &link.label)?;
             if entry.is_none_or(|entry| entry.file != *file) {
                 let (dir, label) = (link.dir.clone(), link.label.clone());
@@ -463,7 +499,8 @@ impl Walk<'_> {
             self.count(file, "the parents of a directory", 1, links);
         }
         let counter = self.next_inode;
-        if record.attributes.ino >= counter {
+        let is_ours = ServerId::of(record.attributes.ino).0 == ServerId::of(counter).0;
+        if is_ours && record.attributes.ino >= counter {
             let (what, used) = ("inode number", record.attributes.ino);
             self.inspector.violation(Violation::CounterBehind { file: file.clone(), what, used, counter });
         }
@@ -483,7 +520,8 @@ impl Walk<'_> {
     fn reach(&mut self, dir: &FileId) -> Result<(), Corrupt> {
         let mut way: FxHashSet<FileId> = FxHashSet::default();
         let mut at = dir.clone();
-        while !self.reachable.contains(&at) {
+        // Directories of other servers are those servers' to check.
+        while self.regions.manage(&at) && !self.reachable.contains(&at) {
             let next = self.load(&at)?.and_then(|record| record.links.first().map(|link| link.dir.clone()));
             match next {
                 Some(next) if way.insert(at.clone()) => at = next,
@@ -499,11 +537,12 @@ impl Walk<'_> {
 
     fn child(&mut self, at: &CheckPass, label: &Label, entry: &Entry) -> Result<(), Corrupt> {
         let record = self.load(&entry.file)?;
-        let agrees = record.is_some_and(|record| {
-            record.attributes.kind == entry.kind
-                && record.attributes.ino == entry.ino
-                && record.links.iter().any(|link| link.dir == at.file && link.label == *label)
-        });
+        let agrees = !self.regions.manage(&entry.file)
+            || record.is_some_and(|record| {
+                record.attributes.kind == entry.kind
+                    && record.attributes.ino == entry.ino
+                    && record.links.iter().any(|link| link.dir == at.file && link.label == *label)
+            });
         if !agrees {
             let (dir, label, file) = (at.file.clone(), label.clone(), entry.file.clone());
             self.inspector.violation(Violation::DanglingLabel { dir, label, file });
@@ -567,6 +606,9 @@ impl Walk<'_> {
     fn share(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
         let share = Table::Share.share(key)?;
         let row = ShareRow::from_bytes(value).ok_or_else(|| Corrupt::at(key, "share"))?;
+        if !self.regions.manage(&row.file) {
+            return Ok(());
+        }
         let found =
             self.shares.remove(&share).filter(|(file, _)| *file == row.file).map_or(0, |(_, found)| found);
         if found != row.references || found == 0 {

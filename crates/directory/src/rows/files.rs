@@ -1,5 +1,7 @@
 //! The rows that one turn of the server reads and changes.
 
+use crate::regions::Regions;
+use crate::rows::decoded::DecodedRecords;
 use crate::rows::keys;
 use crate::rows::record::{Record, entry_from_bytes, entry_to_bytes, exact};
 use crate::{Corrupt, Store};
@@ -7,17 +9,11 @@ use ident::FileId;
 use keys::{Table, Tag};
 use lease::{Holdings, Label, SessionId};
 use namespace::{Entry, Extent, LockTable, ShareId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::Arc;
 use twox_hash::XxHash3_64;
-
-/// A row that is decoded at most once a turn, and written back at its end if it changed.
-struct FileSlot<T> {
-    value: Option<Rc<T>>,
-    changed: bool,
-}
 
 /// Rows that are looked at to find one more file. Most files have one row, and directories two for
 /// each entry.
@@ -29,17 +25,34 @@ const ROWS_OF_FILE: usize = 8;
 /// reports it and the host stops, so no result that rests on it leaves the server.
 pub(crate) struct Files<'a> {
     store: &'a mut dyn Store,
-    records: RefCell<FxHashMap<FileId, FileSlot<Record>>>,
+    records: RefCell<DecodedRecords>,
     corrupt: RefCell<Option<Corrupt>>,
     /// The label's row read last: a change usually follows the decision on the same row.
     last_child: RefCell<Option<(keys::RowKey, Option<Entry>)>>,
     /// Sessions that are not over. The holdings of others count for nothing, and go when their row
     /// is next written. So ending a session costs the same however much it held.
     pub live: FxHashSet<SessionId>,
+    /// The regions of this server. No other file has a record here, whatever rows are left of it.
+    pub regions: Regions,
     /// Running hash of every change to the store, for replicas to compare.
     pub digest: u64,
     /// Dead files that have rows left: mostly none, and then no lookup is needed.
     pub dying: u64,
+}
+
+/// What a turn knows beside the rows. It changes with them.
+#[derive(Debug, Default)]
+pub(crate) struct Surroundings {
+    /// See [`Files::live`].
+    pub live: FxHashSet<SessionId>,
+    /// See [`Files::regions`].
+    pub regions: Regions,
+    /// See [`Files::digest`].
+    pub digest: u64,
+    /// See [`Files::dying`].
+    pub dying: u64,
+    /// The records that earlier turns left.
+    pub decoded: DecodedRecords,
 }
 
 /// An extent without its content: its place, and the share that holds its bytes.
@@ -50,25 +63,29 @@ pub(crate) struct Outline {
 }
 
 impl<'a> Files<'a> {
-    pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64, dying: u64) -> Files<'a> {
-        let (records, corrupt, last_child) = Default::default();
-        Files { store, records, corrupt, last_child, live, digest, dying }
+    pub fn new(store: &'a mut dyn Store, surroundings: Surroundings) -> Files<'a> {
+        let Surroundings { live, regions, digest, dying, decoded } = surroundings;
+        let (records, corrupt, last_child) = (RefCell::new(decoded), Default::default(), Default::default());
+        Files { store, records, corrupt, last_child, live, regions, digest, dying }
     }
 
     /// Writes back the changes, in the order of identifiers (replicas must agree on it). Gives back
-    /// the arguments of [`Files::new`].
-    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64, u64), Corrupt> {
-        let records = std::mem::take(self.records.get_mut());
-        for (file, slot) in sorted(records) {
-            if let Some(record) = &slot.value {
+    /// the surroundings, as they are now.
+    pub fn finish(mut self) -> Result<Surroundings, Corrupt> {
+        let mut decoded = std::mem::take(self.records.get_mut());
+        for (file, record) in decoded.end_turn(&self.regions) {
+            if let Some(record) = &record {
                 debug_assert_eq!(record.holdings.check(), Ok(()), "leases on {file}");
             }
-            let row = slot.value.map(|record| record.to_bytes(&file));
+            let row = record.map(|record| record.to_bytes(&file));
             self.set(&keys::of(&file, Tag::Record), row);
         }
         match self.corrupt.into_inner() {
             Some(corrupt) => Err(corrupt),
-            None => Ok((self.live, self.digest, self.dying)),
+            None => {
+                let Files { live, regions, digest, dying, .. } = self;
+                Ok(Surroundings { live, regions, digest, dying, decoded })
+            }
         }
     }
 
@@ -78,44 +95,38 @@ impl<'a> Files<'a> {
     }
 
     /// The record of `file`, if there is such a file.
-    pub fn record(&self, file: &FileId) -> Option<Rc<Record>> {
-        if let Some(slot) = self.records.borrow().get(file) {
-            return slot.value.clone();
+    pub fn record(&self, file: &FileId) -> Option<Arc<Record>> {
+        if let Some(known) = self.records.borrow().get(file) {
+            return known.cloned();
         }
         let key = keys::of(file, Tag::Record);
-        let row = self.store.get(&key);
-        let value = row.and_then(|row| self.sound(Record::from_bytes(file, &key, &row))).map(|mut record| {
-            if record.holdings.iter().any(|(session, _)| !self.live.contains(&session)) {
-                Rc::make_mut(&mut record.holdings).retain(|session| self.live.contains(&session));
-            }
-            Rc::new(record)
-        });
-        self.records.borrow_mut().insert(file.clone(), FileSlot { value: value.clone(), changed: false });
-        value
+        let row = self.regions.manage(file).then(|| self.store.get(&key)).flatten();
+        let decoded = |row: Vec<u8>| self.sound(Record::of_the_living(file, &key, &row, &self.live));
+        let record = row.and_then(decoded).map(Arc::new);
+        self.records.borrow_mut().decoded(file, record.clone());
+        record
     }
 
     /// The record of `file`, to be changed.
     pub fn record_mut(&mut self, file: &FileId) -> Option<&mut Record> {
         self.record(file)?;
-        let slot = self.records.get_mut().get_mut(file)?;
-        slot.changed = true;
-        slot.value.as_mut().map(Rc::make_mut)
+        self.records.get_mut().change(file)
     }
 
     /// Creates or deletes the record of `file`.
     pub fn set_record(&mut self, file: &FileId, record: Option<Record>) {
-        self.records.get_mut().insert(file.clone(), FileSlot { value: record.map(Rc::new), changed: true });
+        self.records.get_mut().set(file, record);
     }
 
     /// The holdings of `file`.
-    pub fn holdings(&self, file: &FileId) -> Rc<Holdings> {
+    pub fn holdings(&self, file: &FileId) -> Arc<Holdings> {
         self.record(file).map(|record| record.holdings.clone()).unwrap_or_default()
     }
 
     /// Changes the holdings of `file`, and keeps the index of shields in step. No session holds
     /// anything of a file that does not exist.
     pub fn change_holdings(&mut self, file: &FileId, change: impl FnOnce(&mut Holdings)) {
-        self.change_shields(file, |record| change(Rc::make_mut(&mut record.holdings)));
+        self.change_shields(file, |record| change(Arc::make_mut(&mut record.holdings)));
     }
 
     /// Changes the locks of `file`, and keeps the same index in step.
@@ -153,11 +164,7 @@ impl<'a> Files<'a> {
     /// cleared.
     pub fn end_session(&mut self, session: SessionId) {
         self.live.remove(&session);
-        for record in self.records.get_mut().values_mut().filter_map(|slot| slot.value.as_mut()) {
-            if record.holdings.held(session).is_some() {
-                Rc::make_mut(&mut Rc::make_mut(record).holdings).end(session);
-            }
-        }
+        self.records.get_mut().end_session(session);
     }
 
     /// The entry that exactly `label` is bound to.
@@ -377,6 +384,11 @@ impl<'a> Files<'a> {
         self.sound(result)
     }
 
+    /// The first `limit` rows from `start` on, whatever they are of.
+    pub fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.store.scan(start, end, limit)
+    }
+
     /// The first `limit` rows of `file` in the range of these tags.
     pub fn rows(&self, file: &FileId, first: Tag, last: Tag, limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.store.scan(&keys::of(file, first), &keys::end_of(file, last), limit)
@@ -406,12 +418,6 @@ pub(crate) fn extent_from_row<'r, B: Deserialize<'r>>(
         Some(end) if key.ends_with(&end) => Ok(extent),
         _ => Err(Corrupt::at(key, "extent")),
     }
-}
-
-fn sorted<T>(slots: FxHashMap<FileId, FileSlot<T>>) -> Vec<(FileId, FileSlot<T>)> {
-    let mut changed: Vec<_> = slots.into_iter().filter(|(_, slot)| slot.changed).collect();
-    changed.sort_by(|(a, _), (b, _)| a.cmp(b));
-    changed
 }
 
 /// Mixes bytes into a running hash. The hash compares replicas; it gives no protection against

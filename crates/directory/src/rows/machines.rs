@@ -79,6 +79,14 @@ pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
     Enrolment { machines: 1, invitations: 0 }
 }
 
+/// Copies all machines from one store to another, and counts them.
+pub(crate) fn copy(from: &dyn Store, to: &mut dyn Store) -> u64 {
+    let (start, end) = Table::Machine.range();
+    let rows = from.scan(&start, &end, usize::MAX);
+    rows.iter().for_each(|(key, row)| to.put(key, row.clone()));
+    rows.len() as u64
+}
+
 impl Files<'_> {
     /// The machine of this number, expelled or not.
     pub fn machine(&self, machine: MachineId) -> Option<MachineRow> {

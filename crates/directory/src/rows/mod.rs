@@ -2,6 +2,7 @@
 //! hold among them.
 
 pub(crate) mod check;
+pub(crate) mod decoded;
 pub(crate) mod effects;
 pub(crate) mod extents;
 pub(crate) mod files;

@@ -6,9 +6,10 @@ use lease::{Holdings, Label, SessionId};
 use namespace::{
     Attributes, ContentHead, Disposition, Entry, FileKind, Link, Links, LockTable, Times, Timestamp,
 };
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The contents of a record row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub(crate) struct Record {
     pub extents: u64,
     /// Leases on the file. They share the row, since hardly any operation on a file does without
     /// them.
-    pub holdings: Rc<Holdings>,
+    pub holdings: Arc<Holdings>,
 }
 
 impl Record {
@@ -56,7 +57,7 @@ impl Record {
             inline_bytes: 0,
             xattrs: 0,
             extents: 0,
-            holdings: Rc::default(),
+            holdings: Arc::default(),
         }
     }
 
@@ -86,6 +87,20 @@ impl Record {
     /// The value of the row.
     pub fn to_bytes(&self, file: &FileId) -> Vec<u8> {
         wire::encode(&StoredRecord::of(self, file))
+    }
+
+    /// Reads the value of the row of `file` at `key`, without the leases of sessions that are over.
+    pub fn of_the_living(
+        file: &FileId,
+        key: &[u8],
+        bytes: &[u8],
+        live: &FxHashSet<SessionId>,
+    ) -> Result<Record, Corrupt> {
+        let mut record = Record::from_bytes(file, key, bytes)?;
+        if record.holdings.iter().any(|(session, _)| !live.contains(&session)) {
+            Arc::make_mut(&mut record.holdings).retain(|session| live.contains(&session));
+        }
+        Ok(record)
     }
 
     /// Reads the value of the row of `file` at `key`.
@@ -255,7 +270,7 @@ impl StoredRecord {
         let mut record = Record::born(attributes, ContentHead::default(), Times::default());
         record.xattrs = self.xattrs;
         (record.disposition, record.locks) = self.rare.into_parts();
-        record.holdings = Rc::new(self.holdings);
+        record.holdings = Arc::new(self.holdings);
         let parent = file.parent().unwrap_or_else(FileId::root);
         let link = |(dir, label): (Option<FileId>, Label)| Link {
             dir: dir.unwrap_or_else(|| parent.clone()),
@@ -347,7 +362,7 @@ mod tests {
         if directory {
             record.content = ContentHead::default();
             (record.next_integer, record.unused_from, record.children) = (300, 200, 12);
-            Rc::make_mut(&mut record.holdings).grant_whole(SessionId(7));
+            Arc::make_mut(&mut record.holdings).grant_whole(SessionId(7));
         } else {
             record.times = Times::default();
             (record.inline_bytes, record.extents) = (1, 0);

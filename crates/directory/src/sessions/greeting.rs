@@ -25,18 +25,17 @@ impl Transaction<'_> {
             Ok(rights) => rights,
             Err(why) => return self.out.push(Output::Refused { connection, why }),
         };
-        let of_machine = self.state.server.sessions.all.iter().filter(|(_, known)| known.machine == machine);
         let (mut earlier, mut is_late, mut same) = (Vec::new(), false, None);
-        for (id, known) in of_machine {
+        for (id, known) in self.state.server.sessions.of_machine(machine) {
             // The machine has a later start, or has greeted again and goes by that session: its
             // leases hold.
             is_late |= known.incarnation > incarnation || greeting.is_before(&known.greeted);
-            if known.incarnation == incarnation && session == Some(*id) {
+            if known.incarnation == incarnation && session == Some(id) {
                 same = session;
             } else {
                 // The same incarnation opens again when it never heard that a session had begun, or
                 // that it was over.
-                earlier.push(*id);
+                earlier.push(id);
             }
         }
         if is_late {
@@ -77,9 +76,10 @@ impl Transaction<'_> {
     /// Repeats everything that the client may have to know and cannot ask for.
     fn resume(&mut self, session: SessionId, greeting: GreetingNumber) {
         let space = self.state.server.sessions.space(self.state.region.files);
+        self.state.server.sessions.owed.remove(&session);
         let Some(known) = self.state.server.sessions.all.get_mut(&session) else { return };
         // The client hears its debts anew, perhaps for the first time: its silence counts from now.
-        (known.renewed, known.worked, known.owed) = (self.now, self.now, false);
+        (known.renewed, known.worked) = (self.now, self.now);
         known.greeted = greeting;
         // The client concludes this from the answer.
         self.state.region.write_through.end_session(session);
@@ -98,7 +98,7 @@ impl Transaction<'_> {
             field: field.clone(),
         });
         let flushes: Vec<ToClient> = flushes.collect();
-        self.tell_to_let_go(session, &leases, &[]);
+        self.tell_to_let_go(session, leases, Vec::new());
         flushes.into_iter().for_each(|message| self.send(session, message));
     }
 }

@@ -56,16 +56,16 @@ impl Transaction<'_> {
         wrote.into_iter().for_each(|file| self.on_wrote(session, file));
         if answer || !rejected.is_empty() {
             self.acknowledge(session, rejected);
-        } else if let Some(known) = self.state.server.sessions.all.get_mut(&session) {
-            known.owed = true;
+        } else if self.state.server.sessions.all.contains_key(&session) {
+            self.state.server.sessions.owed.insert(session);
         }
         Ok(())
     }
 
     /// Tells a client how far its log has come.
     pub fn acknowledge(&mut self, session: SessionId, rejected: Vec<(u64, Error)>) {
-        if let Some(known) = self.state.server.sessions.all.get_mut(&session) {
-            known.owed = false;
+        self.state.server.sessions.owed.remove(&session);
+        if let Some(known) = self.state.server.sessions.all.get(&session) {
             let through = known.next_entry - 1;
             self.send(session, ToClient::Applied { through, rejected });
         }
@@ -90,6 +90,9 @@ impl Transaction<'_> {
         }
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
+        }
+        if operation.files().first().is_some_and(|file| !self.files.regions.manage(file)) {
+            return Err(Misdeed::NotHere);
         }
         if let Some(error) = self.refusal_of_update(session, operation) {
             return Ok(Err(error));

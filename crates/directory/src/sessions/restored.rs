@@ -8,6 +8,7 @@
 
 use crate::sessions::session::Sessions;
 use crate::transaction::Transaction;
+use ident::ServerId;
 use lease::SessionId;
 use wire::MachineId;
 
@@ -31,7 +32,8 @@ impl Transaction<'_> {
 impl Sessions {
     /// Makes the numbers of sessions and of inodes that are given from now on at least these.
     fn skip_to(&mut self, session: u64, inode: u64) {
-        self.next = self.next.max(session);
-        self.next_inode = self.next_inode.max(inode);
+        let (server, _) = ServerId::of(self.next);
+        self.next = self.next.max(server.number(session));
+        self.next_inode = self.next_inode.max(server.number(inode));
     }
 }

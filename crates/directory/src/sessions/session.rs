@@ -1,9 +1,10 @@
 //! Sessions: one for each client incarnation, with its allowance and how far its log has come.
 
+use ident::ServerId;
 use lease::{SessionId, Time};
 use namespace::{Answer, Effect, Error};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{GRACE_BYTES, GreetingNumber, MachineId, Rights, SHIPS_MAX, Space, ToClient, Version};
 
 /// Inode numbers given to a session at a time.
@@ -54,6 +55,9 @@ pub enum Misdeed {
     /// holds the leases granted to it, which is never more than it does.
     #[error("an update rests on leases that the session does not hold")]
     NoLease,
+    /// An update is of a file that another server manages, and no lease on it is given here.
+    #[error("an update is of a file that another server manages")]
+    NotHere,
     /// A black box was released without a value, or a shared value with one.
     #[error("a lease was let go as one of the other kind")]
     OtherKindOfField,
@@ -82,8 +86,6 @@ pub(crate) struct Session {
     pub worked: Time,
     /// Sequence number of the next log entry.
     pub next_entry: u64,
-    /// Whether the client has yet to hear how far its log has come.
-    pub owed: bool,
     /// The latest entries that were refused.
     pub refused: VecDeque<(u64, Error)>,
     /// The results of the latest shipped operations, by the client's numbers for them. Such an
@@ -92,7 +94,7 @@ pub(crate) struct Session {
     shipped: VecDeque<(u64, Shipped)>,
     inodes: VecDeque<Inodes>,
     /// Bytes and files set aside and not yet used up.
-    pub allowance: (u64, u64),
+    allowance: (u64, u64),
     /// The rights of the session's machine. They do not change, so a copy here saves a lookup.
     pub rights: Rights,
 }
@@ -164,11 +166,21 @@ impl Session {
 }
 
 /// All sessions that are not over, and the counters and room that they share.
+///
+/// An update, a tick or a greeting costs the same however many sessions there are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sessions {
-    /// Each has a row of its own.
+    /// Each has a row of its own. Sessions come by [`Sessions::open`] and go by [`Sessions::end`].
     #[serde(skip)]
     pub all: BTreeMap<SessionId, Session>,
+    /// The same, by their machines.
+    #[serde(skip)]
+    by_machine: BTreeSet<(MachineId, SessionId)>,
+    /// The bytes of all allowances.
+    #[serde(skip)]
+    set_aside: u64,
+    /// Sessions whose clients have yet to hear how far their logs have come.
+    pub owed: BTreeSet<SessionId>,
     pub next: u64,
     pub next_inode: u64,
     /// The space as last measured.
@@ -180,8 +192,54 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub fn new(next_inode: u64) -> Sessions {
-        Sessions { all: BTreeMap::new(), next: 1, next_inode, space: Space::default(), spent: 0, lent: 0 }
+    /// The sessions of `server`. Inodes are numbered from `next_inode` on, by its own count.
+    pub fn new(server: ServerId, next_inode: u64) -> Sessions {
+        let (next, next_inode) = (server.number(1), server.number(next_inode));
+        Sessions {
+            all: BTreeMap::new(),
+            by_machine: BTreeSet::new(),
+            set_aside: 0,
+            owed: BTreeSet::new(),
+            next,
+            next_inode,
+            space: Space::default(),
+            spent: 0,
+            lent: 0,
+        }
+    }
+
+    /// The same with these sessions, which were read from their rows.
+    pub fn with(self, all: BTreeMap<SessionId, Session>) -> Sessions {
+        let by_machine = all.iter().map(|(id, session)| (session.machine, *id)).collect();
+        let set_aside = all.values().map(|session| session.allowance.0).fold(0, u64::saturating_add);
+        Sessions { all, by_machine, set_aside, ..self }
+    }
+
+    /// Whether what is kept of all sessions together agrees with each of them.
+    pub fn agree(&self) -> bool {
+        *self == self.clone().with(self.all.clone()) && self.owed.iter().all(|id| self.all.contains_key(id))
+    }
+
+    /// The sessions of `machine`.
+    pub fn of_machine(&self, machine: MachineId) -> impl Iterator<Item = (SessionId, &Session)> {
+        let its = (machine, SessionId(0))..=(machine, SessionId(u64::MAX));
+        self.by_machine.range(its).filter_map(|(_, id)| Some((*id, self.all.get(id)?)))
+    }
+
+    /// Ends a session. False if there is none of this number.
+    pub fn end(&mut self, session: SessionId) -> bool {
+        let Some(ended) = self.all.remove(&session) else { return false };
+        self.by_machine.remove(&(ended.machine, session));
+        self.set_aside = self.set_aside.saturating_sub(ended.allowance.0);
+        self.owed.remove(&session);
+        true
+    }
+
+    fn set_allowance(&mut self, session: SessionId, allowance: (u64, u64)) {
+        if let Some(of) = self.all.get_mut(&session) {
+            self.set_aside = self.set_aside.saturating_sub(of.allowance.0).saturating_add(allowance.0);
+            of.allowance = allowance;
+        }
     }
 
     /// Whether `session` was begun, and does not belong to the machine now.
@@ -189,9 +247,9 @@ impl Sessions {
         self.has_begun(session) && self.all.get(&session).is_none_or(|known| known.machine != machine)
     }
 
-    /// Whether `session` was ever begun.
+    /// Whether `session` was ever begun here. Those of other servers were not.
     pub fn has_begun(&self, session: SessionId) -> bool {
-        session.0 < self.next
+        session.0 < self.next && ServerId::of(session.0).0 == ServerId::of(self.next).0
     }
 
     /// Begins a session; its identifier is never used again.
@@ -211,13 +269,13 @@ impl Sessions {
             renewed: now,
             worked: now,
             next_entry: 1,
-            owed: false,
             refused: VecDeque::new(),
             shipped: VecDeque::new(),
             inodes: VecDeque::new(),
             allowance: (0, 0),
             rights,
         };
+        self.by_machine.insert((machine, id));
         self.all.insert(id, session);
         id
     }
@@ -241,11 +299,6 @@ impl Sessions {
         (first, self.next_inode)
     }
 
-    /// Sessions whose clients have yet to hear how far their logs have come.
-    pub fn owed(&self) -> Vec<SessionId> {
-        self.all.iter().filter(|(_, session)| session.owed).map(|(id, _)| *id).collect()
-    }
-
     /// Takes in the host's measurement.
     pub fn measured(&mut self, space: Space) {
         self.space = space;
@@ -259,8 +312,7 @@ impl Sessions {
 
     /// Bytes that can still be set aside.
     pub fn left(&self) -> u64 {
-        let set_aside = self.all.values().map(|session| session.allowance.0).fold(0, u64::saturating_add);
-        self.space.free.saturating_sub(set_aside).saturating_sub(self.spent)
+        self.space.free.saturating_sub(self.set_aside).saturating_sub(self.spent)
     }
 
     /// The space as clients see it; `files` is the number of files.
@@ -283,18 +335,16 @@ impl Sessions {
         want: (u64, u64),
         replaces: u64,
     ) -> (u64, u64) {
-        let Some(current) = self.all.get_mut(&session) else { return (0, 0) };
+        let Some(current) = self.all.get(&session) else { return (0, 0) };
         // An allowance that the client no longer claims is free again. A claim beyond what the
         // client was given does not count.
-        current.allowance = (held.0.min(current.allowance.0), held.1.min(current.allowance.1));
-        let (bytes, files) = current.allowance;
+        let (bytes, files) = (held.0.min(current.allowance.0), held.1.min(current.allowance.1));
+        self.set_allowance(session, (bytes, files));
         let given = want.0.saturating_sub(held.0.max(bytes)).min(self.left() / SHARE_OF_LEFT);
         let more_bytes = given.max(replaces.min(self.space.lends.saturating_sub(self.lent)));
         self.lent = self.lent.saturating_add(more_bytes - given);
         let more_files = want.1.min(FILES_ALLOWANCE_MAX).saturating_sub(held.1.max(files));
-        if let Some(current) = self.all.get_mut(&session) {
-            current.allowance = (bytes + more_bytes, files + more_files);
-        }
+        self.set_allowance(session, (bytes + more_bytes, files + more_files));
         (more_bytes, more_files)
     }
 
@@ -309,9 +359,7 @@ impl Sessions {
         if cost.0.saturating_sub(allowance.0) > self.left().saturating_add(GRACE_BYTES) {
             return Err(Error::NoSpace);
         }
-        if let Some(session) = self.all.get_mut(&session) {
-            session.allowance = (allowance.0.saturating_sub(cost.0), allowance.1.saturating_sub(cost.1));
-        }
+        self.set_allowance(session, (allowance.0.saturating_sub(cost.0), allowance.1.saturating_sub(cost.1)));
         self.spent = self.spent.saturating_add(cost.0);
         Ok(())
     }
@@ -333,7 +381,7 @@ mod tests {
 
     #[test]
     fn what_was_accepted_fits_and_no_more() {
-        let mut sessions = Sessions::new(2);
+        let mut sessions = Sessions::new(ServerId::ROOT, 2);
         let session = sessions.open(Time(0), MachineId(1), (1, GreetingNumber::default()), Rights::FULL);
         sessions.measured(Space { total: 1 << 30, free: 1000, files: 0, lends: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
@@ -347,7 +395,7 @@ mod tests {
     /// replace content alone.
     #[test]
     fn who_replaces_content_is_lent_what_a_full_disk_has_in_reserve() {
-        let mut sessions = Sessions::new(2);
+        let mut sessions = Sessions::new(ServerId::ROOT, 2);
         let [one, two] = [1, 2]
             .map(|id| sessions.open(Time(0), MachineId(id), (1, GreetingNumber::default()), Rights::FULL));
         let full = Space { total: 1 << 30, free: 0, files: 0, lends: 10_000 };

@@ -231,6 +231,37 @@ fn the_server_asks_who_may_have_an_orphan_open() {
     }
 }
 
+/// A log closes many files that were removed while they were open. The session that knows of all of
+/// them is asked once.
+#[test]
+fn the_recalls_of_one_turn_go_in_one_message() {
+    let mut world = World::new();
+    let (a, b) = (world.open(1, 1), world.open(2, 1));
+    let first = world.take_root(a);
+    let make = |world: &mut World, at: u64| {
+        let operation = world.create(a, &ROOT, &format!("file {at}"), FileKind::Regular, first + at);
+        assert_eq!(world.update(a, operation.clone()), Ok(()));
+        made(&operation)
+    };
+    let files: Vec<FileId> = (0..20).map(|at| make(&mut world, at)).collect();
+    for (at, file) in files.iter().enumerate() {
+        let number = ask(&mut world, b, file, Kind::Touch);
+        world.yields(a);
+        assert!(world.grants(b, number).is_some());
+        let operation = unlink(&ROOT, &format!("file {at}"), true);
+        let number = world.ask(a, operation.clone(), vec![], AskMode::Lease);
+        world.yields(b);
+        assert!(world.grants(a, number).is_some());
+        assert_eq!(world.update(a, operation), Ok(()));
+    }
+    world.told(b);
+    let closed = files.iter().map(|file| returning(released(file, Field::Handles, None), false));
+    assert_eq!(world.log(a, closed.collect()), []);
+    let told = world.told(b);
+    let [ToClient::Recall { leases, .. }] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(leases.len(), files.len());
+}
+
 /// All messages to `x` while three others open, close and look, with those at `open` having it
 /// open.
 fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {

@@ -8,6 +8,7 @@ mod certification;
 mod content;
 mod enrolment;
 mod grants;
+mod hand_over;
 mod handles;
 mod locks;
 mod messages;

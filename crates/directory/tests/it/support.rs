@@ -1,8 +1,10 @@
 //! A server in memory, its sessions, and the messages to them. After every input the whole state is
 //! checked.
 
-use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork, Violation};
-use ident::FileId;
+use directory::{
+    DelegateError, Directory, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork, Violation,
+};
+use ident::{FileId, ServerId};
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
     Attributes, ContentChange, Cred, Extent, FileKind, FileSpec, INLINE_SEAL_BYTES, NewFile, Operation,
@@ -10,8 +12,8 @@ use namespace::{
 };
 use std::collections::BTreeMap;
 use wire::{
-    AskMode, EnrolError, ExpelError, FileGrant, GreetingNumber, InviteError, LogEntry, MachineId, Refusal,
-    Rights, Space, ToClient, ToServer, Version, Versions,
+    AskMode, EnrolError, ExpelError, FileGrant, GreetingNumber, HandOver, InviteError, LogEntry, MachineId,
+    Refusal, Rights, Space, ToClient, ToServer, Version, Versions,
 };
 
 pub const GIB: u64 = 1 << 30;
@@ -40,6 +42,9 @@ pub struct World {
     pub revoked: Vec<Result<(), wire::RevokeError>>,
     pub enrolled: Vec<Result<(MachineId, Rights), EnrolError>>,
     pub expelled: Vec<Result<(), ExpelError>>,
+    /// Messages to other servers.
+    pub handed: Vec<(ServerId, HandOver)>,
+    pub delegated: Vec<Result<(), DelegateError>>,
     /// Messages in both directions so far.
     pub messages: usize,
     next_entry: BTreeMap<SessionId, u64>,
@@ -55,6 +60,17 @@ impl World {
     pub fn with_policy(policy: Policy) -> World {
         let (mut store, knows) = (MemoryStore::default(), Versions::KNOWN);
         let server = Directory::create(&mut store, root(), "first", knows).with_policy(policy);
+        World::of(server, store, knows)
+    }
+
+    /// Another server beside the root server, with the same machines.
+    pub fn beside(root: &World, server: ServerId) -> World {
+        let (mut store, knows) = (MemoryStore::default(), Versions::KNOWN);
+        let server = Directory::create_beside(&mut store, server, &root.store, knows).unwrap();
+        World::of(server, store, knows)
+    }
+
+    fn of(server: Directory, store: MemoryStore, knows: Versions) -> World {
         let mut world = World {
             now: Time(1000),
             server,
@@ -72,6 +88,8 @@ impl World {
             revoked: Vec::new(),
             enrolled: Vec::new(),
             expelled: Vec::new(),
+            handed: Vec::new(),
+            delegated: Vec::new(),
             messages: 0,
             next_entry: BTreeMap::new(),
             next_number: 0,
@@ -120,6 +138,8 @@ impl World {
                 Output::Revoked { result, .. } => self.revoked.push(result),
                 Output::Enrolled { result, .. } => self.enrolled.push(result),
                 Output::Expelled { result, .. } => self.expelled.push(result),
+                Output::Delegated { result, .. } => self.delegated.push(result),
+                Output::HandOver { to, message } => self.handed.push((to, message)),
             }
         }
     }

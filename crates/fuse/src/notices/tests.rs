@@ -493,11 +493,11 @@ fn what_is_offered_stays_while_a_request_waits_in_its_directory() {
 /// Offered items do not crowd out recalled ones.
 #[test]
 fn what_is_offered_in_masses_stays() {
-    let (notices, recorder, file) = sending();
+    let (notices, _, file) = sending();
     let offered = vec![Invalidation::Attributes(file.clone()); QUEUE_MAX];
     let Revocation { kept, .. } = notices.revoke(&[], &offered);
     assert_eq!(kept, BTreeSet::from([file]));
-    assert!(told(&notices, &recorder, || ()).is_empty());
+    assert!(notices.state.lock().queue.len() <= QUEUE_MAX / 2);
 }
 
 #[test]

@@ -48,6 +48,48 @@ async fn files_and_directories() {
     assert_eq!(open("", CreateOptions::DIRECTORY).await, Ok(true));
     let both = CreateOptions::DIRECTORY | CreateOptions::NON_DIRECTORY;
     assert_eq!(open("d", both).await, Err(StoreError::Invalid));
+    // A create finds the name taken, whatever has it.
+    for (path, option) in [("d", CreateOptions::NON_DIRECTORY), ("f", CreateOptions::DIRECTORY)] {
+        let made = bed.open(path, with(CreateDisposition::Create, option)).await;
+        assert_eq!(made.err(), Some(StoreError::NameCollision));
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_marked_as_sparse_until_it_is_no_more() {
+    let bed = Bed::new().await;
+    let file = bed.file("f", b"content").await;
+    let is_sparse = async || file.info().await.unwrap().attributes.has(DosAttributes::SPARSE);
+    assert!(!is_sparse().await);
+    file.set_sparse(true).await.unwrap();
+    assert!(is_sparse().await);
+    // Other attributes leave the mark alone, and do not make it.
+    let hidden = Some(DosAttributes(DosAttributes::HIDDEN));
+    file.set_basic(BasicChange { attributes: hidden, ..BasicChange::default() }).await.unwrap();
+    assert!(is_sparse().await);
+    file.set_sparse(false).await.unwrap();
+    let marked = Some(DosAttributes(DosAttributes::HIDDEN | DosAttributes::SPARSE));
+    file.set_basic(BasicChange { attributes: marked, ..BasicChange::default() }).await.unwrap();
+    assert!(!is_sparse().await && file.info().await.unwrap().attributes.has(DosAttributes::HIDDEN));
+    let directory = bed.directory("d").await;
+    assert_eq!(directory.set_sparse(true).await, Err(StoreError::Invalid));
+}
+
+#[tokio::test]
+async fn a_lock_that_is_shared_and_exclusive_goes_piece_by_piece() {
+    let bed = Bed::new().await;
+    let file = bed.file("f", &[1; 20]).await;
+    let other = bed.open("f", with(CreateDisposition::Open, 0)).await.unwrap().open;
+    let range = |offset, length| ByteRange { offset, length };
+    file.lock(range(0, 10), true, false).await.unwrap();
+    file.lock(range(5, 10), false, false).await.unwrap();
+    assert_eq!(other.lock(range(5, 1), false, false).await, Err(StoreError::LockNotGranted));
+    file.unlock(range(0, 10)).await.unwrap();
+    other.lock(range(0, 15), false, false).await.unwrap();
+    other.unlock(range(0, 15)).await.unwrap();
+    assert_eq!(other.lock(range(14, 1), true, false).await, Err(StoreError::LockNotGranted));
+    file.unlock(range(5, 10)).await.unwrap();
+    other.lock(range(0, 20), true, false).await.unwrap();
 }
 
 #[tokio::test]

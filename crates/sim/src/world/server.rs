@@ -285,6 +285,9 @@ impl World {
                 self.turns_all_away(server);
             }
             Output::Refused { why, .. } => return Err(why.to_string()),
+            Output::Delegated { .. } | Output::HandOver { .. } => {
+                return Err(format!("no region was to leave the one server: {output:?}"));
+            }
             Output::Invited { .. } => self.limits.invited = true,
             Output::Enrolled { result: Ok((machine, _)), .. } => self.limits.enrolled = machine.0,
             Output::Enrolled { .. }

@@ -10,4 +10,4 @@ pub use acceptor::{Acceptor, Authenticated, LogonFailed, Step};
 pub use spnego::hint;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

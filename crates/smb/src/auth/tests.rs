@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const TIME: u64 = 0x01d9_0000_0000_0000;
 const NONCE: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-const FLAGS: u32 = 0xe288_8215;
+pub(crate) const FLAGS: u32 = 0xe288_8215;
 
 fn hash_of(user: &str) -> Option<[u8; 16]> {
     (user.to_lowercase() == "anna").then(|| nt_hash("secret"))
@@ -17,7 +17,7 @@ fn hash_of(user: &str) -> Option<[u8; 16]> {
 
 /// A client's choices. The default is that of a client that keeps to the protocol.
 #[derive(Clone, Debug)]
-struct Client {
+pub(crate) struct Client {
     user: &'static str,
     password: &'static str,
     /// The value of MsvAvFlags, if there is the pair.
@@ -47,7 +47,7 @@ impl Default for Client {
     }
 }
 
-fn negotiate(flags: u32) -> Vec<u8> {
+pub(crate) fn negotiate(flags: u32) -> Vec<u8> {
     let mut message = b"NTLMSSP\0".to_vec();
     message.u32(1);
     message.u32(flags);
@@ -56,8 +56,12 @@ fn negotiate(flags: u32) -> Vec<u8> {
 }
 
 impl Client {
+    pub(crate) fn of(user: &'static str, password: &'static str) -> Client {
+        Client { user, password, ..Client::default() }
+    }
+
     /// The AUTHENTICATE message, and the session key.
-    fn authenticate(&self, first: &[u8], challenge: &[u8]) -> (Vec<u8>, [u8; 16]) {
+    pub(crate) fn authenticate(&self, first: &[u8], challenge: &[u8]) -> (Vec<u8>, [u8; 16]) {
         let mut reader = Reader::at(challenge, 40);
         let (length, _, at) = (reader.u16().unwrap(), reader.u16().unwrap(), reader.u32().unwrap());
         let mut info = Reader::buffer(challenge, at as usize, usize::from(length)).unwrap().to_vec();

@@ -2,10 +2,11 @@
 
 use super::call::Call;
 use crate::client::oplock_level;
-use crate::durable::Durable;
+use crate::durable::{Durable, caches_handle};
 use crate::fscc::{full_eas, posix_sids};
-use crate::handle::{Handle, HandleKind};
+use crate::handle::{Handle, HandleKind, close_all};
 use crate::keeping::reconnect;
+use crate::replay::{Begun, Create};
 use crate::request::Reply;
 use crate::rpc::Pipe;
 use crate::time::filetime;
@@ -13,11 +14,11 @@ use crate::tree::TreeKind;
 use crate::wire::bodies::{CreateRequest, CreateResponse, FileId};
 use crate::wire::contexts::{CreateContexts, LEASE_BREAKING, LeaseContext, LeaseV2, to_bytes};
 use crate::wire::negotiate::{Dialect, POSIX_GUID};
-use crate::wire::{HEADER_BYTES, NtStatus, Reader, Writer, text_of};
+use crate::wire::{Flags, HEADER_BYTES, NtStatus, Reader, Writer, text_of};
 use bytes::Bytes;
 use objects::{
     AccessMask, Caching, CachingState, CreateAction, CreateDisposition, CreateOptions, DosAttributes,
-    Granted, Info, LeaseKey, LeaseVersion, ObjectPath, OpenRequest, Opened, Root, Sharing,
+    Granted, Info, LeaseKey, LeaseVersion, ObjectPath, Open, OpenRequest, Opened, Root, Sharing,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ fn create_pipe(call: &Call<'_>, name: &[u8]) -> Result<(Reply, FileId), NtStatus
     // The opens of the store count up from 1: no number of a pipe is one of theirs.
     let file = FileId { persistent: number, volatile: number | 1 << 63 };
     let handle = Handle::new(file, call.tree.clone(), HandleKind::Pipe(Mutex::new(pipe)));
-    call.session.add(Arc::new(handle));
+    call.session.add(Arc::new(handle))?;
     let body = CreateResponse {
         action: 1,
         attributes: DosAttributes::NORMAL,
@@ -87,8 +88,24 @@ async fn create_file(
     let lease = contexts.lease.filter(|lease| {
         fixed.oplock_level == LEASE && dialect >= Dialect::V2_1 && (lease.v2.is_none() || dialect.is_3())
     });
+    contexts.check_durable()?;
     if contexts.reconnect.is_some() || contexts.reconnect_v2.is_some() {
-        return come_back(call, &contexts, &path, lease.as_ref()).await;
+        return come_back(call, &contexts, &path).await;
+    }
+    let create = match contexts.durable_v2.filter(|_| dialect.is_3()) {
+        None => None,
+        Some(v2) => {
+            let id = (connection.client_guid(), v2.create_guid);
+            match connection.server.creates.begin(id, call.request.header.flags.has(Flags::REPLAY))? {
+                Begun::New(create) => Some(create),
+                Begun::Replayed(handle) => {
+                    return replay(call, &contexts, &handle, fixed.oplock_level, lease.as_ref()).await;
+                }
+            }
+        }
+    };
+    if let Some(instance) = contexts.app_instance {
+        end_instance(call, instance).await;
     }
     let eas = match &contexts.extended_attributes {
         Some(bytes) => full_eas(bytes)?.into_iter().map(|(name, value)| (name, Bytes::from(value))).collect(),
@@ -100,7 +117,7 @@ async fn create_file(
         sharing: Sharing(fixed.sharing),
         disposition: disposition(fixed)?,
         options: CreateOptions(fixed.options),
-        attributes: DosAttributes(fixed.attributes),
+        attributes: DosAttributes(fixed.attributes & !DosAttributes::SPARSE),
         allocation: contexts.allocation.unwrap_or(0),
         eas,
         security: contexts.security.as_deref().map(objects::SecurityDescriptor::parse).transpose()?,
@@ -116,8 +133,13 @@ async fn create_file(
     let answer = answer(&contexts, &opened, file, lease.as_ref(), durable.as_ref(), is_posix);
     let mut handle = Handle::new(file, call.tree.clone(), HandleKind::Object(opened.open));
     handle.durable = durable;
+    handle.create = Mutex::new(create);
+    handle.action = opened.action;
+    handle.app_instance = contexts.app_instance;
     *handle.mode.lock() = fixed.options & (CreateOptions::WRITE_THROUGH | 0x4 | 0x8 | 0x10 | 0x20);
-    call.session.add(Arc::new(handle));
+    let handle = Arc::new(handle);
+    Create::note(&handle);
+    call.session.add(handle)?;
     Ok((Reply::done(answer), file))
 }
 
@@ -126,32 +148,80 @@ async fn come_back(
     call: &Call<'_>,
     contexts: &CreateContexts,
     path: &ObjectPath,
-    lease: Option<&LeaseContext>,
 ) -> Result<(Reply, FileId), NtStatus> {
     let connection = &call.context.connection;
     let client = connection.client_guid();
+    // A lease counts whatever the request says of an oplock.
+    let lease = contexts.lease.as_ref();
     let old = reconnect(&connection.server, contexts, client, &call.session.user, path, lease)?;
     let open = old.object()?.clone();
     open.adopt(client);
-    let opened = Opened {
-        action: CreateAction::Opened,
+    let opened = reopened(&open, CreateAction::Opened).await?;
+    let answer = answer(contexts, &opened, old.file, lease, None, false);
+    let mut handle = Handle::new(old.file, call.tree.clone(), HandleKind::Object(open));
+    handle.durable = old.durable.clone();
+    handle.create = Mutex::new(old.create.lock().take());
+    handle.action = old.action;
+    handle.app_instance = old.app_instance;
+    *handle.position.lock() = *old.position.lock();
+    *handle.mode.lock() = *old.mode.lock();
+    let handle = Arc::new(handle);
+    Create::note(&handle);
+    call.session.add(handle)?;
+    Ok((Reply::done(answer), old.file))
+}
+
+async fn reopened(open: &Arc<Open>, action: CreateAction) -> Result<Opened, NtStatus> {
+    Ok(Opened {
+        action,
         info: open.info().await?,
         granted: open.granted(),
         maximal: open.access(),
         open: open.clone(),
+    })
+}
+
+/// Answers a create that is sent again: as the first time, with what its lease has become. A client
+/// that asks for less of an oplock now is answered so, and the open keeps what it has.
+async fn replay(
+    call: &Call<'_>,
+    contexts: &CreateContexts,
+    handle: &Arc<Handle>,
+    level: u8,
+    lease: Option<&LeaseContext>,
+) -> Result<(Reply, FileId), NtStatus> {
+    if call.session.opened(handle.file).is_none() {
+        // It is an open of another session, or waits for a reconnect.
+        return Err(NtStatus::DUPLICATE_OBJECTID);
+    }
+    let mut opened = reopened(handle.object()?, handle.action).await?;
+    match (opened.granted, lease) {
+        (Granted::Lease { key, .. }, Some(lease)) if key.bytes() == lease.key => {}
+        (Granted::Lease { .. }, _) | (_, Some(_)) => return Err(NtStatus::ACCESS_DENIED),
+        (Granted::Oplock(state), None) if level < oplock_level(state) => {
+            opened.granted = match caching(level, None) {
+                Caching::Oplock(state) => Granted::Oplock(state),
+                _ => Granted::Nothing,
+            };
+        }
+        _ => {}
+    }
+    let durable = handle.durable.as_ref().filter(|_| caches_handle(opened.granted));
+    let answer = answer(contexts, &opened, handle.file, lease, durable, false);
+    Ok((Reply::done(answer), handle.file))
+}
+
+/// Closes the opens that an instance of a program has left on another machine
+/// (MS-SMB2 §3.3.5.9.13): it has moved to this client's.
+async fn end_instance(call: &Call<'_>, instance: [u8; 16]) {
+    let connection = &call.context.connection;
+    let client = connection.client_guid();
+    let is_left = |handle: &Handle| {
+        handle.app_instance == Some(instance)
+            && handle.tree.name == call.tree.name
+            && handle.object().is_ok_and(|open| open.client() != client)
     };
-    let wanted = CreateContexts {
-        maximal_access: contexts.maximal_access,
-        disk_id: contexts.disk_id,
-        ..CreateContexts::default()
-    };
-    let answer = answer(&wanted, &opened, old.file, lease, None, false);
-    let mut handle = Handle::new(old.file, call.tree.clone(), HandleKind::Object(open));
-    handle.durable = old.durable.clone();
-    *handle.position.lock() = *old.position.lock();
-    *handle.mode.lock() = *old.mode.lock();
-    call.session.add(Arc::new(handle));
-    Ok((Reply::done(answer), old.file))
+    close_all(connection.server.take_opens(&call.session.user, is_left)).await;
 }
 
 /// Checks what the store does not see, and returns CreateDisposition.

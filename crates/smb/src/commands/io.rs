@@ -24,6 +24,7 @@ pub(super) async fn close(call: &Call<'_>) -> Served {
     let fixed = FileRequest::parse(call.message())?;
     let handle = call.handle(fixed.file)?;
     call.session.remove(handle.file).ok_or(NtStatus::FILE_CLOSED)?;
+    handle.closing.notify_waiters();
     let mut answer = CloseResponse::default();
     if let HandleKind::Object(open) = &handle.kind {
         let info = open.close(fixed.flags & POSTQUERY != 0).await?;
@@ -71,6 +72,7 @@ pub(super) async fn read(call: &Call<'_>) -> Served {
         }
     };
     let length = parts.iter().map(Bytes::len).sum::<usize>();
+    *handle.position.lock() = fixed.offset.saturating_add(length as u64);
     if length < fixed.minimum as usize {
         return Err(NtStatus::END_OF_FILE);
     }
@@ -104,9 +106,8 @@ pub(super) async fn write(call: &Call<'_>) -> Served {
         }
         HandleKind::Object(open) if open.is_directory() => return Err(NtStatus::INVALID_DEVICE_REQUEST),
         HandleKind::Object(open) => {
-            let is_append = fixed.offset == u64::MAX;
             let end = fixed.offset.checked_add(u64::from(fixed.length));
-            if !is_append && end.is_none_or(|end| end > i64::MAX as u64) {
+            if end.is_none_or(|end| end > i64::MAX as u64) {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
             let through = fixed.flags & WRITE_THROUGH != 0;
@@ -138,10 +139,14 @@ pub(super) async fn lock(call: &Call<'_>) -> Served {
         }
         sequences[place] = None;
     }
-    if locks[0].flags & LockElement::UNLOCK != 0 {
+    if locks[0].flags == LockElement::UNLOCK {
         unlock(open, &locks).await?;
     } else {
-        take_locks(open, &locks).await?;
+        tokio::select! {
+            biased;
+            taken = take_locks(open, &locks) => taken?,
+            () = handle.closing.notified() => return Err(NtStatus::RANGE_NOT_LOCKED),
+        }
     }
     if let Some(place) = place {
         handle.lock_sequences.lock()[place] = Some(number);
@@ -155,7 +160,7 @@ fn range(lock: &LockElement) -> ByteRange {
 
 async fn unlock(open: &Open, locks: &[LockElement]) -> Result<(), NtStatus> {
     for lock in locks {
-        if lock.flags != LockElement::UNLOCK && lock.flags != LockElement::UNLOCK | LockElement::AT_ONCE {
+        if lock.flags != LockElement::UNLOCK {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         open.unlock(range(lock)).await?;

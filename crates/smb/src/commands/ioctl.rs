@@ -1,6 +1,7 @@
 //! IOCTL (MS-SMB2 §3.3.5.15).
 
 use super::call::Call;
+use super::interfaces::interfaces;
 use crate::connection::Ends;
 use crate::handle::{Handle, HandleKind};
 use crate::limits::IO_BYTES_MAX;
@@ -15,12 +16,14 @@ mod code {
     pub const DFS_GET_REFERRALS: u32 = 0x0006_0194;
     pub const DFS_GET_REFERRALS_EX: u32 = 0x0006_01b0;
     pub const GET_COMPRESSION: u32 = 0x0009_003c;
+    pub const SET_COMPRESSION: u32 = 0x0009_c040;
     pub const SET_SPARSE: u32 = 0x0009_00c4;
     pub const CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00c0;
     pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40cf;
     pub const SET_ZERO_DATA: u32 = 0x0009_80c8;
     pub const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
     pub const REQUEST_RESUME_KEY: u32 = 0x0014_0078;
+    pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01fc;
     pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
     pub const ENUMERATE_SNAPSHOTS: u32 = 0x0014_4064;
     pub const COPYCHUNK: u32 = 0x0014_40f2;
@@ -79,6 +82,19 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
             let output = output.map_err(IoctlError::Ends)?;
             return Ok(answer(&fixed, NtStatus::SUCCESS, &output));
         }
+        code::QUERY_NETWORK_INTERFACE_INFO => {
+            let connection = &call.context.connection;
+            if fixed.file != FileId::RELATED {
+                // It is of no file (§3.3.5.15.11).
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
+            let reached = connection.reached.filter(|_| connection.dialect().is_3());
+            let output = interfaces(reached.ok_or(NtStatus::NOT_SUPPORTED)?);
+            if output.len() > max {
+                return Err(NtStatus::BUFFER_TOO_SMALL.into());
+            }
+            return Ok(answer(&fixed, NtStatus::SUCCESS, &output));
+        }
         code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => return Err(NtStatus::NOT_FOUND.into()),
         _ => {}
     }
@@ -103,7 +119,11 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
         }
         code::REQUEST_RESUME_KEY => resume_key(&handle, max)?,
         code::COPYCHUNK | code::COPYCHUNK_WRITE => return copy(call, &fixed, open, input, max).await,
-        code::SET_SPARSE => Vec::new(),
+        code::SET_SPARSE => {
+            // No input stands for true.
+            open.set_sparse(input.first() != Some(&0)).await?;
+            Vec::new()
+        }
         code::SET_ZERO_DATA => {
             let mut reader = Reader::new(input);
             let (from, to) = (reader.u64()?, reader.u64()?);
@@ -115,6 +135,9 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
         }
         code::QUERY_ALLOCATED_RANGES => return allocated(&fixed, open, input, max).await,
         code::GET_COMPRESSION => vec![0; 2],
+        // COMPRESSION_FORMAT_NONE is what every file has.
+        code::SET_COMPRESSION if Reader::new(input).u16()? == 0 => Vec::new(),
+        code::SET_COMPRESSION => return Err(NtStatus::NOT_SUPPORTED.into()),
         code::CREATE_OR_GET_OBJECT_ID => {
             let mut output = open.info().await?.number.to_le_bytes().to_vec();
             output.resize(64, 0);
@@ -214,26 +237,36 @@ async fn copy(
     if source.access().0 & (READ_DATA | EXECUTE) == 0 || target.access().0 & WRITE_DATA == 0 || reads {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
-    let (mut written, mut sum) = (0, 0);
+    let (mut written, mut sum, mut status) = (0, 0, NtStatus::SUCCESS);
     for chunk in &chunks {
-        let parts = match source.read(chunk.from, chunk.length).await {
-            Err(StoreError::EndOfFile) => return Err(NtStatus(0xc000_0059).into()),
-            parts => parts?,
-        };
-        let mut at = chunk.to;
-        for part in parts {
-            let length = part.len() as u32;
-            target.write(at, part, false).await?;
-            at += u64::from(length);
-            sum += length;
+        match copy_chunk(source, target, chunk).await {
+            Ok(()) => (written, sum) = (written + 1, sum + chunk.length),
+            Err(refused) => {
+                status = refused;
+                break;
+            }
         }
-        if at - chunk.to < u64::from(chunk.length) {
-            // STATUS_INVALID_VIEW_SIZE: the source is shorter.
-            return Err(NtStatus(0xc000_001f).into());
-        }
-        written += 1;
     }
-    Ok(answer(fixed, NtStatus::SUCCESS, &output(written, 0, sum)))
+    // A client is told how far it came even then.
+    Ok(answer(fixed, status, &output(written, 0, sum)))
+}
+
+async fn copy_chunk(source: &Open, target: &Open, chunk: &Chunk) -> Result<(), NtStatus> {
+    let parts = match source.read(chunk.from, chunk.length).await {
+        Err(StoreError::EndOfFile) => return Err(NtStatus::INVALID_VIEW_SIZE),
+        parts => parts?,
+    };
+    // A source that is shorter is not copied at all.
+    if parts.iter().map(|part| part.len() as u64).sum::<u64>() < u64::from(chunk.length) {
+        return Err(NtStatus::INVALID_VIEW_SIZE);
+    }
+    let mut at = chunk.to;
+    for part in parts {
+        let length = part.len() as u64;
+        target.write(at, part, false).await?;
+        at += length;
+    }
+    Ok(())
 }
 
 async fn allocated(fixed: &IoctlRequest, open: &Open, input: &[u8], max: usize) -> Result<Reply, IoctlError> {

@@ -5,6 +5,7 @@ pub(crate) mod call;
 mod create;
 mod directory;
 mod info;
+mod interfaces;
 mod io;
 mod ioctl;
 mod set;
@@ -12,15 +13,17 @@ mod tree;
 
 use crate::connection::Ends;
 use crate::request::{Reply, Request};
+use crate::sequence::{ChannelSequence, Underway};
 use crate::session::Session;
 use crate::wire::bodies::{
     ChangeNotifyRequest, FileId, FileRequest, IoctlRequest, LockRequest, QueryDirectoryRequest,
     QueryInfoRequest, ReadRequest, SetInfoRequest, WriteRequest,
 };
-use crate::wire::{Command, NtStatus};
+use crate::wire::{Command, Flags, NtStatus};
 use acknowledgment::acknowledge;
 use call::{Call, Context, Served};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Serves a command of a session. Returns the file that it was about, for related ones.
 pub(crate) async fn serve(
@@ -47,6 +50,9 @@ pub(crate) async fn serve(
     }
     let call = Call { context, session, tree: &tree, request };
     let mut file = named_file(command, request).map(|file| call.file(file));
+    let Some(_underway) = in_sequence(&call, command, file) else {
+        return Ok((Reply::error(NtStatus::FILE_NOT_AVAILABLE), file));
+    };
     let served = match command {
         Command::TreeDisconnect => tree::disconnect(&call).await,
         Command::Create => create::create(&call).await.map(|(reply, made)| {
@@ -76,6 +82,20 @@ pub(crate) async fn serve(
         | Command::Echo => Err(NtStatus::INVALID_PARAMETER),
     };
     Ok((served.unwrap_or_else(Reply::error), file))
+}
+
+/// Takes a request among those of its open that are under way. Returns none if it must not be served
+/// any more.
+fn in_sequence(call: &Call<'_>, command: Command, file: Option<FileId>) -> Option<Option<Underway>> {
+    let header = &call.request.header;
+    let handle = file.filter(|_| call.context.connection.dialect().is_3());
+    let Some(handle) = handle.and_then(|file| call.session.opened(file)) else { return Some(None) };
+    let is_replay = header.flags.has(Flags::REPLAY);
+    if !is_replay {
+        handle.is_used.store(true, Relaxed);
+    }
+    let is_change = matches!(command, Command::Write | Command::SetInfo | Command::Ioctl);
+    ChannelSequence::begin(&handle.sequence, header.channel_sequence(), is_replay, is_change)
 }
 
 /// Returns the FileId of a request that has one.

@@ -40,7 +40,7 @@ pub(super) async fn connect(context: &Context, session: &Arc<Session>, request: 
     }
     let found = server.accounts.shares().into_iter().find(|one| are_same(&one.name, share));
     let found = found.ok_or(NtStatus::BAD_NETWORK_NAME)?;
-    if found.encrypt && !session.keys.can_encrypt() {
+    if found.encrypt && session.encryption.is_none() {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let root = server.store.root(found.path.as_bytes(), found.read_only).await;

@@ -4,6 +4,7 @@
 use super::{Connection, Ends, Waiting};
 use crate::commands::call::Context;
 use crate::commands::serve;
+use crate::keys::ChannelKey;
 use crate::limits::{INTERIM_AFTER, LATE_INTERIM_AFTER};
 use crate::request::{Reply, Request};
 use crate::session::Session;
@@ -26,7 +27,7 @@ struct Chain {
 struct Answer {
     header: Header,
     body: Vec<u8>,
-    signed_by: Option<Arc<Session>>,
+    signed_by: Option<Arc<ChannelKey>>,
     after: Option<objects::Acknowledged>,
 }
 
@@ -62,17 +63,23 @@ impl Connection {
         sealed_by: &Option<Arc<Session>>,
     ) -> Result<Answer, Ends> {
         let is_related = request.header.flags.has(Flags::RELATED);
-        if is_related && chain.status.is_some() {
+        if !is_related {
+            *chain = Chain::default();
+        } else if chain.status.is_some() {
             request.header.session_id = chain.session_id;
             request.header.tree_or_async = u64::from(chain.tree_id) << 32;
         }
         let header = request.header;
         let failed = chain.status.filter(|status| is_related && status.is_error() && chain.file.is_none());
+        // What a request relates to must be there, at least.
+        let is_lost =
+            |status| [NtStatus::USER_SESSION_DELETED, NtStatus::NETWORK_NAME_DELETED].contains(&status);
+        let failed = failed.map(|status| if is_lost(status) { NtStatus::INVALID_PARAMETER } else { status });
         let first = is_related && chain.status.is_none();
         let mut signed_by = request.signed_by.clone();
         let mut async_id = None;
         let reply = if let Some(status) = request.refused {
-            signed_by = self.session(header.session_id);
+            signed_by = self.channel(header.session_id).map(|channel| channel.key);
             Reply::error(status)
         } else if first {
             Reply::error(NtStatus::INVALID_PARAMETER)
@@ -81,13 +88,13 @@ impl Connection {
         } else {
             let related = if is_related { chain.file } else { None };
             let context = Context { connection: self.clone(), related };
-            let delay = interim_after(header.command).filter(|_| is_last);
+            let delay = interim_after(header.command).filter(|_| is_last || blocks(header.command));
             match delay {
                 None => self.serve(&context, &request, chain).await?,
                 Some(delay) => {
                     let cancelled = Arc::new(Notify::new());
                     let id = self.server.next();
-                    let waiting = Waiting { async_id: id, cancelled: cancelled.clone() };
+                    let waiting = Waiting { header, async_id: id, cancelled: cancelled.clone() };
                     self.state.lock().waiting.insert(header.message_id, waiting);
                     let served = {
                         let serving = self.serve(&context, &request, chain);
@@ -100,6 +107,8 @@ impl Connection {
                         };
                         match first {
                             Some(served) => served,
+                            // Nothing of a compound is answered before this is (§3.3.5.2.7).
+                            None if !is_last => Ok(Reply::error(NtStatus::INTERNAL_ERROR)),
                             None => {
                                 async_id = Some(id);
                                 self.send_interim(&header, id, &signed_by, answers, sealed_by.as_ref());
@@ -128,11 +137,16 @@ impl Connection {
             }
             None => {
                 // An interim answer has granted the credits already.
-                answer.credits = self.state.lock().credits.grant(header.credits);
+                answer.credits = self.grant(header.credits);
                 answer.tree_or_async = header.tree_or_async & 0xffff_ffff | u64::from(chain.tree_id) << 32;
             }
         }
         signed_by = reply.signed_by.or(signed_by);
+        if reply.status == NtStatus::USER_SESSION_DELETED && signed_by.is_none() {
+            // No key is there to sign it. The client knows by its own signature what is answered.
+            answer.signature = header.signature;
+            answer.flags.0 |= header.flags.0 & Flags::SIGNED;
+        }
         Ok(Answer { header: answer, body: reply.body, signed_by, after: reply.after })
     }
 
@@ -177,11 +191,11 @@ impl Connection {
         &self,
         header: &Header,
         id: u64,
-        signed_by: &Option<Arc<Session>>,
+        signed_by: &Option<Arc<ChannelKey>>,
         answers: &mut Vec<Answer>,
         sealed_by: Option<&Arc<Session>>,
     ) {
-        let credits = self.state.lock().credits.grant(header.credits);
+        let credits = self.grant(header.credits);
         let mut interim = header.answer(NtStatus::PENDING, credits);
         interim.flags.0 |= Flags::ASYNC;
         interim.tree_or_async = id;
@@ -201,23 +215,24 @@ impl Connection {
             let start = out.len();
             answer.header.emit(&mut out);
             out.put(&answer.body);
-            if i + 1 < count {
+            // The last of a compound has its padding, too.
+            if count > 1 {
                 out.pad(start, 8);
+            }
+            if i + 1 < count {
                 let next = (out.len() - start) as u32;
                 out.set_u32(start + 20, next);
             }
-            if let (Some(session), None) = (&answer.signed_by, sealed_by) {
-                session.keys.sign(&mut out[start..]);
+            if let (Some(key), None) = (&answer.signed_by, sealed_by) {
+                key.sign(&mut out[start..]);
             }
             acknowledged.extend(answer.after);
         }
-        let message = match sealed_by {
-            Some(session) => session.keys.seal(session.id, &out),
-            None => Some(out),
-        };
-        if let Some(message) = message {
-            self.outbox.send(message);
-        }
+        let keys = sealed_by.and_then(|session| Some((session.id, session.encryption.as_ref()?)));
+        self.outbox.send(match keys {
+            Some((id, keys)) => keys.seal(id, &out),
+            None => out,
+        });
         // The next break goes out behind the answer.
         drop(acknowledged);
     }
@@ -226,17 +241,24 @@ impl Connection {
         let mut message = Vec::with_capacity(HEADER_BYTES + answer.body.len());
         answer.header.emit(&mut message);
         message.put(&answer.body);
+        if let Some(key) = &answer.signed_by {
+            key.sign(&mut message);
+        }
         let mut state = self.state.lock();
         if answer.header.command == Command::Negotiate as u16 {
             if let Some(negotiated) = &mut state.negotiated {
                 negotiated.hash.update(&message);
             }
-        } else if let Some(logon) = state.logons.get_mut(&answer.header.session_id)
-            && answer.signed_by.is_none()
-        {
+        } else if let Some(logon) = state.logons.get_mut(&answer.header.session_id) {
             logon.hash.update(&message);
         }
     }
+}
+
+/// Returns whether a request must not wait within a compound: it would hold up the others until
+/// something happens.
+fn blocks(command: u16) -> bool {
+    command == Command::ChangeNotify as u16
 }
 
 /// Returns how long a request may wait until its client is told so. Those that may not be told have

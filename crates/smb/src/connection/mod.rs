@@ -1,25 +1,28 @@
 //! A connection: what it has agreed on, its logons and its sessions (MS-SMB2 §3.3.1.7).
 
 mod answering;
+mod binding;
 mod logon;
-mod negotiated;
 mod negotiation;
 mod receiving;
 mod session_setup;
 
+use crate::channel::Channel;
 use crate::client::Client;
 use crate::credits::Window;
 use crate::keeping::keep_or_close;
-use crate::limits::{EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MAX};
+use crate::limits::{CREDITS_MAX, EARLY_CREDITS_MAX, EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MAX};
+use crate::negotiated::Negotiated;
 use crate::outbox::Outbox;
 use crate::server::Server;
 use crate::session::Session;
 use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, Header};
 use logon::Logon;
-use negotiated::Negotiated;
 use objects::ClientGuid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use tokio::sync::Notify;
@@ -33,6 +36,8 @@ pub struct Ends(pub &'static str);
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
     pub(crate) address: String,
+    /// The address of this machine that the client has reached.
+    pub(crate) reached: Option<SocketAddr>,
     outbox: Outbox,
     state: Mutex<State>,
     failed_logons: AtomicU32,
@@ -47,24 +52,31 @@ struct State {
     negotiated: Option<Negotiated>,
     credits: Window,
     logons: BTreeMap<u64, Logon>,
-    sessions: BTreeMap<u64, Arc<Session>>,
+    sessions: BTreeMap<u64, Channel>,
     /// The session that has logged off last. Its client still wants to be told so with a signature.
-    logged_off: Option<Arc<Session>>,
+    logged_off: Option<Channel>,
     client: Option<Arc<Client>>,
     /// Requests that wait and can be cancelled, by message number.
     waiting: BTreeMap<u64, Waiting>,
 }
 
 struct Waiting {
+    header: Header,
     async_id: u64,
     cancelled: Arc<Notify>,
 }
 
 impl Connection {
-    pub(crate) fn new(server: Arc<Server>, address: String, outbox: Outbox) -> Connection {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        address: String,
+        reached: Option<SocketAddr>,
+        outbox: Outbox,
+    ) -> Connection {
         Connection {
             server,
             address,
+            reached,
             outbox,
             state: Mutex::default(),
             failed_logons: AtomicU32::new(0),
@@ -76,6 +88,11 @@ impl Connection {
     /// Returns the most bytes that the next frame may have.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         if self.has_logged_on() { FRAME_BYTES_MAX } else { EARLY_FRAME_BYTES_MAX }
+    }
+
+    fn grant(&self, asked: u16) -> u16 {
+        let most = if self.has_logged_on() { CREDITS_MAX } else { EARLY_CREDITS_MAX };
+        self.state.lock().credits.grant(asked, most)
     }
 
     /// Returns whether there was a logon.
@@ -102,7 +119,14 @@ impl Connection {
 
     /// Finds a session of this connection that has not ended.
     pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
-        self.state.lock().sessions.get(&id).filter(|session| !session.has_ended.load(Relaxed)).cloned()
+        Some(self.channel(id)?.session).filter(|session| !session.has_ended.load(Relaxed))
+    }
+
+    /// Finds a session of this connection, or one that has ended, with the key that signs here.
+    fn channel(&self, id: u64) -> Option<Channel> {
+        let state = self.state.lock();
+        let logged_off = state.logged_off.as_ref().filter(|channel| channel.session.id == id);
+        state.sessions.get(&id).or(logged_off).cloned()
     }
 
     /// Returns the dialect: before a negotiation, the oldest.
@@ -128,12 +152,24 @@ impl Connection {
         }
         let (sessions, client, guid) = {
             let mut state = self.state.lock();
-            state.waiting.values().for_each(|waiting| waiting.cancelled.notify_one());
             state.logons.clear();
             let guid = state.negotiated.as_ref().map(|negotiated| negotiated.client);
             (std::mem::take(&mut state.sessions), state.client.take(), guid)
         };
-        for session in sessions.into_values() {
+        let (ended, others) =
+            sessions.into_values().partition::<Vec<Channel>, _>(|channel| channel.session.leave());
+        {
+            // A create of a session that has other channels goes on: its client asks for the outcome
+            // there (§3.3.7.1).
+            let goes_on = |header: &Header| {
+                header.command == Command::Create as u16
+                    && others.iter().any(|channel| channel.session.id == header.session_id)
+            };
+            let state = self.state.lock();
+            let cancelled = state.waiting.values().filter(|waiting| !goes_on(&waiting.header));
+            cancelled.for_each(|waiting| waiting.cancelled.notify_one());
+        }
+        for Channel { session, .. } in ended {
             self.server.remove_session(session.id);
             keep_or_close(&self.server, session.end()).await;
         }

@@ -1,9 +1,9 @@
 //! NEGOTIATE (MS-SMB2 §3.3.5.3, §3.3.5.4), and the check of it afterwards (§3.3.5.15.12).
 
-use super::negotiated::Negotiated;
 use super::{Connection, Ends};
 use crate::auth::hint;
-use crate::limits::IO_BYTES_MAX;
+use crate::limits::{EARLY_CREDITS_MAX, IO_BYTES_MAX};
+use crate::negotiated::Negotiated;
 use crate::request::Reply;
 use crate::time::now;
 use crate::wire::bodies::{NegotiateRequest, NegotiateResponse};
@@ -19,6 +19,7 @@ const SIGNING_REQUIRED: u16 = 3;
 mod capability {
     pub const LEASING: u32 = 0x2;
     pub const LARGE_MTU: u32 = 0x4;
+    pub const MULTI_CHANNEL: u32 = 0x8;
     pub const DIRECTORY_LEASING: u32 = 0x20;
     pub const ENCRYPTION: u32 = 0x40;
 }
@@ -54,7 +55,7 @@ impl Connection {
             });
         }
         state.credits.consume(0, 1);
-        let credits = state.credits.grant(1);
+        let credits = state.credits.grant(1, EARLY_CREDITS_MAX);
         let header = Header {
             charge: 0,
             status: NtStatus::SUCCESS,
@@ -117,7 +118,7 @@ impl Connection {
             capabilities |= capability::LEASING | capability::LARGE_MTU;
         }
         if dialect.is_3() {
-            capabilities |= capability::DIRECTORY_LEASING;
+            capabilities |= capability::DIRECTORY_LEASING | capability::MULTI_CHANNEL;
         }
         if cipher.is_some() && !is_311 {
             capabilities |= capability::ENCRYPTION;

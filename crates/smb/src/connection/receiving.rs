@@ -23,12 +23,14 @@ impl Connection {
         let mut sealed_by = None;
         if frame.starts_with(&TRANSFORM_PROTOCOL) {
             let header = TransformHeader::parse(&frame).map_err(|malformed| Ends(malformed.0))?;
-            let session = self.state.lock().sessions.get(&header.session_id).cloned();
-            let session = session.ok_or(Ends("a message is encrypted for a session that is none"))?;
-            session.keys.open(&header, &mut frame).map_err(|_| Ends("a message cannot be decrypted"))?;
-            session.has_encrypted.store(true, Relaxed);
+            let channel = self.state.lock().sessions.get(&header.session_id).cloned();
+            let channel = channel.ok_or(Ends("a message is encrypted for a session that is none"))?;
+            let keys = channel.session.encryption.as_ref();
+            let keys = keys.ok_or(Ends("a message is encrypted, which was not agreed on"))?;
+            keys.open(&header, &mut frame).map_err(|_| Ends("a message cannot be decrypted"))?;
+            channel.session.has_encrypted.store(true, Relaxed);
             frame.drain(..TRANSFORM_BYTES);
-            sealed_by = Some(session);
+            sealed_by = Some(channel.session);
         }
         let requests = self.split(frame, sealed_by.as_ref())?;
         if let [only] = &requests[..]
@@ -104,27 +106,29 @@ impl Connection {
     /// Checks a signature (§3.3.5.2.4). Every message of a session is signed or encrypted.
     fn check_signature(&self, request: &mut Request, sealed_by: Option<&Arc<Session>>) {
         let (header, session_id) = (request.header, request.header.session_id);
-        let session = {
-            let state = self.state.lock();
-            let logged_off = state.logged_off.as_ref().filter(|session| session.id == session_id);
-            state.sessions.get(&session_id).or(logged_off).cloned()
-        };
         if let Some(sealed_by) = sealed_by {
             if session_id != 0 && sealed_by.id != session_id {
                 request.refused = Some(NtStatus::ACCESS_DENIED);
             }
             return;
         }
-        let Some(session) = session else { return };
+        let key = match self.channel(session_id) {
+            Some(channel) => channel.key,
+            None => match self.elsewhere(&header) {
+                Some(session) => session.key.clone(),
+                None => return,
+            },
+        };
+        let is_new = self.session(session_id).is_none();
         if header.flags.has(Flags::SIGNED) {
             let parsed = Header { session_id, ..header };
-            if session.keys.is_signed(&parsed, &mut request.message) {
-                request.signed_by = Some(session);
+            if key.is_signed(&parsed, &mut request.message) {
+                request.signed_by = Some(key);
             } else {
                 request.refused = Some(NtStatus::ACCESS_DENIED);
             }
-        } else if header.command != Command::SessionSetup as u16
-            && header.command != Command::Negotiate as u16
+        } else if header.command != Command::Negotiate as u16
+            && !(is_new && header.command == Command::SessionSetup as u16)
         {
             request.refused = Some(NtStatus::ACCESS_DENIED);
         }

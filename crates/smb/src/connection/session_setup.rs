@@ -1,12 +1,13 @@
 //! SESSION_SETUP and LOGOFF (MS-SMB2 §3.3.5.5, §3.3.5.6).
 
-use super::logon::Logon;
+use super::binding::BINDING;
+use super::logon::{Aim, Logon};
 use super::{Connection, Ends};
-use crate::auth::{Acceptor, Authenticated, Step};
-use crate::handle::close_all;
+use crate::auth::{Authenticated, Step};
+use crate::channel::Channel;
 use crate::keeping::keep_or_close;
-use crate::keys::SessionKeys;
-use crate::limits::{FAILED_LOGON_DELAY, FAILED_LOGONS_MAX, SESSIONS_MAX};
+use crate::keys::{ChannelKey, EncryptionKeys, Secret};
+use crate::limits::{FAILED_LOGON_DELAY, FAILED_LOGONS_MAX};
 use crate::request::{Reply, Request};
 use crate::session::Session;
 use crate::time::now;
@@ -15,9 +16,6 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::{HEADER_BYTES, NtStatus, Reader, Writer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// SMB2_SESSION_FLAG_BINDING.
-const BINDING: u8 = 1;
 
 impl Connection {
     /// Answers SESSION_SETUP.
@@ -34,16 +32,17 @@ impl Connection {
                 ..Reply::done(body(&token))
             }),
             Ok(Step::Done(done)) => Ok(match self.finish_logon(id, request, &done) {
-                Ok(session) => {
-                    let mut reply = Reply { session: Some(id), ..Reply::done(body(&done.token)) };
-                    reply.signed_by = Some(session);
-                    reply
+                Ok(key) => {
+                    Reply { session: Some(id), signed_by: Some(key), ..Reply::done(body(&done.token)) }
                 }
                 Err(status) => Reply::error(status),
             }),
             Err(refused) => {
                 tracing::info!(address = %self.address, why = refused.0, "a logon over SMB failed");
-                self.state.lock().logons.remove(&id);
+                let logon = self.state.lock().logons.remove(&id);
+                if let Some(Logon { aim: Aim::Renew(channel), .. }) = logon {
+                    self.logoff(&channel.session).await;
+                }
                 tokio::time::sleep(FAILED_LOGON_DELAY).await;
                 if self.failed_logons.fetch_add(1, Relaxed) + 1 >= FAILED_LOGONS_MAX {
                     return Err(Ends("too many logons have failed"));
@@ -62,31 +61,28 @@ impl Connection {
         let fixed = SessionSetupRequest::parse(message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let (at, length) = (usize::from(fixed.security_offset), usize::from(fixed.security_length));
         let token = Reader::buffer(message, at, length).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        if fixed.flags & BINDING != 0 {
-            // One connection a session: there is no multichannel.
-            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
-        }
+        let binds = if fixed.flags & BINDING != 0 { Some(self.may_bind(request)?) } else { None };
         let mut nonce = [0; 8];
         os::fill_random(&mut nonce).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
         let mut state = self.state.lock();
         let negotiated = state.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
         let id = match request.header.session_id {
             0 => {
-                if state.logons.len() + state.sessions.len() >= SESSIONS_MAX {
-                    return Err(NtStatus::INSUFFICIENT_RESOURCES);
-                }
                 let id = self.server.next();
-                let logon = Logon { acceptor: Acceptor::default(), hash: negotiated.hash, renews: None };
-                state.logons.insert(id, logon);
-                id
+                state.begin_logon(id, negotiated.hash, Aim::New)?
             }
-            id if state.logons.contains_key(&id) => id,
+            // The next token is for the same end as the first.
+            id if state.logons.get(&id).is_some_and(|logon| logon.binds() == binds.is_some()) => id,
             id => {
-                let session = state.sessions.get(&id).cloned().ok_or(NtStatus::USER_SESSION_DELETED)?;
-                let logon =
-                    Logon { acceptor: Acceptor::default(), hash: negotiated.hash, renews: Some(session) };
-                state.logons.insert(id, logon);
-                id
+                let aim = match binds {
+                    Some(session) => Aim::Bind(session),
+                    None => {
+                        let channel = state.sessions.get(&id).cloned();
+                        let channel = channel.filter(|channel| !channel.session.has_ended.load(Relaxed));
+                        Aim::Renew(channel.ok_or(NtStatus::USER_SESSION_DELETED)?)
+                    }
+                };
+                state.begin_logon(id, negotiated.hash, aim)?
             }
         };
         let logon = state.logons.get_mut(&id).expect("just looked up");
@@ -98,45 +94,48 @@ impl Connection {
         Ok((id, step))
     }
 
-    /// Makes the session, or confirms the one that there is.
+    /// Makes the session, or confirms the one that there is. Returns the key that signs from now on.
     fn finish_logon(
         &self,
         id: u64,
         request: &Request,
         done: &Authenticated,
-    ) -> Result<Arc<Session>, NtStatus> {
+    ) -> Result<Arc<ChannelKey>, NtStatus> {
         let fixed = SessionSetupRequest::parse(&request.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let user = self.server.accounts.user(&done.user).ok_or(NtStatus::LOGON_FAILURE)?;
         let mut state = self.state.lock();
         let logon = state.logons.remove(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
         let negotiated = state.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
-        if let Some(session) = logon.renews {
+        let secret =
+            Secret { session_key: &done.session_key, dialect: negotiated.dialect, hash: &logon.hash };
+        let key = ChannelKey::new(secret, negotiated.signing);
+        match logon.aim {
             // Its keys stay (§3.3.5.5.3), and so does its user.
-            return if session.user == user.name { Ok(session) } else { Err(NtStatus::ACCESS_DENIED) };
+            Aim::Renew(channel) if channel.session.user == user.name => return Ok(channel.key),
+            Aim::Bind(session) if session.user == user.name => {
+                session.join()?;
+                let key = Arc::new(key);
+                state.sessions.insert(id, Channel { session, key: key.clone() });
+                drop(state);
+                self.note_logged_on();
+                return Ok(key);
+            }
+            Aim::Renew(_) | Aim::Bind(_) => return Err(NtStatus::ACCESS_DENIED),
+            Aim::New => {}
         }
-        let keys = SessionKeys::new(
-            &done.session_key,
-            negotiated.dialect,
-            negotiated.signing,
-            negotiated.cipher,
-            &logon.hash,
-        );
-        let (name, cred) = (user.name.clone(), user.cred());
-        let number = negotiated.dialect as u16;
-        let dialect = match negotiated.dialect {
-            Dialect::V2_1 => "2.1".to_owned(),
-            _ => format!("{}.{}.{}", number >> 8, number >> 4 & 15, number & 15),
-        };
-        let session = Session::new(id, name, cred, keys, self.address.clone(), dialect);
+        let encryption = negotiated.cipher.map(|kind| EncryptionKeys::new(secret, kind));
+        let who = (user.name.clone(), user.cred());
+        let session = Session::new(id, who, (key, encryption), negotiated, self.address.clone());
         let session = Arc::new(session);
-        state.sessions.insert(id, session.clone());
+        let key = session.key.clone();
+        state.sessions.insert(id, Channel { session: session.clone(), key: key.clone() });
         drop(state);
         self.server.add_session(&session);
         self.note_logged_on();
         if fixed.previous_session_id != 0 && fixed.previous_session_id != id {
             self.end_previous(fixed.previous_session_id, &session);
         }
-        Ok(session)
+        Ok(key)
     }
 
     /// The client has come back, and says which session it has lost (§3.3.5.5.3).
@@ -157,7 +156,7 @@ impl Connection {
             state.logged_off = state.sessions.remove(&session.id);
         }
         self.server.remove_session(session.id);
-        close_all(session.end()).await;
+        keep_or_close(&self.server, session.end()).await;
         Reply::empty()
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A machine without files.
-struct Nothing;
+pub(super) struct Nothing;
 
 impl FileService for Nothing {
     fn call(&self, _: &Cred, _: Call, respond: Responder) -> Option<Ticket> {
@@ -43,16 +43,16 @@ impl FileService for Nothing {
     fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
 }
 
-fn server() -> Arc<Server> {
+pub(super) fn server() -> Arc<Server> {
     Server::new(Store::new(Arc::new(Nothing)), "/nowhere".into(), "box").unwrap()
 }
 
-fn connection(server: &Arc<Server>) -> (Arc<Connection>, UnboundedReceiver<Vec<u8>>) {
+pub(super) fn connection(server: &Arc<Server>) -> (Arc<Connection>, UnboundedReceiver<Vec<u8>>) {
     let (outbox, queue) = Outbox::new();
-    (Arc::new(Connection::new(server.clone(), "a test".to_owned(), outbox)), queue)
+    (Arc::new(Connection::new(server.clone(), "a test".to_owned(), None, outbox)), queue)
 }
 
-fn header(command: Command, message_id: u64) -> Vec<u8> {
+pub(super) fn header(command: Command, message_id: u64) -> Vec<u8> {
     let header = Header {
         charge: 1,
         status: NtStatus::SUCCESS,
@@ -70,7 +70,7 @@ fn header(command: Command, message_id: u64) -> Vec<u8> {
     message
 }
 
-fn negotiate(dialects: &[u16]) -> Vec<u8> {
+pub(super) fn negotiate(dialects: &[u16]) -> Vec<u8> {
     let mut message = header(Command::Negotiate, 0);
     let at = (100 + 2 * dialects.len()).next_multiple_of(8);
     let count = if dialects.contains(&0x311) { 3 } else { 0 };
@@ -114,7 +114,7 @@ async fn settle() {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 

@@ -106,7 +106,12 @@ pub struct CreateContexts {
     pub lease: Option<LeaseContext>,
     pub posix_mode: Option<u32>,
     pub apple: Option<Vec<u8>>,
+    pub app_instance: Option<[u8; 16]>,
 }
+
+/// The name of SMB2_CREATE_APP_INSTANCE_ID.
+const APP_INSTANCE_ID: [u8; 16] =
+    [0x45, 0xbc, 0xa6, 0x6a, 0xef, 0xa7, 0xf7, 0x4a, 0x90, 0x08, 0xfa, 0x46, 0x2e, 0x14, 0x4d, 0x74];
 
 impl CreateContexts {
     /// Parses the contexts of a request.
@@ -143,6 +148,16 @@ impl CreateContexts {
         Ok(contexts)
     }
 
+    /// Checks that the contexts of durable opens go together: those of version 1 or those of version 2,
+    /// and of these one (§3.3.5.9.6 to §3.3.5.9.12).
+    pub fn check_durable(&self) -> Result<(), Malformed> {
+        let v1 = self.durable || self.reconnect.is_some();
+        match (v1, self.durable_v2.is_some(), self.reconnect_v2.is_some()) {
+            (true, false, false) | (false, false, _) | (false, true, false) => Ok(()),
+            _ => Err(Malformed("contexts of durable opens contradict each other")),
+        }
+    }
+
     fn take(&mut self, name: &[u8], data: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(data);
         match name {
@@ -168,6 +183,10 @@ impl CreateContexts {
             b"QFid" => self.disk_id = true,
             b"RqLs" => self.lease = Some(LeaseContext::parse(data)?),
             b"AAPL" => self.apple = Some(data.to_vec()),
+            name if name == APP_INSTANCE_ID => {
+                reader.u32()?;
+                self.app_instance = Some(reader.array()?);
+            }
             name if name == POSIX_GUID => self.posix_mode = Some(reader.u32()?),
             _ => {}
         }

@@ -158,6 +158,11 @@ impl Header {
         (self.tree_or_async >> 32) as u32
     }
 
+    /// Returns the ChannelSequence of a request, which stands in the place of the status.
+    pub fn channel_sequence(&self) -> u16 {
+        self.status.0 as u16
+    }
+
     /// Returns the header of the answer.
     pub fn answer(&self, status: NtStatus, credits: u16) -> Header {
         Header {

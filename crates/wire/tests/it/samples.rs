@@ -173,6 +173,7 @@ every! { to_client -> ToClient {
     FlushThrough { number: 10, file: file() },
     Heard { file: file(), through: 300, goes_on: true },
     Receipt(receipt()),
+    Elsewhere { number: 18, region: dir(), epoch: 3, server: ident::ServerId(2) },
 } }
 
 /// All samples, named.

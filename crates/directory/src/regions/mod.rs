@@ -1,0 +1,138 @@
+//! The regions of this server: the identifiers that it manages, and those that others do (Farsite
+//! §4.1.3, §4.1.4).
+//!
+//! A region is a prefix of identifiers, without the longer prefixes that have a standing of their
+//! own. At no time do two servers manage one file. None does only between two entries: `HandOver`
+//! at the region's server, and `TakeOver` at the next one (`source`, `target`).
+
+mod source;
+mod target;
+
+use ident::{FileId, ServerId};
+use lease::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use wire::ToClient;
+
+/// How this server stands to a region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Standing {
+    /// This server manages the region, as the `epoch`th that does.
+    Owned { epoch: u64 },
+    /// As `Owned` by one less, and about to hand the region over to `to`. Nothing of the region is
+    /// granted any more.
+    Leaving { to: ServerId, epoch: u64, step: LeavingStep },
+    /// Another server manages the region, as far as this one knows.
+    Away(Away),
+    /// `from` hands the region over to this server, which has the rows of the pages below `page`.
+    Coming { from: ServerId, epoch: u64, page: u64 },
+}
+
+/// A region of another server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Away {
+    pub to: ServerId,
+    pub epoch: u64,
+    /// The files that the other server has yet to confirm.
+    pub unconfirmed: Option<u64>,
+    /// Whether rows of the region are left here, to be deleted.
+    pub has_rows: bool,
+}
+
+/// How far the region's server is with handing it over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LeavingStep {
+    /// All leases are recalled, since this time. The pass over the rows goes on at this key;
+    /// `is_idle` as long as it has found nothing that is still held.
+    Recalling { since: Time, start: Vec<u8>, is_idle: bool },
+    /// Nobody has anything of the region. The rows of this page begin at this key; files so far.
+    Copying { page: u64, start: Vec<u8>, files: u64 },
+}
+
+/// All regions that this server knows of. The root's has an entry, so every file is in one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Regions {
+    server: ServerId,
+    all: BTreeMap<FileId, Standing>,
+}
+
+impl Regions {
+    /// The regions of `server` at its beginning. The root server has all but the overflow prefixes
+    /// of others, and each other server has its own one.
+    pub fn new(server: ServerId) -> Regions {
+        let owned = Standing::Owned { epoch: 0 };
+        let all = match server {
+            ServerId::ROOT => BTreeMap::from([(FileId::root(), owned)]),
+            _ => BTreeMap::from([
+                (FileId::root(), Standing::Away(Away::at(ServerId::ROOT))),
+                (server.overflow(), owned),
+            ]),
+        };
+        Regions { server, all }
+    }
+
+    /// The region that has `file`, and this server's standing.
+    fn of(&self, file: &FileId) -> (&FileId, &Standing) {
+        let mut upto = self.all.range(..=file).rev();
+        let region = upto.find(|(region, _)| region.is_prefix_of(file));
+        region.expect("the root's region has every file")
+    }
+
+    /// Whether this server manages `file`.
+    pub fn manage(&self, file: &FileId) -> bool {
+        match self.of(file) {
+            (region, Standing::Owned { .. } | Standing::Leaving { .. }) => {
+                self.born_elsewhere(region, file).is_none()
+            }
+            (_, Standing::Away(_) | Standing::Coming { .. }) => false,
+        }
+    }
+
+    /// Whether `file` is about to be handed over.
+    pub fn are_leaving(&self, file: &FileId) -> bool {
+        self.all.len() > 1 && matches!(self.of(file).1, Standing::Leaving { .. })
+    }
+
+    /// Whether any hand-over is under way, or leaves work in the background.
+    pub fn are_moving(&self) -> bool {
+        self.all.values().any(|standing| match standing {
+            Standing::Owned { .. } => false,
+            Standing::Leaving { .. } | Standing::Coming { .. } => true,
+            Standing::Away(away) => away.unconfirmed.is_some() || away.has_rows,
+        })
+    }
+
+    /// The server of an overflow prefix below the root's own region, which it has from its
+    /// beginning.
+    fn born_elsewhere(&self, region: &FileId, file: &FileId) -> Option<ServerId> {
+        let server = ServerId::of_overflow(file).filter(|_| *region == FileId::root())?;
+        (server != self.server).then_some(server)
+    }
+
+    /// The answer to the request `number` about `file`, if another server manages the file. While a
+    /// region comes to this server, its server before is the one to ask.
+    pub fn elsewhere(&self, number: u64, file: &FileId) -> Option<ToClient> {
+        let (region, standing) = self.of(file);
+        let (region, epoch, server) = match standing {
+            Standing::Owned { .. } | Standing::Leaving { .. } => {
+                let server = self.born_elsewhere(region, file)?;
+                (server.overflow(), 0, server)
+            }
+            Standing::Away(away) => (region.clone(), away.epoch, away.to),
+            Standing::Coming { from, epoch, .. } => (region.clone(), epoch - 1, *from),
+        };
+        Some(ToClient::Elsewhere { number, region, epoch, server })
+    }
+
+    /// Regions and their standings, in the order of identifiers.
+    fn iter(&self) -> impl Iterator<Item = (&FileId, &Standing)> {
+        self.all.iter()
+    }
+}
+
+impl Away {
+    /// Another server's region, of which nothing was ever here.
+    fn at(to: ServerId) -> Away {
+        Away { to, epoch: 0, unconfirmed: None, has_rows: false }
+    }
+}

@@ -1,0 +1,299 @@
+//! Handing a region over, at the server that has it.
+//!
+//! 1. Everything that sessions hold of the region is recalled, and nothing of it is granted any
+//!    more. Requests wait. A file that is open, locked or about to go keeps the region here, and so
+//!    does a session that does not answer soon: nobody loses anything because a region moves, and
+//!    nobody waits long for that.
+//! 2. The rows go to the next server, page by page.
+//! 3. One entry gives up all authority over the region. Requests that wait are told where it is.
+//! 4. Once the next server has confirmed, the rows here are deleted.
+
+use super::{Away, LeavingStep, Regions, Standing};
+use crate::io::{DelegateError, Output};
+use crate::rows::files::{Files, extent_from_row};
+use crate::rows::keys::{self, RowOf, Table, Tag};
+use crate::transaction::Transaction;
+use ident::{FileId, OVERFLOW, ServerId};
+use lease::{Released, Time};
+use wire::{HandOver, HandOverStep, RegionRows};
+
+/// The time for which requests wait while sessions let go of a region, ms. If more is held by then,
+/// the region stays.
+const PATIENCE_MS: u64 = 5_000;
+/// Rows of a region that one step looks at, sends or deletes.
+const ROWS_PER_STEP: usize = 512;
+
+impl Regions {
+    /// Begins to hand `region` over to `to`.
+    fn leave(&mut self, now: Time, region: &FileId, to: ServerId) -> Result<(), DelegateError> {
+        let is_root = *region == FileId::root() || *region == FileId::root().child(OVERFLOW);
+        let epoch = match self.of(region) {
+            _ if is_root => return Err(DelegateError::Root),
+            _ if to == self.server => return Err(DelegateError::SameServer),
+            (within, Standing::Owned { epoch }) if self.born_elsewhere(within, region).is_none() => {
+                // A longer prefix that begins anew counts from where its region is.
+                epoch + 1
+            }
+            (_, Standing::Leaving { .. }) => return Err(DelegateError::Moves),
+            _ => return Err(DelegateError::NotHere),
+        };
+        if self.all.keys().any(|other| other != region && region.is_prefix_of(other)) {
+            return Err(DelegateError::HasRegions);
+        }
+        let step = LeavingStep::Recalling { since: now, start: region.as_bytes().to_vec(), is_idle: true };
+        self.all.insert(region.clone(), Standing::Leaving { to, epoch, step });
+        Ok(())
+    }
+
+    /// Whether the region is about to leave for `to` as its `epoch`th server.
+    fn is_leaving_for(&self, region: &FileId, to: ServerId, epoch: u64) -> bool {
+        matches!(self.all.get(region), Some(Standing::Leaving { to: next, epoch: as_, .. })
+            if *next == to && *as_ == epoch)
+    }
+}
+
+/// Whether a file keeps its region here.
+#[derive(PartialEq, Eq)]
+enum Hold {
+    /// Nobody has anything of the file.
+    Nothing,
+    /// Sessions have leases, which are recalled.
+    Leases,
+    /// The file is open or locked, or about to go.
+    Use,
+}
+
+/// A page of a region's rows.
+struct RowsPage {
+    rows: RegionRows,
+    /// The files among them.
+    files: u64,
+    /// Where the next page begins; nothing if there is none.
+    next: Option<Vec<u8>>,
+}
+
+impl Files<'_> {
+    /// The rows of the region from `start` on, at most [`ROWS_PER_STEP`], and the key behind them
+    /// if there are more. Rows that no turn has written back yet are not among them.
+    fn rows_of_region(&self, region: &FileId, start: &[u8]) -> (RegionRows, Option<Vec<u8>>) {
+        let end = region.region_range().1.unwrap_or_else(|| keys::BEYOND.to_vec());
+        let rows = self.scan(start, &end, ROWS_PER_STEP);
+        let next = match rows.last() {
+            Some((last, _)) if rows.len() == ROWS_PER_STEP => Some([last.as_slice(), &[0]].concat()),
+            _ => None,
+        };
+        (rows, next)
+    }
+
+    /// The same with the rows of the shares to which these rows refer.
+    fn page_of_region(&self, region: &FileId, start: &[u8]) -> RowsPage {
+        let (mut rows, next) = self.rows_of_region(region, start);
+        let is_record = |key: &[u8]| matches!(self.parse_key(keys::row_of(key)), Some(RowOf::File(_, tag, _)) if tag == Tag::Record as u8);
+        let files = rows.iter().filter(|(key, _)| is_record(key)).count() as u64;
+        let shares: Vec<_> = rows.iter().filter_map(|(key, row)| self.share_row_of(key, row)).collect();
+        rows.extend(shares);
+        RowsPage { rows, files, next }
+    }
+
+    /// The row of the share to which a row refers, if it is an extent's and refers to one.
+    fn share_row_of(&self, key: &[u8], row: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+        let RowOf::File(_, tag, _) = self.parse_key(keys::row_of(key))? else { return None };
+        let extent = (tag == Tag::Extent as u8).then(|| self.parse_key(extent_from_row::<&[u8]>(key, row)));
+        let share = extent??.piece.place.share()?;
+        let key = Table::Share.key(&share.0);
+        Some((key.to_vec(), self.row(Table::Share, &share.0)?))
+    }
+}
+
+impl Transaction<'_> {
+    /// Begins to hand a region over to another server.
+    pub fn delegate(&mut self, region: FileId, to: ServerId) {
+        match self.files.regions.leave(self.now, &region, to) {
+            Ok(()) => self.again = true,
+            Err(error) => self.out.push(Output::Delegated { region, result: Err(error) }),
+        }
+    }
+
+    /// Cancels the hand-over of a region that is still here.
+    pub fn keep(&mut self, region: &FileId, why: DelegateError) {
+        let Some(Standing::Leaving { to, epoch, .. }) = self.files.regions.all.get(region).cloned() else {
+            return;
+        };
+        self.files.regions.all.insert(region.clone(), Standing::Owned { epoch });
+        self.say(to, region, epoch, HandOverStep::Withdrawn);
+        self.out.push(Output::Delegated { region: region.clone(), result: Err(why) });
+        self.state.region.pending.wake_all();
+    }
+
+    pub(super) fn say(&mut self, to: ServerId, region: &FileId, epoch: u64, step: HandOverStep) {
+        let message = HandOver { region: region.clone(), epoch, step };
+        self.out.push(Output::HandOver { to, message });
+    }
+
+    /// Takes a message about a region that this server hands over, or the next one has.
+    pub fn on_hand_over(&mut self, from: ServerId, HandOver { region, epoch, step }: HandOver) {
+        match step {
+            HandOverStep::HasRows { page } => self.on_has_rows(from, &region, epoch, page),
+            HandOverStep::Taken => self.on_taken(from, &region, epoch),
+            HandOverStep::Declined if self.files.regions.is_leaving_for(&region, from, epoch) => {
+                self.keep(&region, DelegateError::Declined);
+            }
+            HandOverStep::Declined => {}
+            HandOverStep::Rows { page, rows } => self.on_rows(from, &region, epoch, page, rows),
+            HandOverStep::TakeOver { files } => self.on_take_over(from, &region, epoch, files),
+            HandOverStep::Withdrawn => self.on_withdrawn(from, &region, epoch),
+        }
+    }
+
+    /// One step of each hand-over, and each message that may have been lost once more.
+    pub fn move_regions(&mut self) {
+        if !self.files.regions.are_moving() {
+            return;
+        }
+        let all: Vec<(FileId, Standing)> =
+            self.files.regions.iter().map(|(region, it)| (region.clone(), it.clone())).collect();
+        for (region, standing) in all {
+            match standing {
+                Standing::Owned { .. } => {}
+                Standing::Leaving { to, epoch, step: LeavingStep::Recalling { since, start, is_idle } } => {
+                    self.recall_region(&region, (to, epoch, since), &start, is_idle);
+                }
+                Standing::Leaving { to, epoch, step: LeavingStep::Copying { page, start, .. } } => {
+                    let rows = self.files.page_of_region(&region, &start).rows;
+                    self.say(to, &region, epoch, HandOverStep::Rows { page, rows });
+                }
+                Standing::Away(Away { to, epoch, unconfirmed: Some(files), .. }) => {
+                    self.say(to, &region, epoch, HandOverStep::TakeOver { files });
+                }
+                Standing::Away(away) => self.delete_rows(&region, away),
+                Standing::Coming { from, epoch, page, .. } => {
+                    self.say(from, &region, epoch, HandOverStep::HasRows { page });
+                }
+            }
+        }
+    }
+
+    /// Recalls what is held of some files of the region. A whole pass that finds no file in use is
+    /// the last one: nothing was granted since it began.
+    fn recall_region(
+        &mut self,
+        region: &FileId,
+        (to, epoch, since): (ServerId, u64, Time),
+        start: &[u8],
+        mut is_idle: bool,
+    ) {
+        let (rows, next) = self.files.rows_of_region(region, start);
+        let mut files: Vec<FileId> = Vec::new();
+        for (key, _) in rows {
+            if let Some(RowOf::File(file, ..)) = self.files.parse_key(keys::row_of(&key))
+                && files.last() != Some(&file)
+            {
+                files.push(file);
+            }
+        }
+        for file in files {
+            match self.recall_file(&file) {
+                Hold::Nothing => {}
+                Hold::Leases => is_idle = false,
+                Hold::Use => return self.keep(region, DelegateError::InUse),
+            }
+        }
+        let step = match next {
+            Some(start) => {
+                self.again = true;
+                LeavingStep::Recalling { since, start, is_idle }
+            }
+            None if is_idle => {
+                self.again = true;
+                LeavingStep::Copying { page: 0, start: region.as_bytes().to_vec(), files: 0 }
+            }
+            None if self.now.ms_since(since) > PATIENCE_MS => {
+                return self.keep(region, DelegateError::InUse);
+            }
+            None => LeavingStep::Recalling { since, start: region.as_bytes().to_vec(), is_idle: true },
+        };
+        let leaving = Standing::Leaving { to, epoch, step };
+        self.files.regions.all.insert(region.clone(), leaving);
+    }
+
+    /// Recalls what is held of the file.
+    fn recall_file(&mut self, file: &FileId) -> Hold {
+        // A dead file has rows, and no record. The rows go soon.
+        let Some(record) = self.files.record(file) else { return Hold::Leases };
+        let of = |(session, held): (_, &lease::Held)| {
+            let released = move |field| (session, Released { file: file.clone(), field, keep: None });
+            held.iter().map(move |(field, _)| released(field)).collect::<Vec<_>>()
+        };
+        self.recall(record.holdings.iter().flat_map(of).collect());
+        if record.is_doomed() || !record.locks.is_empty() || !record.holdings.stuck().is_empty() {
+            return Hold::Use;
+        }
+        if record.holdings.is_empty() { Hold::Nothing } else { Hold::Leases }
+    }
+
+    fn on_has_rows(&mut self, from: ServerId, region: &FileId, epoch: u64, has: u64) {
+        match self.files.regions.all.get(region).cloned() {
+            Some(Standing::Leaving { to, epoch: as_, step: LeavingStep::Copying { page, start, files } })
+                if to == from && as_ == epoch =>
+            {
+                if has != page + 1 {
+                    // An answer to an earlier page, late or twice.
+                    return;
+                }
+                let sent = self.files.page_of_region(region, &start);
+                let files = files + sent.files;
+                match sent.next {
+                    Some(start) => {
+                        let rows = self.files.page_of_region(region, &start).rows;
+                        let step = LeavingStep::Copying { page: has, start, files };
+                        let leaving = Standing::Leaving { to, epoch, step };
+                        self.files.regions.all.insert(region.clone(), leaving);
+                        self.say(to, region, epoch, HandOverStep::Rows { page: has, rows });
+                    }
+                    None => self.hand_over(region, to, epoch, files),
+                }
+            }
+            Some(Standing::Leaving { to, epoch: as_, .. }) if to == from && as_ == epoch => {}
+            Some(Standing::Away(Away { to, epoch: as_, unconfirmed, .. })) if to == from && as_ == epoch => {
+                if let Some(files) = unconfirmed {
+                    self.say(to, region, epoch, HandOverStep::TakeOver { files });
+                }
+            }
+            _ => self.say(from, region, epoch, HandOverStep::Withdrawn),
+        }
+    }
+
+    /// Gives up all authority over the region. From this entry on another server may decide about
+    /// its files, and this one does not.
+    fn hand_over(&mut self, region: &FileId, to: ServerId, epoch: u64, files: u64) {
+        let away = Away { to, epoch, unconfirmed: Some(files), has_rows: true };
+        self.files.regions.all.insert(region.clone(), Standing::Away(away));
+        self.state.region.files -= files;
+        self.say(to, region, epoch, HandOverStep::TakeOver { files });
+        self.out.push(Output::Delegated { region: region.clone(), result: Ok(()) });
+        self.state.region.pending.wake_all();
+    }
+
+    fn on_taken(&mut self, from: ServerId, region: &FileId, epoch: u64) {
+        if let Some(Standing::Away(away)) = self.files.regions.all.get_mut(region)
+            && (away.to, away.epoch) == (from, epoch)
+        {
+            away.unconfirmed = None;
+            self.again = true;
+        }
+    }
+
+    /// Deletes some rows of a region that is elsewhere. Its share rows go with the extents that
+    /// name them.
+    fn delete_rows(&mut self, region: &FileId, away: Away) {
+        if !away.has_rows {
+            return;
+        }
+        let page = self.files.page_of_region(region, region.as_bytes());
+        page.rows.iter().for_each(|(key, _)| self.files.set(key, None));
+        let has_rows = page.next.is_some();
+        self.again |= has_rows;
+        let away = Standing::Away(Away { has_rows, ..away });
+        self.files.regions.all.insert(region.clone(), away);
+    }
+}
