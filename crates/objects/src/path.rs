@@ -130,6 +130,7 @@ mod tests {
         let path = |text| ObjectPath::parse(text, false);
         assert_eq!(path("").unwrap(), ObjectPath::default());
         assert_eq!(shown(&path(r"a\b c\d.txt").unwrap()), ["a", "b c", "d.txt"]);
+        assert_eq!(shown(&path("a/b").unwrap()), ["a", "b"]);
         assert_eq!(path("f:s").unwrap().stream.as_deref(), Some("s"));
         assert_eq!(path("f:s:$data").unwrap().stream.as_deref(), Some("s"));
         assert_eq!(path("f::$DATA").unwrap().stream, None);
@@ -139,7 +140,7 @@ mod tests {
             (r"a\.\b", StoreError::InvalidName),
             (r"a\..\b", StoreError::LeavesShare),
             ("a*", StoreError::InvalidName),
-            ("a/b", StoreError::InvalidName),
+            ("a/../b", StoreError::LeavesShare),
             ("a:", StoreError::InvalidName),
             ("a:s:$INDEX", StoreError::InvalidName),
             ("a\u{1}", StoreError::InvalidName),

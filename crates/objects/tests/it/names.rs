@@ -39,7 +39,7 @@ async fn names_are_found_without_regard_to_case() {
     drop(bed.file(&long, b"").await);
     assert!(bed.open(&"Ä".repeat(127), request(READ, Sharing::ALL)).await.is_ok());
     assert_eq!(bed.open(&"a".repeat(256), open_if()).await.err(), Some(StoreError::InvalidName));
-    for name in ["a*b", "a?", "a\"b", "a<", "a|b", "a/b"] {
+    for name in ["a*b", "a?", "a\"b", "a<", "a|b"] {
         assert_eq!(bed.open(name, open_if()).await.err(), Some(StoreError::InvalidName), "{name}");
     }
     assert_eq!(bed.open("..\\x", open_if()).await.err(), Some(StoreError::LeavesShare));

@@ -40,7 +40,7 @@ pub(crate) async fn query_file(
     open: &Open,
     has_posix: bool,
 ) -> Result<Information, NtStatus> {
-    let needs_attributes = matches!(class, 4 | 18 | 28 | 34 | 35);
+    let needs_attributes = matches!(class, 4 | 18 | 34 | 35);
     if needs_attributes && open.access().0 & READ_ATTRIBUTES == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }

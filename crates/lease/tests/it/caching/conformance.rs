@@ -124,7 +124,7 @@ fn oplocks_by_themselves() {
     }
     assert_eq!(store.sent(), [""; 0]);
     assert_eq!(store.acts(Act::Write, Actor::Open(open)), Judgement::Go(()));
-    assert_eq!(store.sent(), ["o1 R>none", "o2 R>none"]);
+    assert_eq!(store.sent(), ["o1 R>none", "o4 R>none"]);
     for act in [Act::Resize, Act::Lock] {
         let mut store = Store::file();
         let (open, _) = store.opens(plain(Asks::Oplock(state("R"))));
