@@ -135,10 +135,10 @@ impl Open {
     /// Says that a file may have holes, or that it may not (FSCTL_SET_SPARSE). It is a mark for
     /// clients: any file here has the holes that it has.
     pub async fn set_sparse(&self, sparse: bool) -> Result<(), StoreError> {
-        self.require(rights::WRITE_DATA | rights::APPEND_DATA | rights::WRITE_ATTRIBUTES)?;
         if self.is_directory() {
             return Err(StoreError::Invalid);
         }
+        self.require(rights::WRITE_DATA | rights::APPEND_DATA | rights::WRITE_ATTRIBUTES)?;
         let dos = self.dos().await?;
         let others = dos.attributes & !DosAttributes::SPARSE;
         let attributes = others | if sparse { DosAttributes::SPARSE } else { 0 };
