@@ -39,7 +39,7 @@ pub(super) struct Trust {
     member: u64,
     /// Whether the files are not those of the last start.
     moved: bool,
-    log: Arc<RaftLog>,
+    log: Arc<Mutex<RaftLog>>,
     starts: Arc<Mutex<Starts>>,
     own: Start,
     started: Instant,
@@ -104,14 +104,13 @@ impl Trust {
     pub(super) async fn begin(
         member: u64,
         moved: bool,
-        log: Arc<RaftLog>,
+        log: Arc<Mutex<RaftLog>>,
         queue: &ProposalQueue,
         alarm: Alarm,
     ) -> Result<Trust, super::LogError> {
-        let starts = log.starts();
+        let starts = log.lock().starts();
         starts.lock().begin(drawn());
-        log.save_starts();
-        when_there_is_room(&log, queue).await?;
+        when_there_is_room(&log, queue, RaftLog::save_starts).await?;
         let own = starts.lock().own();
         let (started, state) = (Instant::now(), Mutex::default());
         Ok(Trust { member, moved, log, starts, own, started, state, alarm })
@@ -129,7 +128,8 @@ impl Trust {
 
     /// Returns this member's statement about itself.
     pub(super) fn introduction(&self) -> Introduction {
-        let (last, vote) = (self.log.durable(), self.log.vote());
+        let log = self.log.lock();
+        let (last, vote) = (log.durable(), log.vote());
         self.starts.lock().introduce(self.member, last, vote)
     }
 
@@ -160,8 +160,8 @@ impl Trust {
         match judged {
             Ok(false) => Ok(()),
             Ok(true) => {
-                self.log.save_starts();
-                self.log.sync().map_err(|error| {
+                let saved = self.log.lock().save_starts();
+                saved.map_err(|error| {
                     if !error.lacks_room() {
                         self.alarm.stop(&error);
                     }
