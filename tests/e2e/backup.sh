@@ -74,6 +74,8 @@ for ms in 020 060 150; do
         ! "$leasehold" fsck --data "$scratch/killed" >"$scratch/restore.log" 2>&1 || fail "half a data directory was taken for one"
     fi
 done
+# `timeout` does not wait for what it kills, which a loaded machine ends later.
+while pgrep -f -- "--data $scratch/killed" >/dev/null; do sleep 0.05; done
 [ -e "$scratch/killed/format" ] && [ ! -e "$scratch/killed/restoring" ] || "$leasehold" restore "$backups" --data "$scratch/killed" >"$scratch/restore.log" || fail "it cannot be run again: $(cat "$scratch/restore.log")"
 fsck_clean "$scratch/killed"
 ! "$leasehold" restore "$backups" --data "$scratch/killed" 2>"$scratch/restore.log" || fail "restored into a data directory that is in use"

@@ -105,6 +105,7 @@ mod tests {
         assert!(begin(&of, 1, true).is_some());
         drop(second);
         assert!(begin(&of, 2, true).is_some());
-        assert_eq!((of.lock().current, of.lock().older), (0, 0));
+        let state = of.lock();
+        assert_eq!((state.current, state.older), (0, 0));
     }
 }

@@ -144,7 +144,11 @@ impl Peer {
         let mut message = self.header(Command::Echo, session);
         message.put(&Empty::default().to_bytes());
         key.sign(&mut message);
-        self.ask(message).await.0.status
+        // Only negotiation and logons are hashed (MS-SMB2 §3.2.5.2).
+        let before = self.hash;
+        let (answer, _) = self.ask(message).await;
+        self.hash = before;
+        answer.status
     }
 }
 
@@ -156,7 +160,7 @@ fn secret_of<'a>(session_key: &'a [u8; 16], hash: &'a PreauthHash) -> Secret<'a>
 fn offers(kind: u16, number: u16) -> impl Fn(&mut Vec<u8>) {
     move |message| {
         let head = kind.to_le_bytes();
-        let at = (100..message.len() - 16).step_by(4).find(|at| {
+        let at = (100..message.len() - 11).step_by(4).find(|at| {
             message[*at..*at + 2] == head && message[*at + 4..*at + 8] == [0; 4] && message[*at + 3] == 0
         });
         let at = at.unwrap();
