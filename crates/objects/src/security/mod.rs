@@ -138,7 +138,7 @@ impl SecurityDescriptor {
             granted = READ_CONTROL | WRITE_DAC;
         }
         for (allows, mask, sid) in effective() {
-            if !token.has(&sid) && !(owns && sid == owner_rights) {
+            if !(token.has(&sid) || owns && sid == owner_rights) {
                 continue;
             }
             if allows {
