@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Samba's smbtorture against `leasehold up --smb`: each case does what tests/smbtorture/expected.txt says, where each that does not pass has its reason.
-# CASES=SUITE... runs some; WRITE=1 writes what comes into that file, and keeps reasons; SLOW=1 runs those too that sleep long.
+# Samba's smbtorture against `leasehold up --smb`. Each case ends as tests/smbtorture/expected.txt
+# says, where each that does not pass has its reason. CASES=SUITE... runs some. WRITE=1 writes the
+# outcomes into that file, and keeps reasons. SLOW=1 runs those too that sleep long.
 . "$(dirname "$0")/mounted.sh"
 [ -z "${PLAIN:-}" ] || skip "nothing to see on a plain directory"
 [ "$(id -u)" = 0 ] || skip "the users of SMB are others than this one, which wants root"
@@ -13,7 +14,7 @@ up_options=(--smb "127.0.0.1:$port")
 lh() { "$leasehold" "$@" --data "$data"; }
 start_mount
 echo secret | lh user add root --uid 0 >/dev/null
-# Most of what cases do is waiting, and each worker has a share: cases of one suite use the same names.
+# Cases mostly wait. Each worker has a share, since the cases of one suite use the same names.
 workers=${WORKERS:-8}
 for share in $(seq "$workers"); do
     mkdir -m 777 "$mnt/t$share"

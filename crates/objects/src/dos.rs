@@ -1,7 +1,7 @@
 //! Attributes that only Windows has. They stand in one extended attribute of the file, as text:
 //! `0x22` in hexadecimal, then the times that a client has set: that of the file's making, and that
-//! of its last change with the time at which the change was the last. `-` stands for none. A word at
-//! the end says that the mode does not tell who may write.
+//! of its last change with the time at which the change was the last. `-` stands for none. A word
+//! at the end says that the mode does not tell who may write.
 
 use crate::DosAttributes;
 use namespace::{FileKind, Stat, Timestamp};

@@ -44,7 +44,7 @@ impl Locking {
             let mut changes = Vec::new();
             let free = known.locks.uncovered(self.open, self.range);
             if gone.exclusive && free != [(self.range.offset, last)] {
-                // What is left on it is shared.
+                // The locks left on it are shared.
                 let whole = LockRange { first: self.range.offset, last };
                 changes.push(self.change(whole, Some(LockKind::Read)));
             }
@@ -92,8 +92,8 @@ impl Open {
         Ok(())
     }
 
-    /// The locks at the client that cover one of the store. A shared one takes nothing away from the
-    /// exclusive ones that it is on.
+    /// The locks at the client that cover one of the store. A shared one takes nothing away from
+    /// the exclusive ones that it is on.
     fn covering(&self, locking: &Locking, exclusive: bool) -> Vec<LockChange> {
         let Some(last) = locking.range.last().filter(|_| !self.is_stream()) else { return Vec::new() };
         let (parts, kind) = if exclusive {

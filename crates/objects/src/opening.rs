@@ -79,7 +79,7 @@ impl Store {
     ) -> Result<Option<Opened>, StoreError> {
         let is_directory = entry.kind == FileKind::Directory && !path.is_stream();
         if !path.is_stream() && request.disposition == CreateDisposition::Create {
-            // Whatever it is.
+            // A file is in the way as much as a directory.
             return Err(StoreError::NameCollision);
         }
         if is_directory && request.options.has(CreateOptions::NON_DIRECTORY) {

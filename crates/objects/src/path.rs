@@ -6,7 +6,8 @@ use lease::Label;
 /// A checked path below a share's root: components, and the name of a stream.
 ///
 /// `\` separates components, and so does `/`, as Samba has it. The first character is none. The
-/// empty path is the root itself. A stream is `file:name` or `file:name:$DATA`; `file::$DATA` is the file's own content.
+/// empty path is the root itself. A stream is `file:name` or `file:name:$DATA`; `file::$DATA` is
+/// the file's own content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectPath {
     pub(crate) components: Vec<Label>,

@@ -49,8 +49,8 @@ impl ByteLocks {
         self.0.iter().any(|lock| lock.range.offset < size)
     }
 
-    /// Locks. A shared lock goes beside other shared ones, and on exclusive ones of its own open. An
-    /// exclusive one goes beside none, not even of its own open.
+    /// Locks. A shared lock goes beside other shared ones, and on exclusive ones of its own open.
+    /// An exclusive one goes beside none, not even of its own open.
     pub(crate) fn lock(&mut self, lock: ByteLock) -> Result<(), StoreError> {
         if self.0.len() >= LOCKS_MAX {
             return Err(StoreError::TooMany);

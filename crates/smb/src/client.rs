@@ -40,7 +40,8 @@ impl BreakSink for Client {
         let message = notification(broken);
         let sent = self.connections.lock().iter().any(|connection| connection.send(message.clone()));
         if !sent && broken.acknowledge {
-            // The receiver, which lives as long as the server listens, answers in the client's place.
+            // The receiver, which lives as long as the server listens, answers in the client's
+            // place.
             let _ = self.unheard.send(broken.holder);
         }
         sent || broken.acknowledge

@@ -94,7 +94,8 @@ pub(crate) fn reconnect(
     let handle = durables.get(&number).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let durable = handle.durable.as_ref().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let open = handle.object()?;
-    // Either version of the context finds opens of both. Those of version 1 have no identifier: zeros.
+    // Either version of the context finds opens of both. Those of version 1 have no identifier:
+    // zeros.
     let is_named = create_guid.is_none_or(|guid| guid == durable.create_guid.unwrap_or_default());
     if !is_named || !has_handle(open) {
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);

@@ -1,7 +1,7 @@
 //! The order of a client's requests over several channels (MS-SMB2 §3.3.5.2.10).
 //!
-//! A client that loses a channel counts its ChannelSequence up, and sends again over another channel
-//! what was not answered. A change that was on its way over the lost one must not be done
+//! A client that loses a channel counts its ChannelSequence up, and sends again over another
+//! channel what was not answered. A change that was on its way over the lost one must not be done
 //! afterwards.
 
 use parking_lot::Mutex;
@@ -27,8 +27,8 @@ pub(crate) struct Underway {
 }
 
 impl ChannelSequence {
-    /// Begins a request. Returns none if it comes too late, or repeats a change while one from before
-    /// may still be under way.
+    /// Begins a request. Returns none if it comes too late, or repeats a change while one from
+    /// before may still be under way.
     pub(crate) fn begin(
         of: &Arc<Mutex<ChannelSequence>>,
         sequence: u16,

@@ -120,7 +120,8 @@ impl Session {
         self.opens.lock().len() < OPENS_MAX
     }
 
-    /// Adds an open, unless the session has ended meanwhile: then the open closes when it is dropped.
+    /// Adds an open, unless the session has ended meanwhile: then the open closes when it is
+    /// dropped.
     pub(crate) fn add(&self, handle: Arc<Handle>) -> Result<(), NtStatus> {
         let mut opens = self.opens.lock();
         if self.has_ended.load(Relaxed) {

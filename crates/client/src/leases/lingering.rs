@@ -61,8 +61,8 @@ impl Client {
     }
 
     /// Whether a program here may be about to use a file whose handles the server wishes for, and
-    /// not to learn of it if the file goes. The kernel has a name of the file, or had one until just
-    /// now. All names in the directories `going` go together with the handles.
+    /// not to learn of it if the file goes. The kernel has a name of the file, or had one until
+    /// just now. All names in the directories `going` go together with the handles.
     pub(crate) fn may_be_used(&self, now: Now, wished: &Released, going: &BTreeSet<FileId>) -> bool {
         let Released { file, field, keep } = wished;
         if *field != Field::Handles || keep.is_some_and(|kept| kept.covers(Kind::Touch)) {
@@ -431,8 +431,8 @@ mod tests {
     }
 
     /// The handles that go to the server when it wishes at `wished` ms for all names of the
-    /// directory and for the handles of the file, which was looked up at 10 ms. The front door keeps
-    /// the directory, or nothing.
+    /// directory and for the handles of the file, which was looked up at 10 ms. The front door
+    /// keeps the directory, or nothing.
     fn handles_let_go(wished: u64, keeps_names: bool) -> Vec<Open> {
         let (mut client, dir, file) = client();
         client.files.get_mut(&file).unwrap().links =

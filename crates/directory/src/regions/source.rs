@@ -88,8 +88,12 @@ impl Files<'_> {
     /// The same with the rows of the shares to which these rows refer.
     fn page_of_region(&self, region: &FileId, start: &[u8]) -> RowsPage {
         let (mut rows, next) = self.rows_of_region(region, start);
-        let is_record = |key: &[u8]| matches!(self.parse_key(keys::row_of(key)), Some(RowOf::File(_, tag, _)) if tag == Tag::Record as u8);
-        let files = rows.iter().filter(|(key, _)| is_record(key)).count() as u64;
+        let tag_of = |key: &[u8]| match self.parse_key(keys::row_of(key)) {
+            Some(RowOf::File(_, tag, _)) => Some(tag),
+            _ => None,
+        };
+        let records = rows.iter().filter(|(key, _)| tag_of(key) == Some(Tag::Record as u8));
+        let files = records.count() as u64;
         let shares: Vec<_> = rows.iter().filter_map(|(key, row)| self.share_row_of(key, row)).collect();
         rows.extend(shares);
         RowsPage { rows, files, next }

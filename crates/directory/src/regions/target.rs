@@ -7,7 +7,7 @@ use crate::transaction::Transaction;
 use ident::{FileId, ServerId};
 use wire::{HandOverStep, RegionRows};
 
-/// What to do with the first page of a region.
+/// The answer to the first page of a region.
 enum Welcome {
     Begin,
     /// Not yet, or not any more: the message is late, or rows are still to be deleted here.

@@ -4,8 +4,8 @@
 //!
 //! From the third such request on, the recall says what the session is likely to need next, from
 //! the same holders. They release what they can spare with one message and one flush of their logs,
-//! and owe nothing. The request itself waits for its own needs only. Whatever of the rest is free
-//! by then is granted with it.
+//! and owe nothing. The request itself waits for its own needs only. Of the rest it is
+//! granted all that is free by then.
 
 use crate::requests::grant::PAGE;
 use crate::requests::pending::{Asked, to_let_go};

@@ -131,7 +131,8 @@ impl Contention {
     }
 
     /// Whether `session` goes on taking names which no other session asks back, or all names were
-    /// recalled for it, and none for others since. It contends with nobody, and may have all of them.
+    /// recalled for it, and none for others since. It contends with nobody, and may have all of
+    /// them.
     pub fn takes_alone(&self, now: Time, session: SessionId, file: &FileId) -> bool {
         let is_own = |it: &Contended| it.asker == Some(session);
         let all = self.contended_of(now, file).find(|(field, _)| **field == Field::Children);

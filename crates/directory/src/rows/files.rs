@@ -40,7 +40,7 @@ pub(crate) struct Files<'a> {
     pub dying: u64,
 }
 
-/// What a turn knows beside the rows. It changes with them.
+/// The knowledge of a turn beside the rows, with which it changes.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
     /// See [`Files::live`].
@@ -234,7 +234,8 @@ impl<'a> Files<'a> {
         rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
     }
 
-    /// The first `limit` files after `file` in the order of identifiers, within the region at `top`.
+    /// The first `limit` files after `file` in the order of identifiers, within the region at
+    /// `top`.
     pub fn next_files(&self, file: &FileId, top: &FileId, limit: usize) -> Vec<FileId> {
         let start = keys::end_of(file, Tag::Record);
         let end = top.region_range().1.unwrap_or_else(|| keys::BEYOND.to_vec());

@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{DelegateError, Input, Misdeed};
 use ident::{FileId, ServerId};
 use lease::{Field, Kind, SessionId};
-use namespace::{Effect, FileKind, Operation};
+use namespace::{Effect, FileKind};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, HandOver, HandOverStep, ToClient, ToServer};
 
@@ -218,7 +218,7 @@ impl Cluster {
         self.nobody_shares_authority();
     }
 
-    /// What servers have said goes on its way, and some of it never arrives.
+    /// Messages of servers go on their way, and some never arrive.
     fn collects(&mut self) {
         for at in 0..self.servers.len() {
             for (to, message) in std::mem::take(&mut self.servers[at].handed) {
@@ -528,7 +528,7 @@ fn a_hand_over_that_is_cancelled_leaves_everything_as_it_was() {
     assert!(root.server.manages(&file) && !other.server.manages(&file));
     other.check();
     assert!(!other.store.rows.contains_key(&[file.as_bytes(), &[1]].concat()));
-    // What comes late changes nothing.
+    // A late message changes nothing.
     for (_, message) in late {
         other.input_unchecked(Input::HandOver { from: ServerId::ROOT, message });
     }
@@ -664,15 +664,4 @@ fn numbers_of_servers_are_their_own() {
         assert!(!other.server.manages(&ROOT) && !other.server.manages(&ROOT.child(2)));
     }
     assert!(root.server.manages(&ServerId::ROOT.overflow().child(7)));
-}
-
-#[test]
-fn an_operation_of_every_kind_names_the_file_whose_server_it_is_for() {
-    // The client sends an operation to the server of the first file that it names.
-    let dir = ROOT.child(2);
-    let (from, to) = (dir.child(3), dir.child(4));
-    let operation = rename(&from, "a", &to, "b", 9);
-    assert_eq!(operation.files().first(), Some(&&from));
-    let operation: Operation = unlink(&dir, "x", false);
-    assert_eq!(operation.files().first(), Some(&&dir));
 }

@@ -201,9 +201,9 @@ fn a_file_that_another_session_waits_for_is_not_taken_ahead() {
     assert!(walk.world.grants(third, number).is_some(), "first come, first served");
 }
 
-/// Whether a file is in use is asked when the file goes, as long as the maker's kernel may come to use
-/// it by its name. For many files at once the maker is asked together with the names, or once it has
-/// lost them.
+/// Whether a file is in use is asked when the file goes, as long as the maker's kernel may come to
+/// use it by its name. For many files at once the maker is asked together with the names, or once
+/// it has lost them.
 #[test]
 fn a_session_that_removes_one_file_after_the_other_is_given_handles_with_the_names() {
     let mut walk = Walk::new();
@@ -272,8 +272,8 @@ fn a_session_that_removes_a_tree_is_given_the_rest_of_the_subtree() {
     assert!(10 * walk.recalls < files, "{} recalls of {files} files", walk.recalls);
 }
 
-/// The maker of a large directory removes what another session has looked at a moment ago. It is given all
-/// names with the first one, and has to ask for handles only.
+/// The maker of a large directory removes what another session has looked at a moment ago. It is
+/// given all names with the first one, and has to ask for handles only.
 #[test]
 fn a_session_removes_what_another_one_has_looked_at() {
     let mut walk = Walk::new();

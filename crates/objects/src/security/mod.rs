@@ -110,7 +110,7 @@ impl SecurityDescriptor {
             self.group = other.group;
         }
         if parts & SecurityDescriptor::DACL != 0 {
-            // Whoever sets no list gives everybody all rights.
+            // Without a list everybody has all rights.
             self.control |= DACL_PRESENT;
             self.dacl = other.dacl.map(List::specific);
         }

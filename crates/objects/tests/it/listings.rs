@@ -33,8 +33,8 @@ async fn lists(bed: &Bed, path: &str) -> Opened {
     opened
 }
 
-/// The request by a client that has a lease with the key of this number on the directory above. Each
-/// file has a key of its own.
+/// The request by a client that has a lease with the key of this number on the directory above.
+/// Each file has a key of its own.
 fn child_of(parent: u8, request: OpenRequest) -> OpenRequest {
     static LAST: AtomicU8 = AtomicU8::new(70);
     let own = LAST.fetch_add(1, Ordering::Relaxed);

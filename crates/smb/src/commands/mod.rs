@@ -84,8 +84,8 @@ pub(crate) async fn serve(
     Ok((served.unwrap_or_else(Reply::error), file))
 }
 
-/// Takes a request among those of its open that are under way. Returns none if it must not be served
-/// any more.
+/// Takes a request among those of its open that are under way. Returns none if it must not be
+/// served any more.
 fn in_sequence(call: &Call<'_>, command: Command, file: Option<FileId>) -> Option<Option<Underway>> {
     let header = &call.request.header;
     let handle = file.filter(|_| call.context.connection.dialect().is_3());

@@ -159,8 +159,8 @@ impl Connection {
         let (ended, others) =
             sessions.into_values().partition::<Vec<Channel>, _>(|channel| channel.session.leave());
         {
-            // A create of a session that has other channels goes on: its client asks for the outcome
-            // there (§3.3.7.1).
+            // A create of a session that has other channels goes on: its client asks for the
+            // outcome there (§3.3.7.1).
             let goes_on = |header: &Header| {
                 header.command == Command::Create as u16
                     && others.iter().any(|channel| channel.session.id == header.session_id)

@@ -94,7 +94,8 @@ impl Connection {
         Ok((id, step))
     }
 
-    /// Makes the session, or confirms the one that there is. Returns the key that signs from now on.
+    /// Makes the session, or confirms the one that there is. Returns the key that signs from now
+    /// on.
     fn finish_logon(
         &self,
         id: u64,

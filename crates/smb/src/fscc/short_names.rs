@@ -1,5 +1,5 @@
-//! Short names: eight characters, a point and three (MS-FSCC §2.1.5.2.1). They are made of a hash of
-//! the long name, the same on all machines. No file is found by one.
+//! Short names: eight characters, a point and three (MS-FSCC §2.1.5.2.1). They are made of a hash
+//! of the long name, the same on all machines. No file is found by one.
 
 /// Characters of short names, aside from letters and digits.
 const OTHERS: &str = "!#$%&'()-@^_`{}~";

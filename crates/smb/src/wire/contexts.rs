@@ -148,8 +148,8 @@ impl CreateContexts {
         Ok(contexts)
     }
 
-    /// Checks that the contexts of durable opens go together: those of version 1 or those of version 2,
-    /// and of these one (§3.3.5.9.6 to §3.3.5.9.12).
+    /// Checks that the contexts of durable opens go together: those of version 1 or those of
+    /// version 2, and of these one (§3.3.5.9.6 to §3.3.5.9.12).
     pub fn check_durable(&self) -> Result<(), Malformed> {
         let v1 = self.durable || self.reconnect.is_some();
         match (v1, self.durable_v2.is_some(), self.reconnect_v2.is_some()) {
