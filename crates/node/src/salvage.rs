@@ -15,7 +15,7 @@ use crate::unsent::{self, Unsent, Whose, Writing};
 use bytes::Bytes;
 use client::{Lost, LostWhat, Salvage};
 use content::ReadPart;
-use data_dir::{DataError, read_file, replace_file};
+use data_dir::{DataError, read_file, replace_file, sync_dir};
 use namespace::{Error, Operation, ShareId, operation};
 use os::private;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use os::utc_secs;
 use wire::LogEntry;
+
+/// The extension of a salvage's directory from the moment in which the salvage is dropped.
+const DROPPED: &str = "dropped";
 
 /// The directory in which a machine keeps its salvage.
 #[derive(Debug)]
@@ -132,13 +135,24 @@ impl SalvageStore {
         Ok(restored)
     }
 
-    /// Deletes `number`.
+    /// Deletes `number`, all of it or nothing, durably.
     pub fn drop_one(&self, number: u64) -> Result<(), DataError> {
+        let dropped = self.set_dropped(number)?;
+        fs::remove_dir_all(&dropped).map_err(io("remove", &dropped))
+    }
+
+    /// Takes `number` out of the list at once, durably, and returns its directory's name from then
+    /// on. A machine killed in the middle of removing a directory would leave a description without
+    /// the log that belongs to it, and the next start would take applied changes for lost.
+    fn set_dropped(&self, number: u64) -> Result<PathBuf, DataError> {
         let dir = self.of(number);
-        fs::remove_dir_all(&dir).map_err(|error| match error.kind() {
+        let dropped = dir.with_extension(DROPPED);
+        fs::rename(&dir, &dropped).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => DataError::NoSalvage { number },
             _ => io("remove", &dir)(error),
-        })
+        })?;
+        sync_dir(&self.dir)?;
+        Ok(dropped)
     }
 
     /// Keeps a salvage durably. The log says whether that worked. `gather` fetches content that is
@@ -219,8 +233,12 @@ impl SalvageStore {
     }
 
     /// Returns what a start is to go on with, and its number. Of several the last counts: the
-    /// sessions of the others are over.
+    /// sessions of the others are over. What a drop that was cut short has left goes.
     pub(crate) fn unsent(&self) -> Result<Option<(u64, Unsent)>, DataError> {
+        entries(&self.dir)?
+            .into_iter()
+            .filter(|entry| entry.extension().is_some_and(|is| is == DROPPED))
+            .try_for_each(|entry| fs::remove_dir_all(&entry).map_err(io("remove", &entry)))?;
         let mut all = self.list()?;
         all.retain(|one| one.goes_on);
         let Some(last) = all.pop() else { return Ok(None) };
@@ -293,7 +311,7 @@ impl SalvageStore {
         let (dir, text) =
             (self.of(about.number), serde_json::to_vec_pretty(about).expect("numbers and text are JSON"));
         replace_file(&dir, "about.json", &text)?;
-        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(io("sync", &self.dir))?;
+        sync_dir(&self.dir)?;
         if read_file(&dir, "about.json")?.as_ref() == Some(&text) {
             return Ok(());
         }
@@ -359,15 +377,18 @@ fn hash(file: &Path) -> std::io::Result<String> {
 /// Returns the numbers of whole salvages. One without its description was being written when the
 /// machine ended.
 fn numbers(dir: &Path) -> Result<Vec<u64>, DataError> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(DataError::Io { verb: "read", file: dir.to_path_buf(), source }),
-    };
-    let whole = entries.flatten().filter(|entry| entry.path().join("about.json").exists());
-    let mut numbers: Vec<u64> = whole.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let whole = entries(dir)?.into_iter().filter(|entry| entry.join("about.json").exists());
+    let mut numbers: Vec<u64> = whole.filter_map(|entry| entry.file_name()?.to_str()?.parse().ok()).collect();
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, DataError> {
+    match fs::read_dir(dir) {
+        Ok(entries) => Ok(entries.flatten().map(|entry| entry.path()).collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(DataError::Io { verb: "read", file: dir.to_path_buf(), source }),
+    }
 }
 
 fn io<'a>(verb: &'static str, file: &'a Path) -> impl FnOnce(std::io::Error) -> DataError + 'a {
@@ -422,6 +443,22 @@ mod tests {
         // The next one does not get the number of the dropped one.
         store.keep(Salvage { cut_off: false, items: vec![lost(&["x"], 0, &[])] }, gather);
         assert_eq!(store.list().unwrap()[0].number, 2);
+    }
+
+    #[test]
+    fn one_that_was_being_dropped_is_gone() {
+        let data = tempfile::tempdir().unwrap();
+        let store = SalvageStore::open(data.path()).unwrap();
+        let (number, ..) = ended(&store);
+        // The machine is killed before the files are removed, or among them.
+        let dropped = store.set_dropped(number).unwrap();
+        assert!(store.list().unwrap().is_empty());
+        fs::remove_file(dropped.join("log")).unwrap();
+        let store = SalvageStore::open(data.path()).unwrap();
+        assert!(dropped.exists() && store.list().unwrap().is_empty());
+        assert!(store.unsent().unwrap().is_none() && !dropped.exists());
+        assert!(matches!(store.drop_one(number), Err(DataError::NoSalvage { .. })));
+        assert_eq!(ended(&store).0, 1, "a number is free once its salvage is gone for good");
     }
 
     /// A salvage as an end leaves it: an operation on `a`, content of `b`.
