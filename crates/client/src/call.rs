@@ -84,6 +84,44 @@ impl Call {
         }
     }
 
+    /// The file that it is about, or the directory of its name (of a rename, the new name). A call
+    /// about everything has none.
+    pub(crate) fn file(&self) -> Option<&FileId> {
+        match self {
+            Call::Lookup(Lookup { dir: file, .. })
+            | Call::Spellings(Spellings { dir: file, .. })
+            | Call::Parent(Parent { dir: file })
+            | Call::Create(Create { dir: file, .. })
+            | Call::Link(Link { dir: file, .. })
+            | Call::Unlink(Unlink { dir: file, .. })
+            | Call::Rename(Rename { to_dir: file, .. })
+            | Call::List(List { dir: file, .. })
+            | Call::Links(Links { file })
+            | Call::Stat(Stat { file })
+            | Call::Glance(Glance { file })
+            | Call::Access(Access { file, .. })
+            | Call::ReadLink(ReadLink { file })
+            | Call::SetAttributes(SetAttributes { file, .. })
+            | Call::OpenFile(OpenFile { file, .. })
+            | Call::Cover(Cover { file, .. })
+            | Call::SetDisposition(SetDisposition { file, .. })
+            | Call::Accessed(Accessed { file })
+            | Call::Close(Close { file, .. })
+            | Call::Read(Read { file, .. })
+            | Call::Write(Write { file, .. })
+            | Call::Allocate(Allocate { file, .. })
+            | Call::Seek(Seek { file, .. })
+            | Call::Sync(Sync { file })
+            | Call::GetXattr(GetXattr { file, .. })
+            | Call::ListXattrs(ListXattrs { file })
+            | Call::SetXattr(SetXattr { file, .. })
+            | Call::RemoveXattr(RemoveXattr { file, .. })
+            | Call::Lock(Lock { file, .. })
+            | Call::GetLock(GetLock { file, .. }) => Some(file),
+            Call::SyncAll | Call::Space => None,
+        }
+    }
+
     /// Whether the call is to change something, or to check that a change is allowed. A machine
     /// that may only read makes no request for such a call. A handle that excludes others does not
     /// count as a change.

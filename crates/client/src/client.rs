@@ -159,8 +159,8 @@ impl Client {
         // evictions would then start the next one from within.
         let may_evict = !matches!(input, Input::Yielded { .. });
         match input {
-            Input::Greeting => self.servers.get_mut(ServerId::ROOT).term.greet(now.time),
-            Input::Message(message) => self.on_message(now, ServerId::ROOT, message, out),
+            Input::Greeting(server) => self.servers.get_mut(server).term.greet(now.time),
+            Input::Message(server, message) => self.on_message(now, server, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
             Input::Yielded { number, kept } => self.on_yielded(now, number, &kept, out),
             Input::Forgotten(files) => self.on_forgotten(now, files, out),
@@ -180,7 +180,7 @@ impl Client {
         let flush = unsent.map(|since| since.after_ms(self.settings.flush_after_ms));
         let publish = self.publishing.oldest_dirty().map(|since| since.after_ms(self.publish_after_ms()));
         let lingering = self.lingering_deadline();
-        let access = self.accesses.deadline().filter(|_| self.is_connected());
+        let access = self.accesses.deadline().filter(|_| self.is_connected(ServerId::ROOT));
         let freed = self.calls.freed_deadline();
         [flush, publish, lingering, access, freed, self.session_deadline()].into_iter().flatten().min()
     }
@@ -202,14 +202,14 @@ impl Client {
 
     /// The number of files that the client knows anything about.
     pub fn files_known(&self) -> usize {
-        self.files.0.len()
+        self.files.all.len()
     }
 
     /// The leases that this client holds, file by file, until its session's term runs out. For
     /// tests and tools.
     pub fn held(&self, now: Time) -> impl Iterator<Item = (&FileId, &lease::Held)> {
         let valid = self.valid_for_ms(now) > 0;
-        let files = self.files.0.iter().filter(move |(_, known)| valid && !known.gone);
+        let files = self.files.all.iter().filter(move |(_, known)| valid && !known.gone);
         files.map(|(file, known)| (file, &known.held))
     }
 

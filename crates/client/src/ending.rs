@@ -22,9 +22,9 @@ impl Client {
     /// the session's term has run out. They are kept in any case.
     pub fn begin_ending(&mut self) {
         self.ending = true;
-        let has_session = self.has_session();
+        let has_session = self.has_session(ServerId::ROOT);
         for waiting in self.calls.iter_mut().filter(|waiting| has_session && is_write(&waiting.call)) {
-            if let WaitingFor::Session | WaitingFor::Allowance(_) | WaitingFor::Freed { .. } = waiting.on {
+            if let WaitingFor::Session(_) | WaitingFor::Allowance(_) | WaitingFor::Freed { .. } = waiting.on {
                 waiting.on = WaitingFor::Answered;
             }
         }
@@ -33,23 +33,25 @@ impl Client {
     /// Whether this call is one of the last writes. These are done whether leases count or not,
     /// since no other machine sees them.
     pub(crate) fn takes_last_write(&self, call: &Call) -> bool {
-        self.ending && self.has_session() && is_write(call)
+        self.ending && self.has_session(ServerId::ROOT) && is_write(call)
     }
 
-    /// Whether messages reach the server, as far as the client knows.
-    pub fn is_connected(&self) -> bool {
-        self.servers.get(ServerId::ROOT).is_connected()
+    /// Whether messages reach this server, as far as the client knows.
+    pub fn is_connected(&self, server: ServerId) -> bool {
+        self.servers.get(server).is_connected()
     }
 
     /// Log entries that the server has, and bytes of uploads under way. The host watches these for
     /// progress.
     pub fn progress(&self) -> (u64, usize) {
-        (self.acknowledged(), self.publishing.dirty_bytes())
+        let entries = self.servers.iter().map(|(_, server)| server.log.applied()).sum();
+        (entries, self.publishing.dirty_bytes())
     }
 
     /// Every change made here that the server may not have, for people to read.
     pub fn unapplied(&self) -> Vec<Lost> {
-        if self.has_session() { self.what_is_lost() } else { Vec::new() }
+        let open = self.servers.iter().filter(|(_, server)| server.term.is_open());
+        open.flat_map(|(server, _)| self.what_is_lost(server)).collect()
     }
 
     /// Whether the log has all of it.
@@ -57,10 +59,10 @@ impl Client {
         self.publishing.is_idle()
     }
 
-    /// The log entries that the server may not have, and the number of the first. The client must
+    /// The log entries that this server may not have, and the number of the first. The client must
     /// not be called after this.
-    pub fn log_left(&mut self) -> (u64, Vec<LogEntry>) {
-        self.servers.get_mut(ServerId::ROOT).log.left()
+    pub fn log_left(&mut self, server: ServerId) -> (u64, Vec<LogEntry>) {
+        self.servers.get_mut(server).log.left()
     }
 }
 
@@ -171,7 +173,7 @@ mod tests {
     /// Ends without a server. Returns the rest of the log, and the shares that were to be uploaded.
     fn ends(client: &mut Client) -> (u64, Vec<LogEntry>, BTreeSet<ShareId>) {
         let (mut out, mut shares) = (Vec::new(), BTreeSet::new());
-        client.handle(at(3), Input::Greeting, &mut out);
+        client.handle(at(3), Input::Greeting(ServerId::ROOT), &mut out);
         assert!(!client.close(at(4), &mut out), "nobody has acknowledged anything");
         while let Some(upload) = out.iter().find_map(|output| match output {
             Output::Store(upload) => Some(upload.clone()),
@@ -184,7 +186,7 @@ mod tests {
             client.handle(at(5), Input::Stored { upload: upload.upload, result: Ok(hashes) }, &mut out);
         }
         assert!(client.is_all_logged());
-        let (first, entries) = client.log_left();
+        let (first, entries) = client.log_left(ServerId::ROOT);
         (first, entries, shares)
     }
 

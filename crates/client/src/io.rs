@@ -1,7 +1,7 @@
 //! The inputs and outputs of the client, between it and its host.
 
 use content::Upload;
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::caching::CachingState;
 use lease::{Label, Time};
 use namespace::{Error, ShareId, Timestamp};
@@ -35,17 +35,18 @@ pub enum Outcome {
 /// An input other than a call.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// There is a new connection to the server, and the host is about to send the greeting over it
-    /// (`directory::Input::Open`).
+    /// There is a new connection to this server, and the host is about to send the greeting over it
+    /// (`directory::Input::Open`). The host connects to the root server by itself, and to another
+    /// one after [`Output::Connect`].
     ///
-    /// The greeting names the session if [`Client::has_session`](crate::Client::has_session).
+    /// The greeting names the session there if [`Client::has_session`](crate::Client::has_session).
     /// Messages under way over an earlier connection are lost, and none of them comes after this
     /// input. Leases count from here, once the greeting has been answered. The host gives this
     /// input also after [`ToClient::Fenced`], on the same connection or a new one. Then the
     /// greeting opens a new session.
-    Greeting,
-    /// A message from the server.
-    Message(ToClient),
+    Greeting(ServerId),
+    /// A message from a server.
+    Message(ServerId, ToClient),
     /// The share server has stored this upload, or has failed to.
     Stored {
         /// The upload of [`Output::Store`].
@@ -70,7 +71,10 @@ pub enum Input {
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Send this to the server, in this order.
-    Send(ToServer),
+    Send(ServerId, ToServer),
+    /// Connect to this server, which manages files that a call wants. Then give
+    /// [`Input::Greeting`]. The host keeps that connection as it keeps the one to the root server.
+    Connect(ServerId),
     /// Answer a waiting call.
     Answer {
         /// The call.

@@ -51,10 +51,10 @@ impl Client {
             }
             ToClient::Granted { number, grants, gone } => {
                 for grant in grants {
-                    if self.servers.of(&grant.file).is_letting_go(&grant.file) {
+                    if self.servers.get(server).is_letting_go(&grant.file) {
                         continue;
                     }
-                    self.learn_grant(grant);
+                    self.learn_grant(server, grant);
                 }
                 self.gone(server, gone);
                 self.granted(server, number);
@@ -65,7 +65,7 @@ impl Client {
             }
             ToClient::Shipped { number, result } => self.on_shipped(server, number, result),
             ToClient::Elsewhere { number, region, epoch, server: next } => {
-                self.servers.learn(region, epoch, next);
+                self.on_elsewhere(region, epoch, next, out);
                 self.granted(server, number);
             }
             ToClient::Recall { leases, ahead } => self.on_recall(now, server, leases, ahead, out),
@@ -96,6 +96,7 @@ impl Client {
                 self.granted(server, number);
             }
         }
+        self.count_leases(now);
     }
 
     pub(crate) fn on_applied(
@@ -111,7 +112,7 @@ impl Client {
             if let Some(known) = self.files.get_mut(&file).filter(|known| known.gone) {
                 known.buried = true;
                 if known.handles.is_none() {
-                    self.files.0.remove(&file);
+                    self.files.all.remove(&file);
                 }
             }
         }

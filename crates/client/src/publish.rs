@@ -164,7 +164,7 @@ impl Client {
 
     /// Fails the calls that wait for `file` to be durable. The data stays dirty and is tried again.
     fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
-        let failed = |w: &Waiting| matches!(&w.progress, Progress::Syncing { barriers, .. } if barriers.contains_key(file));
+        let failed = |_, w: &Waiting| matches!(&w.progress, Progress::Syncing { barriers, .. } if barriers.contains_key(file));
         self.calls.fail(error, failed, out);
     }
 
@@ -375,15 +375,15 @@ mod tests {
             client.call(at(3), &Cred::default(), call, &mut out);
             let asked = |out: &[Output]| {
                 out.iter().rev().find_map(|output| match output {
-                    Output::Send(ToServer::Ask { number, mode, .. }) => Some((*number, *mode)),
+                    Output::Send(_, ToServer::Ask { number, mode, .. }) => Some((*number, *mode)),
                     _ => None,
                 })
             };
             let mut rounds = 0;
             while let Some((number, AskMode::Lease)) = asked(&out) {
-                out.retain(|output| !matches!(output, Output::Send(_)));
+                out.retain(|output| !matches!(output, Output::Send(..)));
                 let granted = ToClient::Granted { number, grants: Vec::new(), gone: Vec::new() };
-                client.handle(at(4), Input::Message(granted), &mut out);
+                client.handle(at(4), Input::Message(ServerId::ROOT, granted), &mut out);
                 rounds += 1;
                 assert!(rounds < 10, "it asks for ever");
             }
@@ -401,7 +401,7 @@ mod tests {
             });
             assert!(matches!(asked(&out), Some((_, AskMode::Ship))), "{bytes} bytes: {out:?}");
             let said = |is_it: &dyn Fn(&ToServer) -> bool| {
-                out.iter().position(|output| matches!(output, Output::Send(said) if is_it(said)))
+                out.iter().position(|output| matches!(output, Output::Send(_, said) if is_it(said)))
             };
             let published = said(
                 &|said| matches!(said, ToServer::Log { entries, .. } if entries.iter().any(is_publication)),
@@ -423,7 +423,7 @@ mod tests {
         let settled = |out: &[Output]| out.iter().any(|output| matches!(output, Output::Settled(_)));
         assert!(logged(&out).iter().any(is_publication) && !settled(&out), "{out:?}");
         let applied = ToClient::Applied { through: client.server().log.last(), rejected: Vec::new() };
-        client.handle(at(5_001), Input::Message(applied), &mut out);
+        client.handle(at(5_001), Input::Message(ServerId::ROOT, applied), &mut out);
         assert!(settled(&out), "{out:?}");
         assert_eq!(client.server().publications.bytes(), 0);
     }

@@ -88,16 +88,20 @@ impl Publishing {
         }
     }
 
-    /// Forgets all content. Published shares stay as they are: the server may have the publication,
-    /// and the salvage reads them.
-    pub fn abandon(&mut self) {
-        self.uploads.values_mut().for_each(|upload| upload.content = None);
-        let stored = std::mem::take(&mut self.unpublished).into_values().flatten();
+    /// Forgets the content of files of a session that is over. Published shares stay as they are:
+    /// the server may have the publication, and the salvage reads them.
+    pub fn abandon(&mut self, is_over: impl Fn(&FileId) -> bool) {
+        for upload in self.uploads.values_mut() {
+            upload.content.take_if(|(file, _)| is_over(file));
+        }
+        let stored = self.unpublished.extract_if(|file, _| is_over(file)).flat_map(|(_, shares)| shares);
         let mut stored: Vec<ShareId> = stored.collect();
         stored.sort();
         self.unneeded.extend(stored);
-        (self.files, self.since, self.held_bytes) = Default::default();
-        self.flown = FxHashMap::default();
+        self.files.retain(|file, _| !is_over(file));
+        self.since.retain(|(_, file)| !is_over(file));
+        self.held_bytes = self.files.values().map(|held| held.bytes).sum();
+        self.flown.retain(|file, _| !is_over(file));
     }
 
     /// Whether nothing is dirty and nothing under way.

@@ -22,12 +22,12 @@ const RANGE_BYTES_MAX: u32 = 16 << 20;
 type SalvagedWrite = BTreeMap<FileId, Vec<Range<u64>>>;
 
 impl Client {
-    /// All changes done here that the server may not have.
-    pub(crate) fn what_is_lost(&self) -> Vec<Lost> {
+    /// All changes done here that this server may not have.
+    pub(crate) fn what_is_lost(&self, server: ServerId) -> Vec<Lost> {
         let mut items = Vec::new();
-        let mut written: SalvagedWrite =
-            self.publishing.dirty_files().map(|file| (file.clone(), Vec::new())).collect();
-        let operations = self.servers.iter().flat_map(|(_, server)| server.log.updates());
+        let dirty = self.publishing.dirty_files().filter(|file| self.server_of(file) == server);
+        let mut written: SalvagedWrite = dirty.map(|file| (file.clone(), Vec::new())).collect();
+        let operations = self.servers.get(server).log.updates();
         let paths = self.paths();
         for operation in operations {
             match operation {
@@ -152,12 +152,12 @@ impl Client {
         self.files.release(&released);
         self.forget_content(file);
         self.publishing.orphan(file);
-        self.push_release(self.servers.id_of(file), released, Vec::new());
+        self.push_release(self.server_of(file), released, Vec::new());
     }
 
     fn paths(&self) -> Paths<'_> {
         let mut linked = FxHashMap::default();
-        for (dir, known) in &self.files.0 {
+        for (dir, known) in &self.files.all {
             for (label, entry) in known.children.iter().flat_map(|children| children.by_position.values()) {
                 linked.insert(&entry.file, (dir, label));
             }

@@ -4,12 +4,14 @@
 
 use crate::calls::{Caller, Stop, Waiting, WaitingFor};
 use crate::client::Client;
-use crate::knowledge::{EvictionClock, Files};
-use crate::leases::Revocations;
-use crate::server::{Opening, ServerId};
-use crate::{Call, Invalidation, Now, Output, Reply, Salvage, call};
+use crate::knowledge::KnownFile;
+use crate::server::{Opening, ServerId, ServerSession};
+use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket, call};
+use ident::FileId;
 use lease::Time;
 use namespace::Error;
+use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
 use wire::ToServer;
 
 /// The machine may have been asleep if the clock was not read for this long, ms. Front doors'
@@ -22,35 +24,71 @@ const PATIENCE_MS: u64 = 120_000;
 
 impl Client {
     /// How long front doors may keep answers in their caches from `now` on, ms: the rest of the
-    /// session as this client counts it.
+    /// first session to end, as this client counts it. An answer rests on leases of sessions that
+    /// are valid.
     pub fn valid_for_ms(&self, now: Time) -> u64 {
-        let term = &self.servers.get(ServerId::ROOT).term;
-        if term.is_open() { term.valid_until().ms_since(now) } else { 0 }
+        let valid = self.servers.iter().filter(|(_, server)| server.term.is_valid(now));
+        valid.map(|(_, server)| server.term.valid_until().ms_since(now)).min().unwrap_or(0)
     }
 
-    /// Whether a session has begun and is not over, as far as the client knows. Only then a
-    /// greeting may name the host's latest session. The client cannot resume a session whose
-    /// beginning it never received.
-    pub fn has_session(&self) -> bool {
-        self.servers.get(ServerId::ROOT).term.is_open()
+    /// Whether a session with this server has begun and is not over, as far as the client knows.
+    /// Only then a greeting may name the host's latest session there. The client cannot resume a
+    /// session whose beginning it never received.
+    pub fn has_session(&self, server: ServerId) -> bool {
+        self.servers.get(server).term.is_open()
     }
 
-    /// The last log entry that is durable at the server, by its own report. All entries before are
+    /// The last log entry that is durable at this server, by its own report. All entries before are
     /// durable as well.
-    pub fn acknowledged(&self) -> u64 {
-        self.servers.get(ServerId::ROOT).log.applied()
+    pub fn acknowledged(&self, server: ServerId) -> u64 {
+        self.servers.get(server).log.applied()
     }
 
-    /// Since when the server has owed an answer to a renewal or a greeting. The host gives up a
+    /// Since when this server has owed an answer to a renewal or a greeting. The host gives up a
     /// connection that is silent for long.
-    pub fn owed_since(&self) -> Option<Time> {
-        self.servers.get(ServerId::ROOT).term.owed_since()
+    pub fn owed_since(&self, server: ServerId) -> Option<Time> {
+        self.servers.get(server).term.owed_since()
     }
 
-    /// Stops a call unless the session is valid: leases count only during the session.
-    pub(crate) fn require_session(&self, now: Now) -> Result<(), Stop> {
-        let is_valid = self.servers.get(ServerId::ROOT).term.is_valid(now.time);
-        if is_valid { Ok(()) } else { Err(Stop::until(WaitingFor::Session)) }
+    /// Stops a call unless the session with the server of its file is valid: leases count only
+    /// during their session. Decisions look at the sessions of further files
+    /// ([`Files::lapsed`]).
+    pub(crate) fn require_session(&self, now: Now, call: &Call) -> Result<(), Stop> {
+        if self.files.lapsed.is_empty() && !self.ending {
+            return Ok(());
+        }
+        let server = call.file().map_or(ServerId::ROOT, |file| self.server_of(file));
+        let is_valid = self.servers.get(server).term.is_valid(now.time);
+        if is_valid { Ok(()) } else { Err(Stop::until(WaitingFor::Session(server))) }
+    }
+
+    /// The server that has granted the leases on `file`, or manages the file if nothing is known of
+    /// it here.
+    pub(crate) fn server_of(&self, file: &FileId) -> ServerId {
+        match self.files.get(file) {
+            Some(known) if !self.servers.is_one() => known.server,
+            _ => self.servers.id_of(file),
+        }
+    }
+
+    /// The event that a request to this server waits for, unless the server can be asked now.
+    pub(crate) fn needs_session(&mut self, server: ServerId, out: &mut Vec<Output>) -> Option<WaitingFor> {
+        let session = self.servers.get_mut(server);
+        if session.term.is_open() {
+            return None;
+        }
+        session.connect(out);
+        Some(WaitingFor::Session(server))
+    }
+
+    /// Notes which servers' leases count.
+    pub(crate) fn count_leases(&mut self, now: Now) {
+        let lapsed = |(server, session): (ServerId, &ServerSession)| {
+            (!session.term.is_valid(now.time) && !self.ending).then_some(server)
+        };
+        if !self.servers.iter().filter_map(lapsed).eq(self.files.lapsed.iter().copied()) {
+            self.files.lapsed = self.servers.iter().filter_map(lapsed).collect();
+        }
     }
 
     /// When the sessions want the next tick.
@@ -70,6 +108,7 @@ impl Client {
         for server in self.servers.iter_mut() {
             is_doubtful |= server.term.runs_out(now.time) || (slept && server.term.is_open());
         }
+        self.count_leases(now);
         if is_doubtful {
             out.push(Output::Invalidate(Invalidation::Everything));
         }
@@ -78,16 +117,16 @@ impl Client {
     /// Renews the sessions when that is due. Fails calls that have waited too long for a session.
     pub(crate) fn keep_session(&mut self, now: Now, out: &mut Vec<Output>) {
         self.servers.iter_mut().for_each(|server| server.renew(now.time, out));
-        let term = &self.servers.get(ServerId::ROOT).term;
-        if term.is_valid(now.time) {
-            return;
+        for server in self.files.lapsed.clone() {
+            let lost = self.servers.get(server).term.valid_until();
+            let is_late = |waiting: &Waiting| now.time >= waiting.since.max(lost).after_ms(PATIENCE_MS);
+            // A close never fails here: a handle that is not closed would stay open for ever. The
+            // client's own calls have no caller that waits.
+            let waits = |w: &Waiting| w.caller == Caller::FrontDoor && !matches!(w.call, Call::Close { .. });
+            let late = self.calls.iter().filter(|(_, w)| waits(w) && is_late(w) && self.concerns(w, server));
+            let late: BTreeSet<Ticket> = late.map(|(ticket, _)| ticket).collect();
+            self.calls.fail(Error::CutOff, |ticket, _| late.contains(&ticket), out);
         }
-        let lost = term.valid_until();
-        let since = |waiting: &Waiting| waiting.since.max(lost).after_ms(PATIENCE_MS);
-        // A close never fails here: a handle that is not closed would stay open for ever. The
-        // client's own calls have no caller that waits.
-        let waits = |w: &Waiting| w.caller == Caller::FrontDoor && !matches!(w.call, Call::Close { .. });
-        self.calls.fail(Error::CutOff, |waiting| waits(waiting) && now.time >= since(waiting), out);
     }
 
     /// Takes the beginning of a session. An earlier session is over.
@@ -132,15 +171,19 @@ impl Client {
         if !self.servers.get_mut(server).term.end(now.time) {
             return;
         }
-        let items = self.what_is_lost();
+        let items = self.what_is_lost(server);
         self.note_unsaved(&items);
-        self.forget_lingering();
+        self.forget_lingering(server);
         self.accesses.forget();
-        self.keep_handles();
+        self.keep_handles(server);
+        let concerned = self.calls.iter().filter(|(_, waiting)| self.concerns(waiting, server));
+        let concerned: Vec<Ticket> = concerned.map(|(ticket, _)| ticket).collect();
         self.forget_session(server);
+        self.count_leases(now);
         out.push(Output::Salvage(Salvage { cut_off: true, items }));
         out.push(Output::Invalidate(Invalidation::Everything));
-        for (ticket, waiting) in self.calls.take() {
+        for ticket in concerned {
+            let waiting = self.calls.remove(ticket).expect("it was there");
             match waiting.call {
                 _ if waiting.caller != Caller::FrontDoor => {}
                 Call::Close(call::Close { file, open }) => {
@@ -152,13 +195,34 @@ impl Client {
         }
     }
 
+    /// Whether the end of the session with `server` ends this call: the call waits for the server,
+    /// or is about a file there.
+    fn concerns(&self, waiting: &Waiting, server: ServerId) -> bool {
+        let at_server = |file: &FileId| self.server_of(file) == server;
+        match &waiting.on {
+            WaitingFor::Session(of)
+            | WaitingFor::Inodes(of)
+            | WaitingFor::Allowance(of)
+            | WaitingFor::Applied(of, _)
+            | WaitingFor::Heard(of, _) => *of == server,
+            WaitingFor::Number(number) => self.servers.asked(*number) == Some(server),
+            WaitingFor::Published(barriers) => barriers.keys().any(at_server),
+            _ => at_server(waiting.call.file().unwrap_or(self.root())),
+        }
+    }
+
     /// Forgets everything that counted in the session only.
     fn forget_session(&mut self, server: ServerId) {
-        self.files = Files::default();
-        self.publishing.abandon();
-        self.publishing.settled.extend(self.servers.get_mut(server).forget());
-        self.revocations = Revocations::default();
-        self.hand = EvictionClock::default();
+        let is_over = |known: &KnownFile| known.server == server;
+        let over: FxHashSet<FileId> =
+            self.files.all.iter().filter(|(_, known)| is_over(known)).map(|(file, _)| file.clone()).collect();
+        self.files.all.retain(|_, known| !is_over(known));
+        self.publishing.abandon(|file| over.contains(file));
+        let session = self.servers.get_mut(server);
+        self.revocations.forget(|file| over.contains(file), |number| session.requests.has(number));
+        self.publishing.settled.extend(session.forget());
+        self.hand.ahead.retain(|file| !over.contains(file));
+        self.hand.picked.values_mut().for_each(|picked| picked.retain(|file| !over.contains(file)));
     }
 
     /// Ends the sessions in order.

@@ -54,15 +54,15 @@ pub(crate) fn writer(allowance: u64) -> (Client, FileId) {
     if let ToClient::Opened { allowance: of, .. } = &mut session {
         *of = (allowance, 100_000);
     }
-    client.handle(at(0), Input::Greeting, &mut out);
-    client.handle(at(0), Input::Message(session), &mut out);
+    client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+    client.handle(at(0), Input::Message(ServerId::ROOT, session), &mut out);
     let empty = empty(&file);
     let attributes =
         empty.values.attributes.map(|it| Attributes { kind: FileKind::Regular, mode: 0o644, ..it });
     let values = Values { attributes, content: Some(ContentHead::default()), ..Values::default() };
     let grant = FileGrant { whole: true, fields: vec![(Field::Content, Kind::Write)], values, ..empty };
     let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
-    client.handle(at(1), Input::Message(granted), &mut out);
+    client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
     let open = Call::OpenFile(call::OpenFile { file: file.clone(), open: Open::posix(false, true), mask: 0 });
     client.call(at(1), &Cred::default(), open, &mut out);
     (client, file)
@@ -71,7 +71,7 @@ pub(crate) fn writer(allowance: u64) -> (Client, FileId) {
 /// The log entries in `out`.
 pub(crate) fn logged(out: &[Output]) -> Vec<LogEntry> {
     let entries = |output: &Output| match output {
-        Output::Send(ToServer::Log { entries, .. }) => entries.clone(),
+        Output::Send(_, ToServer::Log { entries, .. }) => entries.clone(),
         _ => Vec::new(),
     };
     out.iter().flat_map(entries).collect()

@@ -257,6 +257,9 @@ pub enum DelegateError {
     /// A file of the region is open, locked or about to go, or a machine has not let go of it.
     #[error("a file in it is open or locked, or a machine that is away has something of it")]
     InUse,
+    /// There is no such file. A client may be about to make it, in a directory that stays here.
+    #[error("there is no such file (yet); a region begins at a file")]
+    NoFile,
     /// The hand-over was cancelled.
     #[error("the hand-over was cancelled")]
     Kept,

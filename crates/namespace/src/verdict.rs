@@ -192,6 +192,28 @@ pub enum Effect {
     Lock { file: FileId, change: LockChange },
 }
 
+impl Effect {
+    /// The file that it changes.
+    pub fn file(&self) -> &FileId {
+        match self {
+            Effect::Bind { dir, .. }
+            | Effect::Unbind { dir, .. }
+            | Effect::Touch { dir, .. }
+            | Effect::Times { dir, .. } => dir,
+            Effect::Birth { file, .. }
+            | Effect::AddLink { file, .. }
+            | Effect::DropLink { file, .. }
+            | Effect::Attributes { file, .. }
+            | Effect::Xattr { file, .. }
+            | Effect::Content { file, .. }
+            | Effect::Disposition { file, .. }
+            | Effect::Orphan { file }
+            | Effect::Death { file }
+            | Effect::Lock { file, .. } => file,
+        }
+    }
+}
+
 /// The effects of one operation, in order.
 pub type Effects = SmallVec<[Effect; 4]>;
 

@@ -4,9 +4,11 @@
 //! Everything that takes time is a queue here. The seed chooses the queue that moves next. A crash
 //! loses all that the disk had not made durable.
 
+use crate::gather::gather;
 use crate::host::{Host, News, Violation};
 use crate::model::feed;
 use crate::names;
+use crate::workload::Users;
 use client::{Call, Outcome, Reply, Settings, Ticket, Upload};
 use directory::{Input, Inspector, MemoryStore, Policy, ShareWork};
 use lease::{Label, Time};
@@ -102,6 +104,11 @@ impl Cluster {
         cluster.labels = names::some(&mut cluster.host.rng, LABELS);
         cluster.host.began = BEGINNINGS[cluster.below(BEGINNINGS.len() as u64) as usize];
         Ok(cluster)
+    }
+
+    /// Those who call.
+    pub(crate) fn users(&mut self) -> Users<'_> {
+        Users { rng: &mut self.host.rng, labels: &self.labels }
     }
 
     /// A random number less than `bound`.
@@ -406,19 +413,6 @@ impl Cluster {
 
     /// The bytes of a read.
     pub fn gather(&self, parts: &[content::ReadPart]) -> Result<Vec<u8>, Violation> {
-        content::assemble(
-            parts,
-            |part| {
-                let content::ReadPart::Piece { share, at, piece_length, nonce, hash, key, .. } = part else {
-                    return Err("only pieces need opening".to_owned());
-                };
-                let stored =
-                    self.shares.get(share).ok_or(format!("share {share:?} was deleted while it was read"))?;
-                let (from, to) = (*at as usize, (*at + *piece_length) as usize + content::TAG_BYTES);
-                let sealed = stored.bytes.get(from..to).ok_or("a share is too short")?.to_vec();
-                content::open(key, nonce, hash, sealed).map(Into::into).map_err(|e| e.to_string())
-            },
-            || "a piece is too short".to_owned(),
-        )
+        gather(parts, |share| self.shares.get(share).map(|stored| stored.bytes.as_slice()))
     }
 }

@@ -15,6 +15,7 @@ use client::{
 };
 use connection::Connection;
 use directory::{FOUNDER, Input, Policy, ShareWork};
+use ident::ServerId;
 use lease::{SessionId, Time};
 use namespace::{Cred, Error, ShareId, Timestamp};
 use rand_chacha::ChaCha12Rng;
@@ -264,7 +265,7 @@ impl Host {
         machine.connections += 1;
         machine.connection.dial(machine.connections);
         machine.to_client.clear();
-        self.input(at, ClientInput::Greeting)?;
+        self.input(at, ClientInput::Greeting(ServerId::ROOT))?;
         let Machine { id, incarnation, connections: connection, .. } = self.machines[at];
         let (machine, session) = (id, self.machines[at].connection.session);
         let greeting = GreetingNumber { drawn: incarnation, count: connection };
@@ -338,7 +339,7 @@ impl Host {
         if matches!(message, ToClient::Opened { .. }) {
             machine.connection.begin();
         }
-        self.input(at, ClientInput::Message(message))
+        self.input(at, ClientInput::Message(ServerId::ROOT, message))
     }
 
     /// The client handles an input.
@@ -353,7 +354,7 @@ impl Host {
         for output in out {
             let machine = &mut self.machines[at];
             match output {
-                Output::Send(message) => {
+                Output::Send(_, message) => {
                     let session = machine.connection.opened();
                     machine.to_server.extend(session.map(|session| Input::Message { session, message }));
                 }
@@ -366,6 +367,9 @@ impl Host {
                 Output::Store(upload) => self.news.push_back(News::Store(upload)),
                 Output::Unneeded(shares) => self.news.push_back(News::Unneeded(shares)),
                 Output::Salvage(_) | Output::Settled(_) | Output::Invalidate(_) => {}
+                Output::Connect(server) => {
+                    return Err(format!("machine {at} wants {server:?}, and there is one"));
+                }
             }
         }
         // No front door has anything cached.

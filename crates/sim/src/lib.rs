@@ -6,6 +6,7 @@
 mod calls;
 mod cluster;
 mod counts;
+mod gather;
 mod host;
 #[cfg(test)]
 mod hurry;
@@ -22,12 +23,14 @@ mod ping_pong;
 #[cfg(test)]
 mod rights;
 mod run;
+mod servers;
 mod workload;
 mod world;
 
 pub use host::Violation;
 pub use many::{ManyMachines, Tally, run_many, run_many_under};
 pub use run::{Failure, Summary, run};
+pub use servers::{ServersTally, run_servers};
 pub use world::{Mutation, Stats, Weather, run_world, run_world_in};
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 //! The model knows no leases, logs or servers. Every user of it is root: permissions have tests of
 //! their own in `namespace`.
 
-use client::{AllocateMode, Call, call};
+use crate::host::Violation;
+use client::{AllocateMode, Call, Reply, call};
+use content::ReadPart;
 use ident::FileId;
 use lease::Label;
 use namespace::{Error, FileKind, FileSpec, POLICY_LABEL, RenameMode, XATTRS_BYTES_MAX, XattrMode};
@@ -181,6 +183,52 @@ impl Model {
             at = self.files.get(&file).and_then(|file| file.parent.clone());
         }
         false
+    }
+
+    /// Compares a reply with what the files are before the call.
+    pub fn compare(
+        &self,
+        call: &Call,
+        reply: &Reply,
+        gather: impl Fn(&[ReadPart]) -> Result<Vec<u8>, Violation>,
+    ) -> Result<(), Violation> {
+        match (call, reply) {
+            (Call::Read(call::Read { file, offset, length, .. }), Reply::Data(parts)) => {
+                let found = gather(parts)?;
+                let content = &self.files[file].content;
+                let from = (*offset as usize).min(content.len());
+                let to = (from + *length as usize).min(content.len());
+                if found != content[from..to] {
+                    return Err(format!("{call:?} gave other bytes than were written"));
+                }
+            }
+            (Call::GetXattr(call::GetXattr { file, name }), Reply::Bytes(found)) => {
+                let expected = self.files[file].xattrs.get(name);
+                if expected != Some(found) {
+                    return Err(format!("{call:?} gave {found:?}, expected {expected:?}"));
+                }
+            }
+            (Call::Lookup(call::Lookup { dir, label }), Reply::Node(entry, stat)) => {
+                let expected = &self.files[dir].children[label];
+                let file = &self.files[expected];
+                let size = if file.kind == FileKind::Directory { 0 } else { file.content.len() as u64 };
+                let found = (
+                    &entry.file,
+                    stat.attributes.kind,
+                    stat.attributes.mode,
+                    stat.attributes.links,
+                    stat.size,
+                );
+                if found != (expected, file.kind, file.mode, file.links, size) {
+                    return Err(format!(
+                        "{call:?} gave {found:?}, expected {expected} {:?} {size}",
+                        file.kind
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Applies the effects of `call`. `made` is the identifier that a create was given.

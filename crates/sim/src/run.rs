@@ -85,7 +85,7 @@ impl Run {
     }
 
     fn one(&mut self) -> Result<(), Violation> {
-        let call = self.cluster.some_call(&self.model);
+        let call = self.cluster.users().some_call(&self.model);
         self.summary.calls += 1;
         match self.cluster.call(call.clone())? {
             Outcome::Done(result) => self.answered(&call, result)?,
@@ -142,7 +142,7 @@ impl Run {
             _ => return Err(format!("{call:?} gave {result:?}, expected {expected:?}")),
         }
         let Ok(reply) = result else { return Ok(()) };
-        self.compare(call, &reply)?;
+        self.model.compare(call, &reply, |parts| self.cluster.gather(parts))?;
         let made = match (&reply, call) {
             (Reply::Node(entry, _), Call::Create { .. }) => Some(entry.file.clone()),
             _ => None,
@@ -162,46 +162,6 @@ impl Run {
         let moved = self.model.files.get(from_dir)?.children.get(from)?;
         let target = self.model.files.get(to_dir)?.children.get(to)?;
         (moved != target && self.model.files.get(moved)?.kind == FileKind::Regular).then(|| moved.clone())
-    }
-
-    fn compare(&self, call: &Call, reply: &Reply) -> Result<(), Violation> {
-        match (call, reply) {
-            (Call::Read(call::Read { file, offset, length, .. }), Reply::Data(parts)) => {
-                let found = self.cluster.gather(parts)?;
-                let content = &self.model.files[file].content;
-                let from = (*offset as usize).min(content.len());
-                let to = (from + *length as usize).min(content.len());
-                if found != content[from..to] {
-                    return Err(format!("{call:?} gave other bytes than were written"));
-                }
-            }
-            (Call::GetXattr(call::GetXattr { file, name }), Reply::Bytes(found)) => {
-                let expected = self.model.files[file].xattrs.get(name);
-                if expected != Some(found) {
-                    return Err(format!("{call:?} gave {found:?}, expected {expected:?}"));
-                }
-            }
-            (Call::Lookup(call::Lookup { dir, label }), Reply::Node(entry, stat)) => {
-                let expected = &self.model.files[dir].children[label];
-                let file = &self.model.files[expected];
-                let size = if file.kind == FileKind::Directory { 0 } else { file.content.len() as u64 };
-                let found = (
-                    &entry.file,
-                    stat.attributes.kind,
-                    stat.attributes.mode,
-                    stat.attributes.links,
-                    stat.size,
-                );
-                if found != (expected, file.kind, file.mode, file.links, size) {
-                    return Err(format!(
-                        "{call:?} gave {found:?}, expected {expected} {:?} {size}",
-                        file.kind
-                    ));
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     fn crash(&mut self, under_way: Option<&Call>) -> Result<(), Violation> {

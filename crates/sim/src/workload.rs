@@ -1,19 +1,35 @@
 //! The calls of simulated users: random, mostly such as make sense.
 
-use crate::cluster::Cluster;
 use crate::model::Model;
 use bytes::Bytes;
 use client::{AllocateMode, Call, call};
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{AttributeChange, FileKind, FileSpec, POLICY_LABEL, RenameMode, XATTR_BYTES_MAX, XattrMode};
+use rand_chacha::ChaCha12Rng;
+use rand_core::Rng;
 
 /// Number of directories beyond which no more are made.
 const DIRS_MAX: usize = 12;
 /// Policies for the content of new files of a directory.
 const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
 
-impl Cluster {
+/// The users, who know the file system only by its model.
+pub(crate) struct Users<'a> {
+    pub rng: &'a mut ChaCha12Rng,
+    /// The labels in use.
+    pub labels: &'a [Label],
+}
+
+impl Users<'_> {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.rng.next_u64() % bound.max(1)
+    }
+
+    fn one_in(&mut self, odds: u64) -> bool {
+        self.below(odds) == 0
+    }
+
     fn label(&mut self) -> Label {
         let pick = self.below(self.labels.len() as u64) as usize;
         self.labels[pick].clone()
@@ -45,7 +61,7 @@ impl Cluster {
     }
 
     /// The next call.
-    pub(crate) fn some_call(&mut self, model: &Model) -> Call {
+    pub fn some_call(&mut self, model: &Model) -> Call {
         let regular = |id: &FileId| model.files[id].kind == FileKind::Regular;
         let open = |id: &FileId| regular(id) && model.files[id].open > 0;
         match self.below(24) {

@@ -2,6 +2,7 @@
 
 use super::{Caller, Stop, Waiting};
 use crate::client::Client;
+use crate::server::ServerId;
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::Kind;
@@ -10,7 +11,7 @@ use namespace::{Attributes, Knowledge, Known, operation};
 impl Client {
     /// Reports the accesses that are old enough.
     pub(crate) fn tell_accesses(&mut self, now: Now, out: &mut Vec<Output>) {
-        if !self.is_connected() {
+        if !self.is_connected(ServerId::ROOT) {
             return;
         }
         while let Some(file) = self.accesses.next_due(now.time) {
@@ -60,8 +61,8 @@ mod tests {
     fn client(file: &FileId) -> Client {
         let mut client = Client::new(Settings::new([0; 32]));
         let mut out = Vec::new();
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let fields = vec![(Field::Attributes, Kind::Read), (Field::Content, Kind::Read)];
         let mut grant = FileGrant { whole: false, fields, ..empty(file) };
         let attributes = grant.values.attributes.as_mut().unwrap();
@@ -72,7 +73,10 @@ mod tests {
         grant.values.inline = Some(Vec::new());
         client.handle(
             at(1),
-            Input::Message(ToClient::Granted { number: 0, grants: vec![grant], gone: Vec::new() }),
+            Input::Message(
+                ServerId::ROOT,
+                ToClient::Granted { number: 0, grants: vec![grant], gone: Vec::new() },
+            ),
             &mut out,
         );
         client
@@ -103,7 +107,7 @@ mod tests {
 
     fn logged(out: &[Output]) -> usize {
         let entries = out.iter().filter_map(|output| match output {
-            Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+            Output::Send(_, ToServer::Log { entries, .. }) => Some(entries),
             _ => None,
         });
         let is_access = |entry: &&LogEntry| {

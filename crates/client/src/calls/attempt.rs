@@ -20,7 +20,7 @@ type Tried = Result<Reply, Stop>;
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
         if !self.takes_last_write(&waiting.call) {
-            self.require_session(now)?;
+            self.require_session(now, &waiting.call)?;
         }
         if let Caller::Reopening(file) = &waiting.caller {
             return self.reopen(now, file);
@@ -530,6 +530,7 @@ fn page(dir: &FileId, after: u64) -> Stop {
 
 #[cfg(test)]
 mod tests {
+    use crate::server::ServerId;
     use crate::tests::{at, writer};
     use crate::{Call, Input, Outcome, call};
     use lease::Label;
@@ -545,7 +546,7 @@ mod tests {
             let mut out = Vec::new();
             if is_gone {
                 let gone = ToClient::Granted { number: 2, grants: Vec::new(), gone: vec![file.clone()] };
-                client.handle(at(2), Input::Message(gone), &mut out);
+                client.handle(at(2), Input::Message(ServerId::ROOT, gone), &mut out);
             }
             for name in ["leasehold.policy", "security.capability", "trusted.x", "user.x"] {
                 let call = Call::GetXattr(call::GetXattr {

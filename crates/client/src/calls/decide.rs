@@ -12,6 +12,9 @@ impl Client {
     /// Decides on what the client knows. A successful update is done here and logged.
     pub(crate) fn decide(&mut self, now: Now, operation: Operation) -> Result<Answer, Stop> {
         match decide(&operation, &self.files) {
+            Verdict::Done { effects, .. } if self.spans_servers(&operation, &effects) => {
+                Err(Stop::Need(Need::Ship { operation: Box::new(operation) }))
+            }
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
                     self.commit(now, operation, &effects);
@@ -23,6 +26,16 @@ impl Client {
                 Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }))
             }
         }
+    }
+
+    /// Whether the effects are on files of several servers. Then the server that leads the
+    /// operation does it together with the others.
+    fn spans_servers(&self, operation: &Operation, effects: &Effects) -> bool {
+        if self.servers.is_one() {
+            return false;
+        }
+        let leads = self.servers.id_for(operation);
+        effects.iter().any(|effect| self.servers.id_of(effect.file()) != leads)
     }
 
     fn commit(&mut self, now: Now, operation: Operation, effects: &Effects) {
@@ -39,7 +52,12 @@ impl Client {
                         session.log.age_from(Time(0));
                     }
                 }
-                namespace::Effect::Birth { file, .. } => self.hand.add(file.clone()),
+                namespace::Effect::Birth { file, .. } => {
+                    self.hand.add(file.clone());
+                    if let Some(known) = self.files.get_mut(file) {
+                        known.server = server;
+                    }
+                }
                 // Many clients touch a directory's times without knowing them.
                 namespace::Effect::Touch { dir, time } if !self.knows_times(dir) => {
                     self.servers.get_mut(server).touches.push(sequence, (dir.clone(), *time));

@@ -3,7 +3,6 @@
 use super::{Need, Progress, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::knowledge::KnownContent;
-use crate::server::ServerId;
 use crate::{AllocateMode, Invalidation, Now, Output, Reply, call};
 use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
@@ -331,24 +330,29 @@ impl Client {
         file: Option<&FileId>,
         out: &mut Vec<Output>,
     ) -> Tried {
-        let (barriers, through) = match (&waiting.progress, file) {
-            (Progress::Syncing { barriers, through }, _) => (barriers.clone(), *through),
+        let (barriers, mut through) = match (&waiting.progress, file) {
+            (Progress::Syncing { barriers, through }, _) => (barriers.clone(), through.clone()),
             (_, Some(file)) => {
                 let barrier = self.publish(now, file, SYNCED_BYTES_MAX, out);
-                (barrier.into_iter().map(|barrier| (file.clone(), barrier)).collect(), None)
+                (barrier.into_iter().map(|barrier| (file.clone(), barrier)).collect(), Vec::new())
             }
-            (_, None) => (self.publish_all(now, out), None),
+            (_, None) => (self.publish_all(now, out), Vec::new()),
         };
         if !barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier)) {
             waiting.progress = Progress::Syncing { barriers: barriers.clone(), through };
             return Err(Stop::until(WaitingFor::Published(barriers)));
         }
-        let server = file.map_or(ServerId::ROOT, |file| self.servers.id_of(file));
-        let log = &self.servers.get(server).log;
-        let through = through.unwrap_or(log.last());
-        if log.applied() < through {
-            waiting.progress = Progress::Syncing { barriers, through: Some(through) };
-            return Err(Stop::Need(Need::Applied(server, through)));
+        if through.is_empty() {
+            // One server has a file and its names: an operation over files of several is shipped,
+            // and durable once it is answered.
+            let only = file.map(|file| self.server_of(file));
+            let logs = self.servers.iter().filter(|(server, _)| only.is_none_or(|only| only == *server));
+            through.extend(logs.map(|(server, session)| (server, session.log.last())));
+        }
+        let left = through.iter().find(|(server, last)| self.servers.get(*server).log.applied() < *last);
+        if let Some((server, last)) = left.copied() {
+            waiting.progress = Progress::Syncing { barriers, through };
+            return Err(Stop::Need(Need::Applied(server, last)));
         }
         // Everything that can be durable is. A loss since the last sync is reported once.
         if self.take_unsaved(file) { Err(Stop::Error(Error::CutOff)) } else { Ok(Reply::Nothing) }

@@ -125,7 +125,7 @@ impl Client {
         let Some(known) = self.files.get_mut(file) else { return Ok(Reply::Nothing) };
         known.remove_handle(open);
         if last && known.buried {
-            self.files.0.remove(file);
+            self.files.all.remove(file);
         } else if last {
             self.shut(file, out);
         }

@@ -56,11 +56,6 @@ impl Calls {
         self.waiting.remove(&ticket)
     }
 
-    /// Removes all calls.
-    pub fn take(&mut self) -> BTreeMap<Ticket, Waiting> {
-        std::mem::take(&mut self.waiting)
-    }
-
     /// A call, if it waits.
     pub fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiting> {
         self.waiting.get_mut(&ticket)
@@ -93,8 +88,8 @@ impl Calls {
     }
 
     /// Answers the calls that `fails` picks with an error.
-    pub fn fail(&mut self, error: Error, fails: impl Fn(&Waiting) -> bool, out: &mut Vec<Output>) {
-        for (ticket, _) in self.waiting.extract_if(.., |_, waiting| fails(waiting)) {
+    pub fn fail(&mut self, error: Error, fails: impl Fn(Ticket, &Waiting) -> bool, out: &mut Vec<Output>) {
+        for (ticket, _) in self.waiting.extract_if(.., |ticket, waiting| fails(*ticket, waiting)) {
             out.push(Output::Answer { ticket, result: Err(error) });
         }
     }

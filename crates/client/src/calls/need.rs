@@ -24,12 +24,18 @@ impl Client {
         out: &mut Vec<Output>,
     ) {
         waiting.on = match need {
+            Need::Event(WaitingFor::Session(server)) => {
+                self.servers.get_mut(server).connect(out);
+                WaitingFor::Session(server)
+            }
             Need::Event(event) => event,
             Need::Leases { wants, .. } if let Some((server, sequence)) = self.unheard_of(&wants) => {
                 WaitingFor::Heard(server, sequence)
             }
             Need::Leases { operation, wants } => {
-                let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
+                // A server knows more than leases tell: paths, and the files of other servers.
+                let only_server = wants.iter().any(|want| want.field == lease::Field::Path)
+                    || (waiting.may_ship(&operation) && self.wants_span(&operation, &wants));
                 let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
                     AskMode::Ship
                 } else if std::mem::take(&mut waiting.hurries) {
@@ -44,7 +50,8 @@ impl Client {
                 waiting.lost_races = waiting.lost_races.saturating_add(1);
                 // An operation that needs the server's view of paths moves a directory, which has
                 // no content.
-                let by_name = mode == AskMode::Ship && !only_server;
+                let by_name =
+                    mode == AskMode::Ship && !wants.iter().any(|want| want.field == lease::Field::Path);
                 match self.publishes_first(now, &mut waiting, operation.as_ref(), by_name, out) {
                     Some(barriers) => WaitingFor::Published(barriers),
                     None => self.ask(*operation, wants, mode, out),
@@ -118,6 +125,16 @@ impl Client {
         (!barriers.iter().all(is_out)).then_some(barriers)
     }
 
+    /// Whether an operation that wants these leases is on files of several servers.
+    fn wants_span(&self, operation: &Operation, wants: &[Lease]) -> bool {
+        if self.servers.is_one() {
+            return false;
+        }
+        let leads = self.servers.id_for(operation);
+        let named = operation.files().into_iter().chain(wants.iter().map(|want| &want.file));
+        named.into_iter().any(|file| self.servers.id_of(file) != leads)
+    }
+
     fn ask(
         &mut self,
         operation: Operation,
@@ -128,7 +145,20 @@ impl Client {
         if mode == AskMode::Ship {
             return self.ship(operation, out);
         }
-        let (number, server) = (self.number(), self.servers.id_for(&operation));
+        // Another server's leases are wanted by the next try, if they are wanted still.
+        let server =
+            wants.first().map_or_else(|| self.servers.id_for(&operation), |w| self.server_of(&w.file));
+        if let Some(session) = self.needs_session(server, out) {
+            return session;
+        }
+        let wants: Vec<Lease> =
+            wants.into_iter().filter(|want| self.server_of(&want.file) == server).collect();
+        // A server that has not the directory of a name is asked about the file itself.
+        let operation = match wants.first().filter(|_| self.servers.id_for(&operation) != server) {
+            Some(want) => operation::Stat { file: want.file.clone() }.into(),
+            None => operation,
+        };
+        let number = self.number();
         let session = self.servers.get_mut(server);
         // The server looks for missing leases in its own state, which must have everything that was
         // decided here.

@@ -7,6 +7,7 @@
 use super::{Caller, Stop, Waiting};
 use crate::client::Client;
 use crate::knowledge::{Handles, ReopenState, Reopening};
+use crate::server::ServerId;
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
 use lease::Open;
@@ -16,12 +17,15 @@ use namespace::{Cred, Error, operation};
 const AT_A_TIME: usize = 64;
 
 impl Client {
-    /// Keeps the open handles, to open them again unless they are closed before.
-    pub(crate) fn keep_handles(&mut self) {
-        for reopening in self.reopening.values_mut() {
-            reopening.state = ReopenState::Later;
+    /// Keeps the open handles of a session that is over, to open them again unless they are closed
+    /// before.
+    pub(crate) fn keep_handles(&mut self, server: ServerId) {
+        for (file, reopening) in &mut self.reopening {
+            if self.servers.id_of(file) == server {
+                reopening.state = ReopenState::Later;
+            }
         }
-        for (file, known) in &mut self.files.0 {
+        for (file, known) in self.files.all.iter_mut().filter(|(_, known)| known.server == server) {
             if let Some(handles) = known.handles.take().filter(|_| !known.gone) {
                 let reopening = self.reopening.entry(file.clone());
                 let reopening = reopening

@@ -177,7 +177,11 @@ mod tests {
     /// The server grants that much more.
     fn allows(client: &mut Client, bytes: u64, out: &mut Vec<Output>) {
         let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
-        client.handle(at(11), Input::Message(ToClient::Allowance { bytes, files: 0, space }), out);
+        client.handle(
+            at(11),
+            Input::Message(ServerId::ROOT, ToClient::Allowance { bytes, files: 0, space }),
+            out,
+        );
     }
 
     fn answer(out: &[Output], ticket: Ticket) -> Option<Result<Reply, Error>> {
@@ -222,7 +226,7 @@ mod tests {
         out.clear();
         client.ask_allowance(ServerId::ROOT, AllowanceRequest::default(), &mut out);
         let held = out.iter().find_map(|output| match output {
-            Output::Send(ToServer::Allow { held, .. }) => Some(held.0),
+            Output::Send(_, ToServer::Allow { held, .. }) => Some(held.0),
             _ => None,
         });
         assert!(held.is_some_and(|held| (8 * MIB..=9 * MIB).contains(&held)), "{held:?}");
@@ -278,13 +282,13 @@ mod tests {
         assert!(ask(&mut client, 5, &mut out).is_some());
         assert!(ask(&mut client, 5 + TOLD_MS, &mut out).is_none());
         let asked = out.iter().find_map(|output| match output {
-            Output::Send(ToServer::Allow { held, want, .. }) => Some((*held, *want)),
+            Output::Send(_, ToServer::Allow { held, want, .. }) => Some((*held, *want)),
             _ => None,
         });
         assert!(asked.is_some_and(|(held, want)| held == want), "{asked:?}");
         out.clear();
         let space = Space { total: 77, free: 7, ..Space::default() };
-        let answered = Input::Message(ToClient::Allowance { bytes: 0, files: 0, space });
+        let answered = Input::Message(ServerId::ROOT, ToClient::Allowance { bytes: 0, files: 0, space });
         client.handle(at(6 + TOLD_MS), answered, &mut out);
         let total = |out: &[Output]| {
             out.iter().find_map(|output| match output {
@@ -296,7 +300,7 @@ mod tests {
         assert_eq!(ask(&mut client, 7 + TOLD_MS, &mut out), Some(77));
         out.clear();
         assert!(ask(&mut client, 3 * TOLD_MS, &mut out).is_none());
-        client.handle(at(3 * TOLD_MS + 1), Input::Greeting, &mut out);
+        client.handle(at(3 * TOLD_MS + 1), Input::Greeting(ServerId::ROOT), &mut out);
         assert_eq!(total(&out), Some(77), "{out:?}");
     }
 
@@ -322,7 +326,9 @@ mod tests {
             };
             let asks = |out: &[Output]| {
                 out.iter().any(|output| match output {
-                    Output::Send(ToServer::Allow { replaces, .. }) => (8 << 10..16 << 10).contains(replaces),
+                    Output::Send(_, ToServer::Allow { replaces, .. }) => {
+                        (8 << 10..16 << 10).contains(replaces)
+                    }
                     _ => false,
                 })
             };
@@ -340,7 +346,7 @@ mod tests {
                 if asks(&std::mem::take(&mut out)) {
                     client.handle(
                         at(now),
-                        Input::Message(ToClient::Allowance { bytes, files: 0, space }),
+                        Input::Message(ServerId::ROOT, ToClient::Allowance { bytes, files: 0, space }),
                         &mut out,
                     );
                 }

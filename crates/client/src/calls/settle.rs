@@ -96,8 +96,8 @@ impl Client {
             let for_ms = now.ms_since(waiting.since);
             let reason = match &waiting.on {
                 WaitingFor::Unlocked { .. } => return None,
-                WaitingFor::Session => WaitReason::Connection,
-                _ if !self.is_connected() => WaitReason::Connection,
+                WaitingFor::Session(_) => WaitReason::Connection,
+                _ if !self.is_connected(ServerId::ROOT) => WaitReason::Connection,
                 WaitingFor::Yielded(_) => WaitReason::ContentRelease,
                 WaitingFor::Applied(..)
                 | WaitingFor::Published(_)
@@ -114,7 +114,7 @@ impl Client {
 
     fn has_happened(&self, now: Now, on: &WaitingFor) -> bool {
         match on {
-            WaitingFor::Session => self.require_session(now).is_ok(),
+            WaitingFor::Session(server) => self.servers.get(*server).term.is_valid(now.time),
             WaitingFor::Number(_) => false,
             WaitingFor::Answered => true,
             WaitingFor::Quiet => !self.servers.any_shipped(),
@@ -158,14 +158,14 @@ mod tests {
     #[test]
     fn a_lookup_that_is_in_the_way_asks_for_no_lease() {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        client.handle(at(0), crate::Input::Greeting, &mut out);
-        client.handle(at(0), crate::Input::Message(opened()), &mut out);
+        client.handle(at(0), crate::Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), crate::Input::Message(ServerId::ROOT, opened()), &mut out);
         let label = lease::Label::new(b"README").unwrap();
         let call = Call::Lookup(call::Lookup { dir: FileId::root(), label });
         let Outcome::Waiting(ticket) = client.call(at(1), &Cred::default(), call, &mut out) else { panic!() };
         let asked = |out: &[Output]| {
             let modes = out.iter().filter_map(|output| match output {
-                Output::Send(ToServer::Ask { mode, .. }) => Some(*mode),
+                Output::Send(_, ToServer::Ask { mode, .. }) => Some(*mode),
                 _ => None,
             });
             modes.collect::<Vec<_>>()
@@ -187,8 +187,8 @@ mod tests {
         let report = |for_ms, reason| WaitReport { ticket, call: "stat", for_ms, reason };
         assert_eq!(client.waits(Time(4_999), 5_000), []);
         assert_eq!(client.waits(Time(5_000), 5_000), [report(5_000, WaitReason::Connection)]);
-        client.handle(at(5_000), crate::Input::Greeting, &mut out);
-        client.handle(at(5_001), crate::Input::Message(opened()), &mut out);
+        client.handle(at(5_000), crate::Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(5_001), crate::Input::Message(ServerId::ROOT, opened()), &mut out);
         assert_eq!(client.waits(Time(6_000), 5_000), [report(6_000, WaitReason::Server)]);
         // A program that waits for a lock asked for the wait.
         let range = LockRange::WHOLE;

@@ -17,6 +17,9 @@ impl Client {
     /// the request once front doors have revoked these files.
     pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> WaitingFor {
         let server = self.servers.id_for(&operation);
+        if let Some(session) = self.needs_session(server, out) {
+            return session;
+        }
         if self.servers.get(server).requests.ships_full() {
             return WaitingFor::Quiet;
         }
@@ -139,7 +142,14 @@ impl Client {
             return;
         }
         let result = result.map(|(answer, effects)| {
-            effects.iter().for_each(|effect| self.files.apply(effect, false));
+            for effect in &effects {
+                self.files.apply(effect, false);
+                if let Effect::Birth { file, .. } = effect
+                    && let Some(known) = self.files.get_mut(file)
+                {
+                    known.server = server;
+                }
+            }
             let attributes = effects.iter().rev().find_map(|effect| match effect {
                 Effect::Birth { attributes, .. } | Effect::Attributes { attributes, .. } => Some(*attributes),
                 _ => None,
@@ -194,7 +204,7 @@ impl Client {
         out: &mut Vec<Output>,
     ) -> Result<Reply, Stop> {
         // The server's answer counts in any case. Additions from here count only while leases do.
-        self.require_session(now)?;
+        self.require_session(now, &waiting.call)?;
         let ShippedAnswer { answer, attributes, refused } = shipped;
         let entry = if let Answer::Entry(entry) = &answer { Some(entry.clone()) } else { None };
         let reply = match refused {
@@ -286,8 +296,8 @@ mod tests {
     /// names and all attributes by this kind of lease.
     fn client(kind: Kind) -> (Client, [FileId; 3]) {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let (from, to) = (FileId::root().child(2), FileId::root().child(3));
         let moved = from.child(4);
         let entry = Entry { file: moved.clone(), kind: FileKind::Directory, ino: 4, position: 4 };
@@ -302,7 +312,7 @@ mod tests {
         grants[0].values.children.push((label(), entry));
         client.handle(
             at(1),
-            Input::Message(ToClient::Granted { number: 0, grants, gone: Vec::new() }),
+            Input::Message(ServerId::ROOT, ToClient::Granted { number: 0, grants, gone: Vec::new() }),
             &mut out,
         );
         (client, [from, to, moved])
@@ -334,7 +344,7 @@ mod tests {
 
     fn is_asked(out: &[Output]) -> bool {
         let ships =
-            |output: &Output| matches!(output, Output::Send(ToServer::Ask { mode: AskMode::Ship, .. }));
+            |output: &Output| matches!(output, Output::Send(_, ToServer::Ask { mode: AskMode::Ship, .. }));
         out.iter().any(ships)
     }
 
@@ -366,16 +376,16 @@ mod tests {
             assert!(matches!(outcome, Outcome::Waiting(_)), "{question:?}: {outcome:?}");
         }
         // The client does not ship it over a new connection before that either.
-        client.handle(at(3), Input::Greeting, &mut out);
+        client.handle(at(3), Input::Greeting(ServerId::ROOT), &mut out);
         let (rejected, space, version) = (Vec::new(), wire::Space::default(), wire::Version::NEWEST);
         let resumed = ToClient::Resumed { through: 0, rejected, space, term_ms: 30_000, version };
-        client.handle(at(3), Input::Message(resumed), &mut out);
+        client.handle(at(3), Input::Message(ServerId::ROOT, resumed), &mut out);
         assert!(!is_asked(&out), "{out:?}");
         client.handle(at(4), Input::Yielded { number, kept: Default::default() }, &mut out);
         assert!(is_asked(&out), "{out:?}");
         // The server need not recall files in doubt.
         let doubts = out.iter().find_map(|output| match output {
-            Output::Send(ToServer::Ask { wants, mode: AskMode::Ship, .. }) => Some(wants.as_slice()),
+            Output::Send(_, ToServer::Ask { wants, mode: AskMode::Ship, .. }) => Some(wants.as_slice()),
             _ => None,
         });
         assert_eq!(doubts, Some(&[Lease::new(moved.clone(), Field::Attributes, Kind::Read)][..]));
@@ -420,7 +430,11 @@ mod tests {
         let [from, ..] = files;
         let leases = vec![Released { file: from, field: Field::Child(label()), keep: None }];
         out.clear();
-        client.handle(at(3), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
+        client.handle(
+            at(3),
+            Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead: Vec::new() }),
+            &mut out,
+        );
         let (number, _) = taken_back(&out).unwrap();
         client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut out);
         let (outcome, _) = call(&mut client, question);
@@ -450,7 +464,7 @@ mod tests {
             };
             let whole = FileGrant { whole: true, values, ..empty(&made) };
             let granted = ToClient::Granted { number: 0, grants: vec![whole], gone: Vec::new() };
-            client.handle(at(2), Input::Message(granted), &mut out);
+            client.handle(at(2), Input::Message(ServerId::ROOT, granted), &mut out);
             let known = client.files.get_mut(&dir).unwrap();
             let children = known.children.as_mut().unwrap();
             match removed {
@@ -481,7 +495,11 @@ mod tests {
             let mut out = Vec::new();
             let field = Field::Child(name.clone());
             let leases = vec![Released { file: file.clone(), field, keep: Some(Kind::Read) }];
-            client.handle(at(3), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
+            client.handle(
+                at(3),
+                Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead: Vec::new() }),
+                &mut out,
+            );
             let what = taken_back(&out).map(|(_, what)| what);
             assert_eq!(what, goes.then(|| vec![Invalidation::Entry(file, name)]), "{out:?}");
         }

@@ -15,8 +15,8 @@ const LOST_RACES_MAX: u8 = 2;
 /// The event that a waiting call waits for.
 #[derive(Debug)]
 pub(crate) enum WaitingFor {
-    /// The session is open (again).
-    Session,
+    /// The session with this server is open (again).
+    Session(ServerId),
     /// The request with this number is answered.
     Number(u64),
     /// Nothing: the call is to be tried again at once.
@@ -82,8 +82,8 @@ pub(crate) enum Caller {
 pub(crate) enum Progress {
     /// Nothing of it is done.
     Nothing,
-    /// A sync: content is flushed up to these barriers, and then the log up to this entry.
-    Syncing { barriers: BTreeMap<FileId, u64>, through: Option<u64> },
+    /// A sync: content is flushed up to these barriers, and then logs up to these entries.
+    Syncing { barriers: BTreeMap<FileId, u64>, through: Vec<(ServerId, u64)> },
     /// An operation that the server is to do once content is in the log up to these barriers.
     Publishing(BTreeMap<FileId, u64>),
     /// A write in write-through mode: this many bytes are written.

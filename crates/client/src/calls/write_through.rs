@@ -109,7 +109,7 @@ impl Client {
     /// again for everything that is written.
     pub(crate) fn write_all_back(&mut self, server: ServerId) {
         self.servers.get_mut(server).unheard.clear();
-        for (_, known) in self.files.0.iter_mut().filter(|(file, _)| self.servers.id_of(file) == server) {
+        for (_, known) in self.files.all.iter_mut().filter(|(file, _)| self.servers.id_of(file) == server) {
             known.writes = Writes::Back;
         }
     }
@@ -147,12 +147,12 @@ mod tests {
     fn holder() -> (Client, FileId) {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
         let file = FileId::root().child(2);
-        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
         let mut session = opened();
         if let ToClient::Opened { allowance, .. } = &mut session {
             *allowance = (1 << 20, 100);
         }
-        client.handle(at(0), Input::Message(session), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, session), &mut out);
         let empty = empty(&file);
         let attributes =
             empty.values.attributes.map(|it| Attributes { kind: FileKind::Regular, mode: 0o644, ..it });
@@ -162,7 +162,7 @@ mod tests {
         let values = Values { attributes, content, inline, ..Values::default() };
         let grant = FileGrant { whole: true, fields: Vec::new(), values, ..empty };
         let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
-        client.handle(at(1), Input::Message(granted), &mut out);
+        client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
         opens(&mut client, &file, Open::posix(false, true));
         (client, file)
     }
@@ -176,7 +176,7 @@ mod tests {
     /// The client's answer to a request for write-through mode.
     fn asked_to(client: &mut Client, file: &FileId) -> LogEntry {
         let (ask, mut out) = (ToClient::FlushThrough { number: 7, file: file.clone() }, Vec::new());
-        client.handle(at(2), Input::Message(ask), &mut out);
+        client.handle(at(2), Input::Message(ServerId::ROOT, ask), &mut out);
         below_is_gone(client, &mut out);
         match logged(&out).as_slice() {
             [entry] => entry.clone(),
@@ -196,14 +196,14 @@ mod tests {
 
     fn logged(out: &[Output]) -> Vec<LogEntry> {
         let entries = |output: &Output| match output {
-            Output::Send(ToServer::Log { entries, .. }) => entries.clone(),
+            Output::Send(_, ToServer::Log { entries, .. }) => entries.clone(),
             _ => Vec::new(),
         };
         out.iter().flat_map(entries).collect()
     }
 
     fn asks(out: &[Output]) -> bool {
-        out.iter().any(|output| matches!(output, Output::Send(ToServer::Ask { .. })))
+        out.iter().any(|output| matches!(output, Output::Send(_, ToServer::Ask { .. })))
     }
 
     fn calls(client: &mut Client, call: Call, out: &mut Vec<Output>) -> Ticket {
@@ -255,7 +255,7 @@ mod tests {
         assert!(!asks(&out) && logged(&out).is_empty(), "they wait for no more than that: {out:?}");
         let through = client.server().log.last();
         let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
-        client.handle(at(4), Input::Message(heard.clone()), &mut out);
+        client.handle(at(4), Input::Message(ServerId::ROOT, heard.clone()), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
         // The other write came after the reader's answer. It is on its way now.
         assert!(answer(&out, again).is_none());
@@ -263,7 +263,7 @@ mod tests {
         assert!(matches!(answer(&out, read), Some(Ok(Reply::Data(_)))));
         assert!(matches!(answer(&out, stat), Some(Ok(Reply::Stat(stat))) if stat.size == 3));
         let heard = ToClient::Heard { file, through: client.server().log.last(), goes_on: true };
-        client.handle(at(5), Input::Message(heard), &mut out);
+        client.handle(at(5), Input::Message(ServerId::ROOT, heard), &mut out);
         assert!(matches!(answer(&out, again), Some(Ok(Reply::Written(3)))));
     }
 
@@ -272,7 +272,7 @@ mod tests {
         let (mut client, file, written) = unheard();
         let (through, mut out) = (client.server().log.last(), Vec::new());
         let heard = ToClient::Heard { file: file.clone(), through, goes_on: false };
-        client.handle(at(4), Input::Message(heard), &mut out);
+        client.handle(at(4), Input::Message(ServerId::ROOT, heard), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
         let called = client.call(at(5), &Cred::default(), write(&file, 0), &mut out);
         assert!(matches!(called, Outcome::Done(Ok(Reply::Written(3)))), "{called:?}");
@@ -286,7 +286,11 @@ mod tests {
             let (mut client, file, written) = unheard();
             let (through, mut out) = (client.server().log.last(), Vec::new());
             let leases = vec![lease::Released { file: file.clone(), field: Field::Content, keep }];
-            client.handle(at(4), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
+            client.handle(
+                at(4),
+                Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead: Vec::new() }),
+                &mut out,
+            );
             below_is_gone(&mut client, &mut out);
             assert!(matches!(logged(&out).as_slice(), [LogEntry::Release(_)]));
             let read = Call::Read(call::Read {
@@ -299,7 +303,7 @@ mod tests {
             let read = calls(&mut client, read, &mut out);
             assert!(answer(&out, written).is_none(), "{keep:?}");
             let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
-            client.handle(at(5), Input::Message(heard), &mut out);
+            client.handle(at(5), Input::Message(ServerId::ROOT, heard), &mut out);
             assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
             assert_eq!(matches!(answer(&out, read), Some(Ok(Reply::Data(_)))), keep.is_some());
             assert!(!client.goes_through(&file, &Write { offset: 0, data: "x".into(), append: false }));
@@ -310,11 +314,11 @@ mod tests {
     fn over_a_new_connection_nothing_is_written_through() {
         let (mut client, file, written) = unheard();
         let mut out = Vec::new();
-        client.handle(at(4), Input::Greeting, &mut out);
+        client.handle(at(4), Input::Greeting(ServerId::ROOT), &mut out);
         assert!(answer(&out, written).is_none());
         let (through, rejected, space, version) = (0, Vec::new(), Space::default(), Version::NEWEST);
         let resumed = ToClient::Resumed { through, rejected, space, term_ms: 30_000, version };
-        client.handle(at(4), Input::Message(resumed), &mut out);
+        client.handle(at(4), Input::Message(ServerId::ROOT, resumed), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
         let sent = logged(&out);
         assert!(
@@ -363,9 +367,9 @@ mod tests {
             assert_eq!(asked_to(&mut client, &file), LogEntry::Flushed { number: 7 }, "{name}");
             let number = client.number() - 1;
             let heard = ToClient::Heard { file, through: 0, goes_on: false };
-            client.handle(at(4), Input::Message(heard), &mut out);
+            client.handle(at(4), Input::Message(ServerId::ROOT, heard), &mut out);
             let granted = ToClient::Granted { number, grants: Vec::new(), gone: Vec::new() };
-            client.handle(at(4), Input::Message(granted), &mut out);
+            client.handle(at(4), Input::Message(ServerId::ROOT, granted), &mut out);
             assert!(matches!(answer(&out, ticket), Some(Ok(_))), "{name}: {:?}", answer(&out, ticket));
         }
     }

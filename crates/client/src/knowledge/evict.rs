@@ -25,7 +25,7 @@ impl Client {
     /// The hand picks files that were not used since it last passed. The client forgets them and
     /// releases their leases once front doors have revoked them.
     pub(crate) fn evict(&mut self, now: Now, out: &mut Vec<Output>) {
-        if self.files.0.len().saturating_sub(self.hand.picked()) <= self.settings.files_max {
+        if self.files.all.len().saturating_sub(self.hand.picked()) <= self.settings.files_max {
             return;
         }
         let (mut picked, mut what) = (Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ impl Client {
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
             self.publishing.orphan(&file);
             self.push_release(self.servers.id_of(&file), released, Vec::new());
-            self.files.0.remove(&file);
+            self.files.all.remove(&file);
         }
     }
 
@@ -90,6 +90,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::ServerId;
     use crate::tests::{at, empty, opened};
     use crate::{Call, Input, Outcome, Settings, call};
     use lease::Label;
@@ -99,11 +100,11 @@ mod tests {
     #[test]
     fn what_was_not_there_is_taken_back_before_the_directory_is_forgotten() {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let dir = FileId::root().child(2);
         let granted = ToClient::Granted { number: 1, grants: vec![empty(&dir)], gone: Vec::new() };
-        client.handle(at(1), Input::Message(granted), &mut out);
+        client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
         let look = |client: &mut Client| {
             let call = Call::Lookup(call::Lookup { dir: dir.clone(), label: Label::new(b"absent").unwrap() });
             let told = client.call(at(2), &Cred::default(), call, &mut Vec::new());

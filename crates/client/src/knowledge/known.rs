@@ -6,7 +6,7 @@ use super::looked_up::LookedUp;
 use super::number_blocks::NumberBlocks;
 use crate::Upto;
 use content::FileContent;
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::{Field, Held, Kind, Label, Open};
 use namespace::{
     Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, POLICY_LABEL,
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 // The client's memory goes to hundreds of thousands of these. Parts that most files lack are on the
 // heap.
-const _: () = assert!(size_of::<KnownFile>() <= 344);
+const _: () = assert!(size_of::<KnownFile>() <= 352);
 
 /// One file: the leases held on it, and the values that they cover. A value without its lease is no
 /// knowledge. With the release of a lease the client forgets the value.
@@ -26,6 +26,8 @@ const _: () = assert!(size_of::<KnownFile>() <= 344);
 pub(crate) struct KnownFile {
     /// The leases held on the file.
     pub held: Held,
+    /// The server that granted them.
+    pub server: ServerId,
     /// The file was deleted here, or is known to be gone for good. The entry stays until the server
     /// knows that too.
     pub gone: bool,
@@ -229,28 +231,33 @@ impl Children {
 
 /// All files that this client knows anything about.
 #[derive(Debug, Default)]
-pub(crate) struct Files(pub FxHashMap<FileId, Box<KnownFile>>);
+pub(crate) struct Files {
+    pub all: FxHashMap<FileId, Box<KnownFile>>,
+    /// Servers whose leases do not count now, since their sessions' terms have run out. Nothing is
+    /// known under these.
+    pub lapsed: Vec<ServerId>,
+}
 
 impl Files {
     /// One directory that contains `file`, and its label there: from the file's links, or from the
     /// directory that it was made in.
     pub(crate) fn place(&self, file: &FileId) -> Option<(FileId, Label)> {
-        let links = self.0.get(file).and_then(|known| known.links.as_ref());
+        let links = self.all.get(file).and_then(|known| known.links.as_ref());
         if let Some(link) = links.and_then(|links| links.first()) {
             return Some((link.dir.clone(), link.label.clone()));
         }
         let dir = file.parent()?;
-        let children = self.0.get(&dir)?.children.as_ref()?;
+        let children = self.all.get(&dir)?.children.as_ref()?;
         let (label, _) = children.by_position.values().find(|(_, entry)| entry.file == *file)?;
         Some((dir, label.clone()))
     }
 
     pub fn get(&self, file: &FileId) -> Option<&KnownFile> {
-        self.0.get(file).map(|known| &**known)
+        self.all.get(file).map(|known| &**known)
     }
 
     pub fn get_mut(&mut self, file: &FileId) -> Option<&mut KnownFile> {
-        self.0.get_mut(file).map(|known| &mut **known)
+        self.all.get_mut(file).map(|known| &mut **known)
     }
 
     /// Brings the entries of `files` into the processor's cache. In one short loop their misses
@@ -258,6 +265,11 @@ impl Files {
     /// listing's time.
     pub fn warm<'a>(&self, files: impl Iterator<Item = &'a FileId>) {
         std::hint::black_box(files.filter_map(|file| self.get(file)).filter(|known| known.gone).count());
+    }
+
+    /// The same, if the leases of its server count.
+    fn counted(&self, file: &FileId) -> Option<&KnownFile> {
+        self.get(file).filter(|known| !self.lapsed.contains(&known.server))
     }
 
     /// The value that `pick` finds, if the lease on `field` covers `kind`.
@@ -268,7 +280,7 @@ impl Files {
         kind: Kind,
         pick: impl FnOnce(&KnownFile) -> Option<T>,
     ) -> Known<T> {
-        let Some(known) = self.get(file) else { return Known::Unknown };
+        let Some(known) = self.counted(file) else { return Known::Unknown };
         if known.gone {
             return Known::Unused;
         }
@@ -305,7 +317,7 @@ impl Knowledge for Files {
     }
 
     fn child(&self, dir: &FileId, label: &Label, kind: Kind) -> Known<Entry> {
-        let Some(known) = self.get(dir) else { return Known::Unknown };
+        let Some(known) = self.counted(dir) else { return Known::Unknown };
         if known.gone {
             return Known::Unused;
         }
@@ -328,7 +340,7 @@ impl Knowledge for Files {
     }
 
     fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>> {
-        let Some(known) = self.get(file) else { return Known::Unknown };
+        let Some(known) = self.counted(file) else { return Known::Unknown };
         if known.gone {
             return Known::Unused;
         }
@@ -370,7 +382,7 @@ impl Knowledge for Files {
     }
 
     fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
-        self.get(file).is_some_and(|known| !known.gone && known.covers(field, kind))
+        self.counted(file).is_some_and(|known| !known.gone && known.covers(field, kind))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Knowledge that comes from servers: grants, and files that are gone.
 
+use crate::Output;
 use crate::client::Client;
+use crate::knowledge::KnownFile;
 use crate::server::ServerId;
 use ident::FileId;
 use lease::Field;
@@ -13,16 +15,20 @@ impl Client {
 
     /// Learns a grant. The server granted a directory's times before it saw the newest touches of
     /// this client, so these are applied again.
-    pub(crate) fn learn_grant(&mut self, grant: wire::FileGrant) {
+    pub(crate) fn learn_grant(&mut self, server: ServerId, grant: wire::FileGrant) {
         let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
         let of_names = grant.fields.iter().any(|(field, _)| matches!(field, Field::Child(_)));
-        if !self.files.0.contains_key(&file) {
+        if !self.files.all.contains_key(&file) {
             self.hand.add(file.clone());
         }
         if self.rights().are_of_subtree() {
             self.files.revive(&grant);
         }
+        self.servers.find(&file, server);
         self.files.grant(grant);
+        if let Some(known) = self.files.get_mut(&file) {
+            known.server = server;
+        }
         if of_names {
             self.let_go_of_names(&file);
         }
@@ -34,13 +40,45 @@ impl Client {
         }
     }
 
+    /// Learns that another server manages `region` from now on.
+    ///
+    /// A region changes its server while no session has a lease there. So a lease that is still
+    /// counted here was lost with its session, and must not count under the next server's term.
+    /// Files with handles or changes stay as they are until that session ends here, too.
+    pub(crate) fn on_elsewhere(
+        &mut self,
+        region: FileId,
+        epoch: u64,
+        server: ServerId,
+        out: &mut Vec<Output>,
+    ) {
+        if !self.servers.learn(region.clone(), epoch, server) {
+            return;
+        }
+        let is_left = |(file, known): &(&FileId, &Box<KnownFile>)| {
+            region.is_prefix_of(file)
+                && known.server != server
+                && self.servers.id_of(file) == server
+                && known.handles.is_none()
+                && !known.gone
+                && self.publishing.dirty_since(file).is_none()
+        };
+        let left = self.files.all.iter().filter(is_left).map(|(file, _)| file.clone());
+        for file in left.collect::<Vec<FileId>>() {
+            self.forget_content(&file);
+            if let Some(known) = self.files.all.remove(&file) {
+                out.extend(known.handed_out(&file).map(Output::Invalidate));
+            }
+        }
+    }
+
     /// Learns that these files are gone.
     pub(crate) fn gone(&mut self, server: ServerId, gone: Vec<FileId>) {
         let session = self.servers.get_mut(server);
         for file in gone {
             // Identifiers are never reused, so a death is known for ever and needs no lease. A
             // request that is repeated gets the same answer.
-            let known = self.files.0.entry(file.clone()).or_default();
+            let known = self.files.all.entry(file.clone()).or_default();
             // The server knew of a death that was not decided here before this client did. So no
             // grant of the file is on its way.
             known.buried |= !known.gone;

@@ -16,7 +16,7 @@ impl Files {
             Effect::Birth { file, attributes, content, target, times } => {
                 if decided_here {
                     let born = KnownFile::born(*attributes, *content, target, *times);
-                    self.0.insert(file.clone(), Box::new(born));
+                    self.all.insert(file.clone(), Box::new(born));
                 }
             }
             Effect::Bind { dir, label, entry } => self.children(dir, label, |c| c.bind(label, entry.clone())),
@@ -102,7 +102,7 @@ impl Files {
     /// all along, and updates may be on their way. So the client takes a value only where it has
     /// none.
     pub fn grant(&mut self, mut grant: FileGrant) {
-        let known = self.0.entry(grant.file.clone()).or_default();
+        let known = self.all.entry(grant.file.clone()).or_default();
         if known.gone {
             return;
         }
@@ -365,7 +365,6 @@ impl KnownFile {
 mod tests {
     use super::*;
     use namespace::{Known, POLICY_LABEL};
-    use rustc_hash::FxHashMap;
 
     fn grant(field: Field, xattrs: &[&[u8]]) -> FileGrant {
         let xattrs = xattrs.iter().map(|value| (POLICY_LABEL.clone(), value.to_vec())).collect();
@@ -383,7 +382,7 @@ mod tests {
     /// reports the value along with another one.
     #[test]
     fn an_attribute_that_is_told_without_a_lease_is_not_known_when_the_lease_comes() {
-        let mut files = Files(FxHashMap::default());
+        let mut files = Files::default();
         files.grant(grant(Field::Attributes, &[b"copies=2"]));
         let policy = Field::Xattr(POLICY_LABEL.clone());
         files.grant(grant(policy, &[]));
@@ -393,7 +392,7 @@ mod tests {
     /// The file's mode forbade this machine's user to read it, and then it was changed.
     #[test]
     fn a_key_that_was_withheld_is_learned_with_the_content() {
-        let (mut files, head) = (Files(FxHashMap::default()), ContentHead { size: 3, ..Default::default() });
+        let (mut files, head) = (Files::default(), ContentHead { size: 3, ..Default::default() });
         let mut of_content = grant(Field::Content, &[]);
         of_content.values.content = Some(head);
         files.grant(of_content.clone());

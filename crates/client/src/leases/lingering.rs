@@ -180,8 +180,10 @@ impl Client {
     }
 
     /// Ends all lingering at the end of a session.
-    pub(crate) fn forget_lingering(&mut self) {
-        for (file, _) in std::mem::take(&mut self.lingering.0) {
+    pub(crate) fn forget_lingering(&mut self, server: ServerId) {
+        let over = self.lingering.0.keys().filter(|file| self.server_of(file) == server);
+        for file in over.cloned().collect::<Vec<FileId>>() {
+            self.lingering.0.remove(&file);
             if let Some(known) = self.files.get_mut(&file) {
                 known.remove_handle(HANDLE);
             }
@@ -244,8 +246,8 @@ mod tests {
         let mut client = Client::new(Settings::new([0; 32]));
         let mut out = Vec::new();
         client.has_below();
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let whole = |of: &FileId| FileGrant { whole: true, fields: Vec::new(), ..empty(of) };
         let (mut above, mut below) = (whole(&dir), whole(&file));
         let entry = Entry { file: file.clone(), kind: FileKind::Regular, ino: 4, position: 3 };
@@ -254,7 +256,7 @@ mod tests {
         below.values.attributes.as_mut().unwrap().kind = FileKind::Regular;
         below.values.content = Some(namespace::ContentHead::default());
         let granted = ToClient::Granted { number: 0, grants: vec![above, below], gone: Vec::new() };
-        client.handle(at(1), Input::Message(granted), &mut out);
+        client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
         (client, dir, file)
     }
 
@@ -280,7 +282,7 @@ mod tests {
         client.handle(at(ms), Input::Tick, &mut out);
         client.flush_logs(&mut out);
         let entries = out.into_iter().filter_map(|output| match output {
-            Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+            Output::Send(_, ToServer::Log { entries, .. }) => Some(entries),
             _ => None,
         });
         entries.flatten().collect()
@@ -335,13 +337,13 @@ mod tests {
             },
             |client, _, file| {
                 let gone = ToClient::Granted { number: 0, grants: Vec::new(), gone: vec![file.clone()] };
-                client.handle(at(4), Input::Message(gone), &mut Vec::new());
+                client.handle(at(4), Input::Message(ServerId::ROOT, gone), &mut Vec::new());
             },
             |client, _, file| {
                 let content = Released { file: file.clone(), field: Field::Content, keep: None };
                 let (mut out, recall) =
                     (Vec::new(), ToClient::Recall { leases: vec![content], ahead: Vec::new() });
-                client.handle(at(4), Input::Message(recall), &mut out);
+                client.handle(at(4), Input::Message(ServerId::ROOT, recall), &mut out);
                 let yields = out.iter().find_map(|output| match output {
                     Output::Yield { number, .. } => Some(*number),
                     _ => None,
@@ -403,14 +405,16 @@ mod tests {
             let mut out = Vec::new();
             client.handle(
                 at(recalled),
-                Input::Message(ToClient::Recall { leases, ahead: Vec::new() }),
+                Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead: Vec::new() }),
                 &mut out,
             );
             let own = out.iter().find_map(|output| match output {
-                Output::Send(ToServer::Log { entries, .. }) => entries.iter().find_map(|entry| match entry {
-                    LogEntry::Return { own, .. } => Some(*own),
-                    _ => None,
-                }),
+                Output::Send(_, ToServer::Log { entries, .. }) => {
+                    entries.iter().find_map(|entry| match entry {
+                        LogEntry::Return { own, .. } => Some(*own),
+                        _ => None,
+                    })
+                }
                 _ => None,
             });
             let expected = if lingers { HANDLE } else { Open::CLOSED };
@@ -421,7 +425,7 @@ mod tests {
             out.clear();
             client.handle(at(recalled + LOOKED_UP_MS), Input::Tick, &mut out);
             let asks = |output: &Output| match output {
-                Output::Send(ToServer::Ask { wants, .. }) => {
+                Output::Send(_, ToServer::Ask { wants, .. }) => {
                     wants.iter().any(|want| want.file == file && want.field == Field::Handles)
                 }
                 _ => false,
@@ -441,7 +445,11 @@ mod tests {
         let wish = |file: &FileId, field| Released { file: file.clone(), field, keep: None };
         let ahead = vec![wish(&file, Field::Handles), wish(&dir, Field::Children)];
         let mut out = Vec::new();
-        client.handle(at(wished), Input::Message(ToClient::Recall { leases: Vec::new(), ahead }), &mut out);
+        client.handle(
+            at(wished),
+            Input::Message(ServerId::ROOT, ToClient::Recall { leases: Vec::new(), ahead }),
+            &mut out,
+        );
         let yields = out.iter().find_map(|output| match output {
             Output::Yield { number, .. } => Some(*number),
             _ => None,
@@ -452,7 +460,7 @@ mod tests {
         out.clear();
         client.handle(at(wished + 1), Input::Yielded { number, kept }, &mut out);
         let entries = out.into_iter().filter_map(|output| match output {
-            Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+            Output::Send(_, ToServer::Log { entries, .. }) => Some(entries),
             _ => None,
         });
         let own = |entry: LogEntry| match entry {
@@ -504,7 +512,7 @@ mod tests {
         let leases = vec![Released { file: file.clone(), field: Field::Handles, keep: None }];
         client.handle(
             at(20),
-            Input::Message(ToClient::Recall { leases, ahead: Vec::new() }),
+            Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead: Vec::new() }),
             &mut Vec::new(),
         );
         let mut out = Vec::new();
@@ -512,7 +520,7 @@ mod tests {
         let outcome = client.call(at(30), &Cred::default(), lookup, &mut out);
         assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
         let asks = |output: &Output| match output {
-            Output::Send(ToServer::Ask { operation: Operation::Lookup { .. }, wants, .. }) => {
+            Output::Send(_, ToServer::Ask { operation: Operation::Lookup { .. }, wants, .. }) => {
                 wants[..] == [Lease::new(file.clone(), Field::Handles, Kind::Touch)]
             }
             _ => false,

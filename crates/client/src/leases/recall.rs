@@ -276,8 +276,8 @@ mod tests {
     fn crowded(dir: &FileId) -> (Client, u64) {
         let (mut client, mut out) =
             (Client::new(Settings { names_max: 2, ..Settings::new([0; 32]) }), Vec::new());
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         for (number, names) in [(1, [b"a", b"b"]), (2, [b"c", b"d"])] {
             assert!(yields(&out).is_empty(), "two are not many");
             let told = names.map(|name| Label::new(name).unwrap()).to_vec();
@@ -285,7 +285,7 @@ mod tests {
             let values = Values { told, children_through: None, ..empty(dir).values };
             let grant = FileGrant { fields, values, ..empty(dir) };
             let granted = ToClient::Granted { number, grants: vec![grant], gone: Vec::new() };
-            client.handle(at(number), Input::Message(granted), &mut out);
+            client.handle(at(number), Input::Message(ServerId::ROOT, granted), &mut out);
         }
         // The kernel's entries are revoked first.
         let [(number, 4)] = yields(&out)[..] else { panic!("{out:?}") };
@@ -312,7 +312,7 @@ mod tests {
         assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
         assert!(client.server().is_letting_go(&dir), "the server is told");
         assert!(
-            !out.iter().any(|output| matches!(output, Output::Send(_))),
+            !out.iter().any(|output| matches!(output, Output::Send(..))),
             "with whatever comes next: {out:?}"
         );
     }
@@ -324,7 +324,7 @@ mod tests {
         let all = Released { file: dir.clone(), field: Field::Children, keep: None };
         client.handle(
             at(3),
-            Input::Message(ToClient::Recall { leases: vec![all], ahead: Vec::new() }),
+            Input::Message(ServerId::ROOT, ToClient::Recall { leases: vec![all], ahead: Vec::new() }),
             &mut out,
         );
         let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
@@ -339,7 +339,7 @@ mod tests {
         out.clear();
         client.handle(
             at(3),
-            Input::Message(ToClient::Recall { leases: vec![one], ahead: Vec::new() }),
+            Input::Message(ServerId::ROOT, ToClient::Recall { leases: vec![one], ahead: Vec::new() }),
             &mut out,
         );
         let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
@@ -353,14 +353,14 @@ mod tests {
     fn wished_for() -> (Client, FileId, Released, u64) {
         let (dir, mut out) = (FileId::root().child(2), Vec::new());
         let mut client = Client::new(Settings::new([0; 32]));
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let granted = ToClient::Granted { number: 1, grants: vec![empty(&dir)], gone: Vec::new() };
-        client.handle(at(1), Input::Message(granted), &mut out);
+        client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
         out.clear();
         let attributes = Released { file: dir.clone(), field: Field::Attributes, keep: None };
         let (leases, ahead) = (Vec::new(), vec![attributes.clone()]);
-        client.handle(at(2), Input::Message(ToClient::Recall { leases, ahead }), &mut out);
+        client.handle(at(2), Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead }), &mut out);
         let [Output::Yield { number, ref what, ref offered }] = out[..] else { panic!("{out:?}") };
         assert!(what.is_empty() && *offered == [Invalidation::Attributes(dir.clone())], "{out:?}");
         (client, dir, attributes, number)
@@ -377,7 +377,7 @@ mod tests {
             let kept = BTreeSet::from_iter(in_use.then(|| dir.clone()));
             client.handle(at(3), Input::Yielded { number, kept }, &mut out);
             assert_eq!(holds_attributes(&client, &dir), in_use);
-            let told = out.iter().any(|output| matches!(output, Output::Send(ToServer::Log { .. })));
+            let told = out.iter().any(|output| matches!(output, Output::Send(_, ToServer::Log { .. })));
             assert_eq!(told, !in_use, "{out:?}");
             assert!(client.revocations.all().next().is_none(), "nothing is owed");
         }
@@ -386,7 +386,7 @@ mod tests {
         client.handle(at(3), Input::Yielded { number, kept: BTreeSet::new() }, &mut Vec::new());
         let (last, mut out) = (client.server().log.last(), Vec::new());
         let again = ToClient::Recall { leases: Vec::new(), ahead: vec![wished] };
-        client.handle(at(4), Input::Message(again), &mut out);
+        client.handle(at(4), Input::Message(ServerId::ROOT, again), &mut out);
         assert!(client.server().log.last() == last && yields(&out).is_empty(), "{dir}: {out:?}");
     }
 
@@ -395,7 +395,7 @@ mod tests {
         let (mut client, dir, recalled, wished) = wished_for();
         let mut out = Vec::new();
         let recall = ToClient::Recall { leases: vec![recalled], ahead: Vec::new() };
-        client.handle(at(3), Input::Message(recall), &mut out);
+        client.handle(at(3), Input::Message(ServerId::ROOT, recall), &mut out);
         let [(number, 1)] = yields(&out)[..] else { panic!("{out:?}") };
         let kept = BTreeSet::from([dir.clone()]);
         client.handle(at(4), Input::Yielded { number: wished, kept: kept.clone() }, &mut out);
@@ -421,12 +421,16 @@ mod tests {
             let fields = vec![(Field::Child(Label::new(b"a").unwrap()), Kind::Write)];
             let grants = vec![FileGrant { fields, ..granted }];
             let granted = ToClient::Granted { number: 2, grants, gone: Vec::new() };
-            client.handle(at(3), Input::Message(granted), &mut out);
-            client.handle(at(4), Input::Message(ToClient::Recall { leases, ahead }), &mut out);
+            client.handle(at(3), Input::Message(ServerId::ROOT, granted), &mut out);
+            client.handle(
+                at(4),
+                Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead }),
+                &mut out,
+            );
             let Some(&(number, _)) = yields(&out).last() else { panic!("{out:?}") };
             client.handle(at(5), Input::Yielded { number, kept: BTreeSet::new() }, &mut out);
             let entries = out.into_iter().filter_map(|output| match output {
-                Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+                Output::Send(_, ToServer::Log { entries, .. }) => Some(entries),
                 _ => None,
             });
             let releases = entries.flatten().filter_map(|entry| match entry {
@@ -443,17 +447,21 @@ mod tests {
     fn times_that_may_only_be_touched_are_taken_back_below() {
         for (keep, goes) in [(None, true), (Some(Kind::Touch), true), (Some(Kind::Read), false)] {
             let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-            client.handle(at(0), Input::Greeting, &mut out);
-            client.handle(at(0), Input::Message(opened()), &mut out);
+            client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+            client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
             let dir = FileId::root().child(2);
             let fields = vec![(Field::Times, Kind::Write)];
             let values = Values { times: Some(namespace::Times::default()), ..empty(&dir).values };
             let grant = FileGrant { fields, values, ..empty(&dir) };
             let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
-            client.handle(at(1), Input::Message(granted), &mut out);
+            client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
             out.clear();
             let leases = vec![Released { file: dir.clone(), field: Field::Times, keep }];
-            client.handle(at(2), Input::Message(ToClient::Recall { leases, ahead: Vec::new() }), &mut out);
+            client.handle(
+                at(2),
+                Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead: Vec::new() }),
+                &mut out,
+            );
             let taken = Invalidation::Attributes(dir.clone());
             let is_taken =
                 |output: &Output| matches!(output, Output::Yield { what, .. } if what.contains(&taken));
@@ -467,18 +475,18 @@ mod tests {
     fn what_may_be_mapped_to_write_is_taken_back_before_it_is_told() {
         for (open, drops) in [(Open::posix(false, true), false), (Open::posix(true, true), true)] {
             let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-            client.handle(at(0), Input::Greeting, &mut out);
-            client.handle(at(0), Input::Message(opened()), &mut out);
+            client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+            client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
             let file = FileId::root().child(2);
             let granted = ToClient::Granted { number: 1, grants: vec![empty(&file)], gone: Vec::new() };
-            client.handle(at(1), Input::Message(granted), &mut out);
+            client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
             client.files.get_mut(&file).unwrap().add_handle(open);
             out.clear();
             let asked = ToClient::Flush { number: 7, file: file.clone(), field: Field::Content };
-            client.handle(at(2), Input::Message(asked), &mut out);
+            client.handle(at(2), Input::Message(ServerId::ROOT, asked), &mut out);
             let pages = |output: &Output| matches!(output, Output::Yield { what, .. } if *what == [Invalidation::Pages(file.clone())]);
             assert_eq!(out.iter().any(pages), drops, "{out:?}");
-            let told = |output: &Output| matches!(output, Output::Send(_));
+            let told = |output: &Output| matches!(output, Output::Send(..));
             assert_eq!(out.iter().any(told), !drops, "{out:?}");
         }
     }

@@ -92,7 +92,7 @@ impl Client {
                 let keep = self.files.get(&file).and_then(|known| known.held.kind(field));
                 not_held.push(Released { file: file.clone(), field: field.clone(), keep });
             }
-            self.learn_grant(grant);
+            self.learn_grant(self.server_of(&file), grant);
         }
         self.is_told = true;
         let mut reply = self.attempt(now, waiting, out);
@@ -154,8 +154,8 @@ mod tests {
     fn what_was_told_is_asked_for_once_more_with_what_is_missing() {
         let mut client = Client::new(Settings::new([0; 32]));
         let (mut out, file) = (Vec::new(), FileId::root());
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let called =
             client.call(at(0), &Cred::default(), Call::Stat(call::Stat { file: file.clone() }), &mut out);
         let Outcome::Waiting(_) = called else { panic!("{called:?}") };
@@ -169,7 +169,7 @@ mod tests {
         };
         for _ in 0..20 {
             let asked = out.drain(..).find_map(|output| match output {
-                Output::Send(ToServer::Ask { number, wants, mode, .. }) => Some((number, wants, mode)),
+                Output::Send(_, ToServer::Ask { number, wants, mode, .. }) => Some((number, wants, mode)),
                 Output::Answer { result, .. } => {
                     assert!(matches!(result, Ok(Reply::Passing(_))), "{result:?}");
                     None
@@ -186,7 +186,7 @@ mod tests {
                 AskMode::Values => ToClient::Reported { number, values: vec![grant], gone: Vec::new() },
                 _ => ToClient::Granted { number, grants: Vec::new(), gone: Vec::new() },
             };
-            client.handle(at(1), Input::Message(answer), &mut out);
+            client.handle(at(1), Input::Message(ServerId::ROOT, answer), &mut out);
         }
         panic!("it asks without end");
     }

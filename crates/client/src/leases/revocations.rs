@@ -114,6 +114,15 @@ impl Revocations {
         recalled(self) < before
     }
 
+    /// Forgets what was to be released or reported of files of a session that is over, and the
+    /// requests of that session.
+    pub(crate) fn forget(&mut self, is_over: impl Fn(&FileId) -> bool, asked: impl Fn(u64) -> bool) {
+        self.retain(|released| !is_over(&released.file));
+        self.reporting.retain(|_, flushing| !is_over(&flushing.file));
+        self.flushing.retain(|flushing| !is_over(&flushing.file));
+        self.shipping.retain(|_, number| !asked(*number));
+    }
+
     fn retain(&mut self, keep: impl Fn(&Released) -> bool) {
         self.publishing.retain(|y| keep(&y.released));
         self.dropping.values_mut().for_each(|dropping| dropping.retain(|y| keep(&y.released)));

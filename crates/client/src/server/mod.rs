@@ -28,7 +28,7 @@ use namespace::{Error, Operation, ShareId, Timestamp};
 use promised::Promised;
 use publications::Publications;
 use requests::Requests;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use term::Term;
 use wire::{Rights, Space, ToServer, Version};
@@ -40,6 +40,9 @@ pub(crate) struct Servers {
     map: FileMap<ServerId>,
     /// The epoch in which each region of `map` came to its server; the root's began with it.
     epochs: BTreeMap<FileId, u64>,
+    /// Files in `map` by themselves, since a server granted leases on them. The server has told no
+    /// region and no epoch.
+    found: BTreeSet<FileId>,
     /// Each server that is in `map`.
     sessions: BTreeMap<ServerId, ServerSession>,
 }
@@ -47,18 +50,43 @@ pub(crate) struct Servers {
 impl Servers {
     /// The one server, without a session.
     pub fn new() -> Servers {
-        let sessions = BTreeMap::from([(ServerId::ROOT, ServerSession::new())]);
-        Servers { map: FileMap::new(ServerId::ROOT), epochs: BTreeMap::new(), sessions }
+        let sessions = BTreeMap::from([(ServerId::ROOT, ServerSession::new(ServerId::ROOT))]);
+        Servers {
+            map: FileMap::new(ServerId::ROOT),
+            epochs: BTreeMap::new(),
+            found: BTreeSet::new(),
+            sessions,
+        }
     }
 
     /// Learns that `server` manages `region` since this epoch, unless a later one is known.
-    pub fn learn(&mut self, region: FileId, epoch: u64, server: ServerId) {
+    ///
+    /// Returns whether that is news.
+    pub fn learn(&mut self, region: FileId, epoch: u64, server: ServerId) -> bool {
+        for file in self.found.extract_if(.., |file| region.is_prefix_of(file)) {
+            self.map.remove(&file);
+        }
         if self.epochs.get(&region).is_some_and(|known| *known >= epoch) {
-            return;
+            return false;
         }
         self.epochs.insert(region.clone(), epoch);
         self.map.insert(region, server);
-        self.sessions.entry(server).or_insert_with(ServerSession::new);
+        self.sessions.entry(server).or_insert_with(|| ServerSession::new(server));
+        true
+    }
+
+    /// Learns that `server` has granted leases on `file`, so it manages the file: the region has come
+    /// there since the client heard of it last.
+    pub fn find(&mut self, file: &FileId, server: ServerId) {
+        if self.id_of(file) != server {
+            self.map.insert(file.clone(), server);
+            self.found.insert(file.clone());
+        }
+    }
+
+    /// Whether there is only the root server.
+    pub fn is_one(&self) -> bool {
+        self.sessions.len() == 1
     }
 
     /// The server that manages `file`.
@@ -108,6 +136,11 @@ impl Servers {
         self.sessions.values_mut().find(|session| session.requests.has(number))
     }
 
+    /// The same, to be looked at.
+    pub fn asked(&self, number: u64) -> Option<ServerId> {
+        self.iter().find(|(_, session)| session.requests.has(number)).map(|(server, _)| server)
+    }
+
     /// Whether a request declares `file` to be in doubt until it is answered.
     pub fn is_doubted(&self, file: &FileId) -> bool {
         self.sessions.values().any(|session| session.requests.is_doubted(file))
@@ -146,6 +179,9 @@ pub(crate) struct Opening {
 /// that session only.
 #[derive(Debug)]
 pub(crate) struct ServerSession {
+    id: ServerId,
+    /// Whether the host was asked to connect ([`Output::Connect`]).
+    is_wanted: bool,
     /// The term of the session, and its connection.
     pub term: Term,
     /// Updates and releases for the server.
@@ -180,8 +216,10 @@ pub(crate) struct ServerSession {
 }
 
 impl ServerSession {
-    fn new() -> ServerSession {
+    fn new(id: ServerId) -> ServerSession {
         ServerSession {
+            id,
+            is_wanted: id == ServerId::ROOT,
             term: Term::default(),
             log: OperationLog::new(),
             requests: Requests::default(),
@@ -210,12 +248,21 @@ impl ServerSession {
     /// Forgets everything that counted in the session only. Returns the shares of its publications
     /// that the server has not acknowledged.
     pub fn forget(&mut self) -> Vec<ShareId> {
-        let ServerSession { term, space, space_told, rights, version, mut publications, .. } =
-            std::mem::replace(self, ServerSession::new());
-        (self.term, self.space, self.space_told) = (term, space, space_told);
+        let ServerSession {
+            id, is_wanted, term, space, space_told, rights, version, mut publications, ..
+        } = std::mem::replace(self, ServerSession::new(self.id));
+        (self.id, self.is_wanted, self.term) = (id, is_wanted, term);
+        (self.space, self.space_told) = (space, space_told);
         (self.rights, self.version) = (rights, version);
         let unacknowledged = std::iter::from_fn(|| publications.acknowledge(u64::MAX));
         unacknowledged.flat_map(|publication| publication.shares).collect()
+    }
+
+    /// Asks the host to connect, once. The session then begins by itself.
+    pub fn connect(&mut self, out: &mut Vec<Output>) {
+        if !std::mem::replace(&mut self.is_wanted, true) {
+            out.push(Output::Connect(self.id));
+        }
     }
 
     /// Whether messages can be sent.
@@ -226,7 +273,7 @@ impl ServerSession {
     /// Sends a message if there is a connection. Otherwise it goes over the next one.
     pub fn send(&self, message: ToServer, out: &mut Vec<Output>) {
         if self.is_connected() {
-            out.push(Output::Send(message));
+            out.push(Output::Send(self.id, message));
         }
     }
 
@@ -249,7 +296,10 @@ impl ServerSession {
 
     fn send_log(&mut self, answer: bool, out: &mut Vec<Output>) {
         if self.is_connected() {
-            out.extend(std::iter::from_fn(|| self.log.next_message(answer)).map(Output::Send));
+            out.extend(
+                std::iter::from_fn(|| self.log.next_message(answer))
+                    .map(|message| Output::Send(self.id, message)),
+            );
         }
     }
 
@@ -261,7 +311,7 @@ impl ServerSession {
         while self.log.is_due()
             && let Some(message) = self.log.next_message(true)
         {
-            out.push(Output::Send(message));
+            out.push(Output::Send(self.id, message));
         }
     }
 
@@ -309,11 +359,11 @@ mod tests {
     /// A client that holds two empty directories. A second server manages the second of them.
     fn two_servers() -> (Client, [(ServerId, FileId); 2]) {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let (second, dirs) = (ServerId(1), [2, 3].map(|n| FileId::root().child(n)));
         client.servers.map.insert(dirs[1].clone(), second);
-        client.servers.sessions.insert(second, ServerSession::new());
+        client.servers.sessions.insert(second, ServerSession::new(second));
         for server in client.servers.iter_mut() {
             let allowance = Allowance { bytes: 1 << 20, files: 100, asking: None };
             server.begin(Time(0), Opening { term_ms: 30_000, inodes: 2..9, allowance });
@@ -325,7 +375,7 @@ mod tests {
             grant
         });
         let granted = ToClient::Granted { number: 1, grants: grants.collect(), gone: Vec::new() };
-        client.handle(at(1), Input::Message(granted), &mut out);
+        client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
         let [one, other] = dirs;
         (client, [(ServerId::ROOT, one), (second, other)])
     }
@@ -353,7 +403,7 @@ mod tests {
         // One acknowledges, and the other may never have had it.
         client.servers.iter_mut().for_each(|session| session.flush_log(&mut Vec::new()));
         let applied = ToClient::Applied { through: 1, rejected: Vec::new() };
-        client.handle(at(3), Input::Message(applied), &mut Vec::new());
+        client.handle(at(3), Input::Message(ServerId::ROOT, applied), &mut Vec::new());
         assert_eq!(logged(&client), [0, 1]);
     }
 
@@ -361,8 +411,8 @@ mod tests {
     #[test]
     fn a_call_follows_its_file_to_another_server() {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let (region, next) = (FileId::root().child(7), ServerId(3));
         let file = region.child(2);
         let stat = Call::Stat(call::Stat { file: file.clone() });
@@ -370,21 +420,24 @@ mod tests {
         let numbers: Vec<u64> = out
             .iter()
             .filter_map(|output| match output {
-                Output::Send(ToServer::Ask { number, .. }) => Some(*number),
+                Output::Send(_, ToServer::Ask { number, .. }) => Some(*number),
                 _ => None,
             })
             .collect();
         let [number] = numbers[..] else { panic!("{out:?}") };
         out.clear();
         let elsewhere = |epoch, server| ToClient::Elsewhere { number, region: region.clone(), epoch, server };
-        client.handle(at(2), Input::Message(elsewhere(2, next)), &mut out);
+        client.handle(at(2), Input::Message(ServerId::ROOT, elsewhere(2, next)), &mut out);
         assert!(!out.iter().any(|output| matches!(output, Output::Answer { .. })), "{out:?}");
         assert!(client.calls.iter().any(|(waiting, _)| waiting == ticket));
         assert_eq!(client.servers.id_of(&file), next);
-        let asks = |server| client.servers.get(server).requests.want(&file);
-        assert!(asks(next) && !asks(ServerId::ROOT));
+        assert!(matches!(out[..], [Output::Connect(server)] if server == next), "{out:?}");
+        client.handle(at(2), Input::Greeting(next), &mut out);
+        client.handle(at(2), Input::Message(next, opened()), &mut out);
+        let asks = |client: &Client, server| client.servers.get(server).requests.want(&file);
+        assert!(asks(&client, next) && !asks(&client, ServerId::ROOT));
         // An earlier epoch is late news.
-        client.handle(at(3), Input::Message(elsewhere(1, ServerId(2))), &mut out);
+        client.handle(at(3), Input::Message(ServerId::ROOT, elsewhere(1, ServerId(2))), &mut out);
         assert_eq!(client.servers.id_of(&file), next);
         assert_eq!(client.servers.id_of(&FileId::root().child(8)), ServerId::ROOT);
     }

@@ -174,6 +174,7 @@ impl ServerSession {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::ServerId;
     use crate::tests::{at, opened};
     use crate::{Call, Client, Input, Settings, call};
     use namespace::Cred;
@@ -196,7 +197,7 @@ mod tests {
         );
         let sent: Vec<&ToServer> = out
             .iter()
-            .filter_map(|out| if let Output::Send(message) = out { Some(message) } else { None })
+            .filter_map(|out| if let Output::Send(_, message) = out { Some(message) } else { None })
             .collect();
         let [ToServer::Log { answer: false, .. }, ToServer::Ask { number, .. }] = sent.as_slice() else {
             panic!("{sent:?}")
@@ -211,16 +212,18 @@ mod tests {
     #[test]
     fn an_answer_says_that_the_server_has_the_log_before_the_question() {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        let granted = |number| Input::Message(ToClient::Granted { number, grants: vec![], gone: vec![] });
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        let granted = |number| {
+            Input::Message(ServerId::ROOT, ToClient::Granted { number, grants: vec![], gone: vec![] })
+        };
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let (first, second) = (logs_and_asks(&mut client, 2), logs_and_asks(&mut client, 3));
         client.handle(at(1), granted(first), &mut out);
         assert_eq!((applied(&client), client.server().log.last()), (1, 2), "and of no more");
         // Over the new connection the answer may be to the request of the last one, which came
         // before the log was sent again.
-        client.handle(at(2), Input::Greeting, &mut out);
-        client.handle(at(2), Input::Message(resumed(1)), &mut out);
+        client.handle(at(2), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(2), Input::Message(ServerId::ROOT, resumed(1)), &mut out);
         client.handle(at(2), granted(second), &mut out);
         assert_eq!(applied(&client), 1);
         let third = logs_and_asks(&mut client, 4);
@@ -231,14 +234,14 @@ mod tests {
     #[test]
     fn extents_say_nothing_of_the_log_before_the_question() {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         let number = logs_and_asks(&mut client, 2) + 1;
         let question = ToServer::Extents { number, file: FileId::root(), from: 0 };
         client.server_mut().request(number, question, &mut out);
         // Their refusal comes as that of a shipped operation, which does acknowledge.
         let refusal = ToClient::Shipped { number, result: Err(namespace::Error::Stale) };
-        client.handle(at(1), Input::Message(refusal), &mut out);
+        client.handle(at(1), Input::Message(ServerId::ROOT, refusal), &mut out);
         assert_eq!(applied(&client), 0);
     }
 }

@@ -112,7 +112,11 @@ impl Files<'_> {
 impl Transaction<'_> {
     /// Begins to hand a region over to another server.
     pub fn delegate(&mut self, region: FileId, to: ServerId) {
-        match self.files.regions.leave(self.now, &region, to) {
+        let begun = match self.files.regions.manage(&region) && self.files.record(&region).is_none() {
+            true => Err(DelegateError::NoFile),
+            false => self.files.regions.leave(self.now, &region, to),
+        };
+        match begun {
             Ok(()) => self.again = true,
             Err(error) => self.out.push(Output::Delegated { region, result: Err(error) }),
         }

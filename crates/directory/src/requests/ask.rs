@@ -89,11 +89,14 @@ impl Transaction<'_> {
     }
 
     /// Whether another server manages the file that the request is about; if so, tells the asker
-    /// where. Other files of the request are asked for there.
+    /// where. So it is with the files whose leases are wanted; of a shipped operation these are only
+    /// files that the asker doubts.
     fn is_elsewhere(&mut self, asked: &Asked) -> bool {
+        let is_wanted = asked.mode != AskMode::Ship;
+        let wanted = asked.wants.iter().filter(|_| is_wanted).map(|want| &want.file);
         let files = asked.operation.files();
-        let Some(elsewhere) = files.first().and_then(|file| self.files.regions.elsewhere(asked.number, file))
-        else {
+        let mut files = files.first().copied().into_iter().chain(wanted);
+        let Some(elsewhere) = files.find_map(|file| self.files.regions.elsewhere(asked.number, file)) else {
             return false;
         };
         if asked.session != SERVER {

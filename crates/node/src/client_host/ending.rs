@@ -6,6 +6,7 @@ use crate::salvage::LeftBehind;
 use crate::unsent::Whose;
 use client::Input;
 use data_dir::DataError;
+use ident::ServerId;
 use namespace::Error;
 use os::STOP_LOOK;
 use std::sync::atomic::Ordering;
@@ -56,7 +57,7 @@ impl ClientHost {
             if hosted.client.progress() != progress {
                 (progress, moved) = (hosted.client.progress(), now);
             }
-            if hosted.client.is_connected() {
+            if hosted.client.is_connected(ServerId::ROOT) {
                 heard = now;
             }
             drop(hosted);
@@ -106,11 +107,11 @@ impl ClientHost {
             let (machine, start) = &hosted.identity;
             Whose { machine: *machine, incarnation: start.incarnation, session }
         });
-        let (first, entries) = hosted.client.log_left();
+        let (first, entries) = hosted.client.log_left(ServerId::ROOT);
         let count = items.len().max(entries.len());
-        let left = whose.filter(|_| whole && hosted.client.has_session());
+        let left = whose.filter(|_| whole && hosted.client.has_session(ServerId::ROOT));
         let left = left.map(|whose| LeftBehind { whose, first, entries });
-        let reaches = hosted.client.is_connected();
+        let reaches = hosted.client.is_connected(ServerId::ROOT);
         drop(hosted);
         // Content that is elsewhere is not waited for while the server is away.
         let gather = |parts: Vec<content::ReadPart>| {

@@ -20,6 +20,7 @@ use chores::Chore;
 use client::{Client, Input, Invalidation, Output, Reply, Settings, Ticket, Upload};
 use continuation::GoesOn;
 use file_service::{Activity, CacheHolder, Responder};
+use ident::ServerId;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -235,8 +236,12 @@ impl ClientHost {
     fn carry_out(&self, hosted: &mut Hosted, out: Vec<Output>, after: &mut After) {
         for output in out {
             match output {
-                Output::Send(message @ ToServer::Extents { .. }) => after.queries.push(message),
-                Output::Send(message) => self.upstream().send(hosted.session, message),
+                Output::Send(_, message @ ToServer::Extents { .. }) => after.queries.push(message),
+                Output::Send(_, message) => self.upstream().send(hosted.session, message),
+                // No server gives a region away, since a machine has the group of one server.
+                Output::Connect(server) => {
+                    debug_assert!(false, "files are at {server:?}, and there is only the root server");
+                }
                 Output::Answer { ticket, result } => {
                     if let Some(answer) = hosted.answers.remove(&ticket) {
                         after.answers.push((answer, result));
@@ -276,7 +281,7 @@ impl ClientHost {
                 queries.into_iter().filter_map(|query| self.upstream().ask(session, query)).collect();
             let mut hosted = self.hosted.lock();
             for reply in replies {
-                self.input(&mut hosted, Input::Message(reply), &mut after);
+                self.input(&mut hosted, Input::Message(ServerId::ROOT, reply), &mut after);
             }
         }
         self.upstream().push();

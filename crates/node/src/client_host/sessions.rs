@@ -7,6 +7,7 @@ use crate::server::Server;
 use crate::unsent::Whose;
 use crate::upstream::Upstream;
 use client::{Input, Invalidation};
+use ident::ServerId;
 use lease::SessionId;
 use namespace::Error;
 use net::SessionClient;
@@ -37,7 +38,7 @@ impl Hosted {
     /// over: no later message of that server builds on the forgotten part.
     fn unless_forgotten(&self, message: ToClient) -> ToClient {
         match message {
-            ToClient::Resumed { through, .. } if through < self.client.acknowledged() => {
+            ToClient::Resumed { through, .. } if through < self.client.acknowledged(ServerId::ROOT) => {
                 tracing::error!(
                     "the server has forgotten what it had acknowledged: its disk may be an older copy; what it lacks is kept: leasehold salvage list"
                 );
@@ -61,8 +62,8 @@ impl ClientHost {
             let start = Start { incarnation, ..hosted.identity.1.clone() };
             return Greeting { machine, start, session: Some(session), receipt: hosted.receipt };
         }
-        self.input(&mut hosted, Input::Greeting, &mut after);
-        let session = hosted.session.filter(|_| hosted.client.has_session());
+        self.input(&mut hosted, Input::Greeting(ServerId::ROOT), &mut after);
+        let session = hosted.session.filter(|_| hosted.client.has_session(ServerId::ROOT));
         let ((machine, start), receipt) = (hosted.identity.clone(), hosted.receipt);
         drop(hosted);
         self.finish(after, false);
@@ -131,7 +132,7 @@ impl ClientHost {
         if let Some(goes_on) = hosted.goes_on.take() {
             self.stays(&goes_on);
         }
-        self.input(&mut hosted, Input::Message(ToClient::Fenced), &mut after);
+        self.input(&mut hosted, Input::Message(ServerId::ROOT, ToClient::Fenced), &mut after);
         let answers = std::mem::take(&mut hosted.answers);
         hosted.session = None;
         self.changed.notify_all();
@@ -204,7 +205,7 @@ impl ClientHost {
                         hosted.session = None;
                         after.fenced = true;
                     }
-                    self.input(&mut hosted, Input::Message(message), &mut after);
+                    self.input(&mut hosted, Input::Message(ServerId::ROOT, message), &mut after);
                 }
                 Down::Refused(_) | Down::Enrolled(_) => {}
             }

@@ -2,6 +2,7 @@
 
 use super::Violation;
 use directory::{Directory, Input, MemoryStore, Output, Policy};
+use ident::ServerId;
 use lease::Time;
 use namespace::{Attributes, FileKind, Timestamp};
 use wire::{MachineId, Rights, Versions};
@@ -26,6 +27,15 @@ impl Server {
         let directory = Directory::create(&mut store, root(), "machine-1", Versions::KNOWN);
         let directory = directory.with_policy(policy);
         Server { directory, store, policy, again: false, flushes: 0, lasting: false }
+    }
+
+    /// Another server of the cluster of `root`, which manages no file yet.
+    pub fn found_beside(root: &Server, number: ServerId) -> Result<Server, Violation> {
+        let mut store = MemoryStore::default();
+        let directory = Directory::create_beside(&mut store, number, &root.store, Versions::KNOWN)
+            .map_err(|fault| fault.to_string())?;
+        let directory = directory.with_policy(root.policy);
+        Ok(Server { directory, store, policy: root.policy, again: false, flushes: 0, lasting: false })
     }
 
     /// Handles an input. Reports a misdeed of a client, and a machine that gets no session.

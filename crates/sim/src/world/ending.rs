@@ -8,6 +8,7 @@ use super::state::machine::Left;
 use super::{Violation, World};
 use crate::host::connection::Connection;
 use client::{Continuation, Heard, Input};
+use ident::ServerId;
 use std::collections::BTreeMap;
 use wire::{ToClient, ToServer};
 
@@ -18,7 +19,7 @@ impl World {
     /// The machine's process ends in order, and begins again after a while.
     pub(super) fn ends(&mut self, at: usize) -> Result<(), Violation> {
         let machine = &mut self.machines[at];
-        if machine.left.is_some() || machine.frozen.is_some() || !machine.client.has_session() {
+        if machine.left.is_some() || machine.frozen.is_some() || !machine.client.has_session(ServerId::ROOT) {
             return self.crashes(at);
         }
         self.happened.ends += 1;
@@ -39,7 +40,7 @@ impl World {
         if !self.machines[at].client.is_all_logged() {
             return Err(format!("machine {at} ends, and not all that it wrote is in its log"));
         }
-        let (first, entries) = self.machines[at].client.log_left();
+        let (first, entries) = self.machines[at].client.log_left(ServerId::ROOT);
         let life = self.machines[at].life;
         let session = self.machines[at].connection.session;
         self.begins_anew(at, AWAY_MS);

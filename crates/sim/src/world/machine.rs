@@ -8,7 +8,7 @@ use super::state::machine::Machine;
 use super::{Mutation, Violation, World};
 use crate::host::connection::Connection;
 use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::Time;
 use rand_core::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,11 +176,11 @@ impl World {
             return self.lie_about_receipt(at, space);
         }
         if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].connection.session) {
-            self.input(at, Input::Message(message))?;
+            self.input(at, Input::Message(ServerId::ROOT, message))?;
             let life = self.machines[at].life;
             self.history.begins(session, life);
         } else {
-            self.input(at, Input::Message(message))?;
+            self.input(at, Input::Message(ServerId::ROOT, message))?;
         }
         if fenced {
             self.breaks(at);
@@ -191,9 +191,9 @@ impl World {
     /// A client that counts its term from the receipt: as if it had greeted only now.
     fn lie_about_receipt(&mut self, at: usize, space: Space) -> Result<(), Violation> {
         let (through, rejected, term_ms, version) = (0, Vec::new(), directory::TERM_MS, Version::NEWEST);
-        self.input(at, Input::Greeting)?;
+        self.input(at, Input::Greeting(ServerId::ROOT))?;
         let resumed = ToClient::Resumed { through, rejected, space, term_ms, version };
-        self.input(at, Input::Message(resumed))
+        self.input(at, Input::Message(ServerId::ROOT, resumed))
     }
 
     pub(super) fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
@@ -212,7 +212,10 @@ impl World {
         for output in out {
             self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
             match output {
-                Output::Send(message) => self.says(at, message),
+                Output::Send(_, message) => self.says(at, message),
+                Output::Connect(server) => {
+                    return Err(format!("machine {at} wants {server:?}, and there is one"));
+                }
                 Output::Answer { ticket, result } => {
                     let Some((call, program)) = self.machines[at].calls.remove(&ticket) else {
                         return Err(format!("{ticket:?} of machine {at} is answered twice"));

@@ -8,6 +8,7 @@ use super::events::Event;
 use super::state::link::{Carried, Numbered, Packet, Way};
 use super::{Violation, World};
 use client::Input as ClientInput;
+use ident::ServerId;
 
 /// A client gives up a connection on which an answer has been due for so long, ms on its own clock.
 const SILENCE_MS: u64 = 5_000;
@@ -134,9 +135,9 @@ impl World {
         self.links[at].connects(connection, server);
         let machine = &mut self.machines[at];
         machine.connection.dial(connection);
-        let may_go_on = machine.left.is_some() || machine.client.has_session();
+        let may_go_on = machine.left.is_some() || machine.client.has_session(ServerId::ROOT);
         let (incarnation, session) = (machine.incarnation, machine.connection.session.filter(|_| may_go_on));
-        self.input(at, ClientInput::Greeting)?;
+        self.input(at, ClientInput::Greeting(ServerId::ROOT))?;
         self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
         Ok(())
     }
@@ -174,7 +175,7 @@ impl World {
     /// The machine gives up a connection on which an answer has been due for long.
     pub(super) fn gives_up_silence(&mut self, at: usize) {
         let now = self.clock(at);
-        let owed = self.machines[at].client.owed_since();
+        let owed = self.machines[at].client.owed_since(ServerId::ROOT);
         if self.machines[at].connection.number.is_some()
             && owed.is_some_and(|since| now.ms_since(since) > SILENCE_MS)
         {

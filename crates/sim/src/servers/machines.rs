@@ -1,0 +1,173 @@
+//! The machines: a client each, and its wires to servers.
+
+use super::wires::Wire;
+use super::{ManyServers, SPACE};
+use crate::host::Violation;
+use client::{Call, Client, Input, Now, Outcome, Output, Settings};
+use directory::Input as ServerInput;
+use ident::ServerId;
+use lease::Time;
+use namespace::{Cred, Timestamp};
+use rand_chacha::ChaCha12Rng;
+use rand_core::Rng;
+use std::collections::BTreeSet;
+use wire::{MachineId, ToClient, Version};
+
+/// A machine: a client, and its wires to servers.
+pub(super) struct Machine {
+    id: MachineId,
+    pub client: Client,
+    /// By server.
+    pub wires: Vec<Wire>,
+}
+
+impl Machine {
+    /// A machine without a connection.
+    pub fn new(id: MachineId, servers: usize, rng: &mut ChaCha12Rng) -> Machine {
+        let mut seed = [0; 32];
+        rng.fill_bytes(&mut seed);
+        // Small bounds, so that every limit is met.
+        let settings =
+            Settings { dirty_bytes_max: 256 << 10, files_max: 40, names_max: 4, ..Settings::new(seed) };
+        let wires = (0..servers).map(|_| Wire::default()).collect();
+        Machine { id, client: Client::new(settings), wires }
+    }
+}
+
+fn clocks(now: Time) -> Now {
+    let secs = 1_700_000_000 + (now.0 / 1_000).cast_signed();
+    Now { time: now, wall: Timestamp { secs, nanos: (now.0 % 1_000) as u32 * 1_000_000 } }
+}
+
+impl ManyServers {
+    /// Begins a call.
+    pub(super) fn call(&mut self, at: usize, call: Call) -> Result<Outcome, Violation> {
+        let mut out = Vec::new();
+        let outcome = self.machines[at].client.call(clocks(self.now), &Cred::default(), call, &mut out);
+        self.carry_out(at, out)?;
+        Ok(outcome)
+    }
+
+    fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
+        let mut out = Vec::new();
+        self.machines[at].client.handle(clocks(self.now), input, &mut out);
+        self.carry_out(at, out)
+    }
+
+    /// The machine connects to this server, or once more.
+    pub(super) fn connect(&mut self, at: usize, server: ServerId) -> Result<(), Violation> {
+        let wire = &mut self.machines[at].wires[usize::from(server.0)];
+        wire.dial();
+        self.input(at, Input::Greeting(server))?;
+        let machine = self.machines[at].id;
+        let Wire { ref connection, connections, .. } = self.machines[at].wires[usize::from(server.0)];
+        let greeting = wire::GreetingNumber { drawn: 1, count: connections };
+        let open = ServerInput::Open {
+            machine,
+            incarnation: 1,
+            greeting,
+            session: connection.session,
+            connection: connections,
+            version: Version::NEWEST,
+        };
+        self.machines[at].wires[usize::from(server.0)].to_server.extend([ServerInput::Space(SPACE), open]);
+        Ok(())
+    }
+
+    /// The connection breaks, if there is one, and the machine connects again.
+    pub(super) fn reconnect(&mut self, at: usize, server: ServerId) -> Result<(), Violation> {
+        if self.machines[at].wires[usize::from(server.0)].connections == 0 {
+            return Ok(());
+        }
+        // Of the messages on their way only a beginning arrives.
+        let wire = &self.machines[at].wires[usize::from(server.0)];
+        let length = wire.to_server.len() as u64 + 1;
+        let arrives = self.below(length) as usize;
+        self.machines[at].wires[usize::from(server.0)].to_server.truncate(arrives);
+        self.connect(at, server)
+    }
+
+    /// The earliest message of the machine arrives at the server.
+    pub(super) fn server_receives(&mut self, at: usize, server: usize) -> Result<(), Violation> {
+        match self.machines[at].wires[server].to_server.pop_front() {
+            Some(input) => self.serve(server, input),
+            None => Ok(()),
+        }
+    }
+
+    /// The earliest message of the server arrives at the machine.
+    pub(super) fn client_receives(&mut self, at: usize, server: usize) -> Result<(), Violation> {
+        let Some(message) = self.machines[at].wires[server].to_client.pop_front() else { return Ok(()) };
+        self.notes(|| format!("machine {at} <- {message:?}"));
+        if matches!(message, ToClient::Opened { .. }) {
+            self.machines[at].wires[server].connection.begin();
+        }
+        self.input(at, Input::Message(ServerId(server as u16), message))
+    }
+
+    /// Time passes for machines and servers.
+    pub(super) fn pass_time(&mut self, ms_max: u64) -> Result<(), Violation> {
+        self.now = self.now.after_ms(1 + self.below(ms_max));
+        for at in 0..self.machines.len() {
+            if self.machines[at].client.deadline().is_some_and(|deadline| deadline <= self.now) {
+                self.input(at, Input::Tick)?;
+            }
+        }
+        (0..self.servers.len()).try_for_each(|server| self.serve(server, ServerInput::Tick))
+    }
+
+    /// A server goes on with work in the background.
+    pub(super) fn background(&mut self, server: usize) -> Result<(), Violation> {
+        if self.servers[server].again { self.serve(server, ServerInput::Tick) } else { Ok(()) }
+    }
+
+    /// A server's output for a machine.
+    pub(super) fn told(&mut self, server: usize, output: directory::Output) -> Result<(), Violation> {
+        match output {
+            directory::Output::Opened { machine, session, connection, .. } => {
+                self.machines[machine.0 as usize - 1].wires[server].connection.open(connection, session);
+            }
+            directory::Output::Send { session, message } => {
+                if matches!(message, ToClient::Fenced) {
+                    return Err(format!("server {server} fences {session:?}"));
+                }
+                let wires = self.machines.iter_mut().map(|machine| &mut machine.wires[server]);
+                if let Some(wire) = wires.into_iter().find(|wire| wire.connection.is_of(session))
+                    && wire.connection.opened().is_some()
+                {
+                    wire.to_client.push_back(message);
+                }
+            }
+            directory::Output::Shares(work) => self.serve(server, ServerInput::SharesSettled(work))?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, at: usize, out: Vec<Output>) -> Result<(), Violation> {
+        let mut next = Vec::new();
+        for output in out {
+            self.notes(|| format!("machine {at} -> {output:?}"));
+            match output {
+                Output::Send(server, message) => {
+                    let wire = &mut self.machines[at].wires[usize::from(server.0)];
+                    let session = wire.connection.opened();
+                    wire.to_server.extend(session.map(|session| ServerInput::Message { session, message }));
+                }
+                Output::Connect(server) => self.connect(at, server)?,
+                Output::Answer { ticket, result } => _ = self.answers.insert((at, ticket), result),
+                Output::Store(upload) => {
+                    let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
+                    let (bytes, hashes) = content::seal_share(&upload.key, pieces);
+                    self.shares.insert(upload.share, bytes);
+                    next.push(Input::Stored { upload: upload.upload, result: Ok(hashes) });
+                }
+                Output::Salvage(salvage) => return Err(format!("machine {at} has lost {salvage:?}")),
+                // No front door has anything cached.
+                Output::Yield { number, .. } => next.push(Input::Yielded { number, kept: BTreeSet::new() }),
+                Output::Unneeded(_) | Output::Settled(_) | Output::Invalidate(_) => {}
+            }
+        }
+        next.into_iter().try_for_each(|input| self.input(at, input))
+    }
+}
