@@ -42,6 +42,7 @@ pub struct Joint {
 
 /// A step of a joint operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant, reason = "the long ones are the most frequent")]
 pub enum JointStep {
     /// From the leader: lend the operation these fields of a file, until `Settle`.
     Borrow {

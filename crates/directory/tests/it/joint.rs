@@ -503,10 +503,10 @@ impl Cluster {
                 time: at(20),
             }),
             5 | 6 => {
-                let file = self.names.child(&dir, &name).cloned();
-                let file = match file {
-                    Some(file) => file,
-                    None => self.some_file(),
+                let named = self.names.child(&dir, &name).cloned();
+                let file = match named {
+                    Some(file) if !self.names.is_dir(&file) => file,
+                    _ => self.some_file(),
                 };
                 link(&file, &to_dir, &to)
             }
@@ -528,11 +528,11 @@ impl Cluster {
         let at = self.draw(self.servers.len());
         match self.draw(20) {
             0..=3 => self.works(),
-            4 => {
+            4 | 14 => {
                 let (machine, file) = (self.draw(MACHINES), self.some_file());
                 self.holds(machine, &file);
             }
-            5 => self.closes(),
+            5 if self.draw(6) == 0 => self.closes(),
             6 if self.draw(4) == 0 => {
                 let (region, to) = (self.some_file(), ServerId(self.draw(self.servers.len()) as u16));
                 self.servers[at].input_unchecked(Input::Delegate { region, to });
@@ -708,7 +708,7 @@ fn operations_over_several_servers_happen_once_or_not_at_all() {
     let (mut tally, mut said): (BTreeMap<String, usize>, BTreeMap<&str, usize>) = Default::default();
     for seed in 0..64 {
         let mut cluster = Cluster::new(seed);
-        for at in 0..400 {
+        for at in 0..600 {
             cluster.step();
             if at % 16 == 0 {
                 cluster.check();
@@ -731,12 +731,11 @@ fn operations_over_several_servers_happen_once_or_not_at_all() {
         }
     }
     let times = |what: &str| tally.get(what).copied().unwrap_or_default();
-    println!("{tally:#?} {said:#?}");
     for what in ["unlink", "link", "Replace", "NoReplace", "Exchange"] {
-        assert!(times(&format!("{what} over 2")) >= 20, "{what}: {tally:#?}");
+        assert!(times(&format!("{what} over 2")) >= 10, "{what}: {tally:#?}");
     }
     assert!(times("Replace over 3") >= 20 && times("Exchange over 3") >= 20, "{tally:#?}");
-    assert!(times("death") >= 20 && times("orphan") >= 20, "{tally:#?}");
+    assert!(times("death") >= 20 && times("orphan") >= 5, "{tally:#?}");
     assert_eq!(times("CutOff"), 0, "nothing waits long once messages flow");
     for step in ["borrow", "lent", "not here", "wounded", "settle", "settled"] {
         assert!(said.get(step).is_some_and(|times| *times >= 20), "{said:#?}");
