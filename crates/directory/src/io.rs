@@ -142,7 +142,7 @@ pub enum Input {
         /// The server.
         from: ServerId,
         /// The message.
-        message: Joint,
+        message: Box<Joint>,
     },
 }
 
@@ -234,7 +234,7 @@ pub enum Output {
         /// The server.
         to: ServerId,
         /// The message.
-        message: Joint,
+        message: Box<Joint>,
     },
     /// A message to a client.
     Send {

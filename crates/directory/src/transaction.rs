@@ -84,7 +84,7 @@ impl Transaction<'_> {
             Input::Delegate { region, to } => self.delegate(region, to),
             Input::Keep { region } => self.keep(&region, DelegateError::Kept),
             Input::HandOver { from, message } => self.on_hand_over(from, message),
-            Input::Joint { from, message } => self.on_joint(from, message),
+            Input::Joint { from, message } => self.on_joint(from, *message),
         }
     }
 

@@ -104,7 +104,7 @@ impl Transaction<'_> {
             return self.settle_again(from, op);
         };
         if borrowed.wants.iter().all(|(field, kind)| covers(&grant, field, *kind)) {
-            borrowed.standing = Standing::Lent(grant);
+            borrowed.standing = Standing::Lent(Box::new(grant));
             self.decide_jointly(op);
         }
     }

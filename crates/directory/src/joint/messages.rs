@@ -53,6 +53,6 @@ impl Transaction<'_> {
     }
 
     pub(super) fn say_joint(&mut self, to: ServerId, op: JointId, step: JointStep) {
-        self.out.push(Output::Joint { to, message: Joint { op, step } });
+        self.out.push(Output::Joint { to, message: Box::new(Joint { op, step }) });
     }
 }

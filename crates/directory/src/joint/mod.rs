@@ -94,7 +94,7 @@ enum Standing {
     /// This server manages the file, and has lent them.
     LentHere,
     /// Another server has lent them, with these values.
-    Lent(FileGrant),
+    Lent(Box<FileGrant>),
     /// The file is gone for ever.
     Gone,
 }

@@ -6,7 +6,7 @@ use crate::support::*;
 use directory::{Input, Standing};
 use ident::{FileId, ServerId};
 use lease::{Field, Kind, Lease, SessionId};
-use namespace::{Answer, Cred, Effect, Error, FileKind, Operation, RenameMode, fold, operation};
+use namespace::{Cred, Effect, Error, FileKind, Operation, RenameMode, fold, operation};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, Joint, JointStep, ToClient, ToServer};
 
@@ -15,8 +15,6 @@ const SERVERS: u16 = 4;
 const MACHINES: usize = 3;
 /// Names in each directory; some differ in case only, and so are leased together.
 const LABELS: [&str; 6] = ["a", "A", "b", "B", "c", "d"];
-
-type Outcome = Result<(Answer, Vec<Effect>), Error>;
 
 /// All names, as they are after the operations whose results were told.
 #[derive(Clone, Debug, Default)]
@@ -817,7 +815,7 @@ impl Pair {
     }
 
     fn hears(&mut self, at: usize, from: u16, message: Joint) {
-        self.servers[at].input(Input::Joint { from: ServerId(from), message });
+        self.servers[at].input(Input::Joint { from: ServerId(from), message: Box::new(message) });
     }
 
     fn names(&self, at: usize, dir: &FileId) -> Vec<String> {

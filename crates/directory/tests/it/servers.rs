@@ -134,7 +134,7 @@ impl Servers {
         let at = usize::from(to.0);
         let input = match what {
             Word::HandOver(message) => Input::HandOver { from, message },
-            Word::Joint(message) => Input::Joint { from, message },
+            Word::Joint(message) => Input::Joint { from, message: Box::new(message) },
         };
         self[at].input_unchecked(input);
         at

@@ -18,6 +18,9 @@ use wire::{
 
 pub const GIB: u64 = 1 << 30;
 
+/// The result of an operation.
+pub type Outcome = Result<(Answer, Vec<Effect>), namespace::Error>;
+
 pub struct World {
     pub now: Time,
     pub server: Directory,
@@ -44,7 +47,7 @@ pub struct World {
     pub expelled: Vec<Result<(), ExpelError>>,
     /// The results of operations in the order in which they were done: the request's number, and
     /// what was told.
-    pub shipped: Vec<(u64, Result<(Answer, Vec<Effect>), namespace::Error>)>,
+    pub shipped: Vec<(u64, Outcome)>,
     /// Messages to other servers.
     pub handed: Vec<(ServerId, HandOver)>,
     /// The same about joint operations.
@@ -150,7 +153,7 @@ impl World {
                 Output::Expelled { result, .. } => self.expelled.push(result),
                 Output::Delegated { result, .. } => self.delegated.push(result),
                 Output::HandOver { to, message } => self.handed.push((to, message)),
-                Output::Joint { to, message } => self.jointly.push((to, message)),
+                Output::Joint { to, message } => self.jointly.push((to, *message)),
             }
         }
     }
