@@ -86,7 +86,7 @@ impl Call {
 
     /// The file that it is about, or the directory of its name (of a rename, the new name). A call
     /// about everything has none.
-    pub(crate) fn file(&self) -> Option<&FileId> {
+    pub fn file(&self) -> Option<&FileId> {
         match self {
             Call::Lookup(Lookup { dir: file, .. })
             | Call::Spellings(Spellings { dir: file, .. })

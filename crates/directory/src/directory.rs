@@ -109,7 +109,8 @@ impl Directory {
     }
 
     fn of(state: DirectoryState, checkpointed: Checkpointed, known: Versions) -> Directory {
-        let live = state.server.sessions.all.keys().copied().collect();
+        let ServerState { sessions, joint, .. } = &state.server;
+        let live = sessions.all.keys().copied().chain(joint.sessions()).collect();
         let (policy, misdeeds, lasts, subtrees, decoded) = Default::default();
         Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees, decoded }
     }
@@ -285,12 +286,15 @@ impl Directory {
         self.read(store, |files| crate::report::waits(&self.state, now, files, at_least_ms))
     }
 
-    /// Whether a request waits, a session waits to hear how far its log has come, or a region is
-    /// handed over. Then the host
-    /// must report the passing of time.
+    /// Whether a request waits, a session waits to hear how far its log has come, a region is
+    /// handed over, or a joint operation is under way. Then the host must report the passing of
+    /// time.
     pub fn anybody_waits(&self) -> bool {
-        let ServerState { regions, sessions, .. } = &self.state.server;
-        self.state.region.pending.len() > 0 || !sessions.owed.is_empty() || regions.are_moving()
+        let ServerState { regions, sessions, joint, .. } = &self.state.server;
+        self.state.region.pending.len() > 0
+            || !sessions.owed.is_empty()
+            || regions.are_moving()
+            || joint.are_open()
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.
@@ -301,6 +305,11 @@ impl Directory {
     /// Whether this server decides about `file`, and no other does.
     pub fn manages(&self, file: &FileId) -> bool {
         self.state.server.regions.manage(file)
+    }
+
+    /// Whether any operation over files of several servers is under way.
+    pub fn has_joint_operations(&self) -> bool {
+        self.state.server.joint.are_open()
     }
 
     /// The shares that the file at this path refers to, or all files in the directory at this path.

@@ -5,8 +5,8 @@ use ident::{FileId, ServerId};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use wire::{
-    EnrolError, ExpelError, GreetingNumber, HandOver, InviteError, LogEntry, MachineId, Refusal, RevokeError,
-    Rights, ShareWork, Space, ToClient, ToServer, Version,
+    EnrolError, ExpelError, GreetingNumber, HandOver, InviteError, Joint, LogEntry, MachineId, Refusal,
+    RevokeError, Rights, ShareWork, Space, ToClient, ToServer, Version,
 };
 
 /// One input; a Raft log entry holds a batch of inputs and one time.
@@ -137,6 +137,13 @@ pub enum Input {
         /// The message.
         message: HandOver,
     },
+    /// A message of another server about a joint operation. The host knows it to be of that server.
+    Joint {
+        /// The server.
+        from: ServerId,
+        /// The message.
+        message: Box<Joint>,
+    },
 }
 
 /// An order to the host. Only a leader's outputs leave the process. Those that [rest on the
@@ -221,6 +228,13 @@ pub enum Output {
         to: ServerId,
         /// The message.
         message: HandOver,
+    },
+    /// A message to another server about a joint operation.
+    Joint {
+        /// The server.
+        to: ServerId,
+        /// The message.
+        message: Box<Joint>,
     },
     /// A message to a client.
     Send {

@@ -9,6 +9,7 @@ mod cluster;
 mod corrupt;
 mod directory;
 mod io;
+mod joint;
 mod memory;
 mod policy;
 mod regions;

@@ -5,6 +5,7 @@
 //! checkpoints the log has it. A checkpoint writes the rows that changed since the last one.
 
 use crate::cluster::in_use::{InUse, known_to};
+use crate::joint::JointOperations;
 use crate::regions::Regions;
 use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
@@ -55,6 +56,8 @@ pub(crate) struct ServerState {
     pub led: Time,
     /// Running hash of all changes to rows.
     pub digest: u64,
+    #[serde(skip)]
+    pub joint: JointOperations,
 }
 
 /// State of a region's files beside their rows.
@@ -98,6 +101,7 @@ impl DirectoryState {
             deaf: BTreeMap::new(),
             led: Time::default(),
             digest: 0,
+            joint: JointOperations::new(server),
         };
         let region = RegionState {
             files,
@@ -121,6 +125,7 @@ impl DirectoryState {
         if server.sessions.all.len() as u64 != sessions {
             return Err(Corrupt::at(&Table::Session.key(&[]), "number of sessions").into());
         }
+        server.joint = read(store, Table::Joint)?;
         let mut region: RegionState = read(store, Table::Region)?;
         region.pending = read(store, Table::Requests)?;
         region.contention = read(store, Table::Contention)?;
@@ -136,6 +141,7 @@ impl DirectoryState {
         let single = [
             (Table::Cluster, wire::encode(cluster)),
             (Table::Server, wire::encode(&(server, sessions.len() as u64))),
+            (Table::Joint, wire::encode(&server.joint)),
             (Table::Region, wire::encode(region)),
             (Table::Requests, wire::encode(&region.pending)),
             (Table::Contention, wire::encode(&region.contention)),

@@ -1,6 +1,7 @@
 //! One turn: one input, and everything that follows from it at once.
 
 use crate::io::{Input, Output};
+use crate::joint::joint_of;
 use crate::requests::pending::{Asked, to_let_go};
 use crate::requests::recalling::TurnRecalls;
 use crate::requests::subtrees::Subtrees;
@@ -83,6 +84,7 @@ impl Transaction<'_> {
             Input::Delegate { region, to } => self.delegate(region, to),
             Input::Keep { region } => self.keep(&region, DelegateError::Kept),
             Input::HandOver { from, message } => self.on_hand_over(from, message),
+            Input::Joint { from, message } => self.on_joint(from, *message),
         }
     }
 
@@ -233,6 +235,18 @@ impl Transaction<'_> {
         operation: &Operation,
         effects: &[Effect],
     ) -> Vec<FileId> {
+        let says_open = matches!(
+            operation,
+            Operation::Unlink(operation::Unlink { open: true, .. })
+                | Operation::Rename(operation::Rename { open: true, .. })
+                | Operation::SetDisposition { .. }
+        );
+        self.apply(session, says_open, effects)
+    }
+
+    /// Applies the effects of a decision of `session`, which may say that it has the file open that
+    /// is to go. Returns the files that were made.
+    pub fn apply(&mut self, session: SessionId, says_open: bool, effects: &[Effect]) -> Vec<FileId> {
         let mut aftermath = Aftermath::default();
         self.subtrees.get_mut().note(&self.files, effects);
         let machine = self.state.server.sessions.all.get(&session).map(|session| session.machine);
@@ -248,12 +262,6 @@ impl Transaction<'_> {
         if !aftermath.dead.is_empty() && self.state.region.departed_next.is_none() {
             self.look_for_the_departed();
         }
-        let says_open = matches!(
-            operation,
-            Operation::Unlink(operation::Unlink { open: true, .. })
-                | Operation::Rename(operation::Rename { open: true, .. })
-                | Operation::SetDisposition { .. }
-        );
         for file in &aftermath.doomed {
             // A client that deletes a file that it has open says so, and will report the close.
             if !(says_open && self.files.holdings(file).black_box(&Field::Handles).writes(session)) {
@@ -312,6 +320,7 @@ impl Transaction<'_> {
         self.sweep_doomed();
         self.sweep_shields();
         self.move_regions();
+        self.continue_joint(false);
     }
 
     /// Examines all files that are to go with their last handle, from the beginning.
@@ -355,13 +364,18 @@ impl Transaction<'_> {
         for (session, number, file, field) in flushes {
             self.send(session, ToClient::Flush { number, file, field });
         }
+        self.continue_joint(true);
         self.shares = self.files.unsettled();
         self.again = true;
     }
 
     /// Whether `session` was not heard of for its term.
     pub fn is_lapsed(&self, session: SessionId) -> bool {
-        self.state.server.sessions.all.get(&session).is_none_or(|known| known.lapsed(self.now, TERM_MS))
+        match self.state.server.sessions.all.get(&session) {
+            Some(known) => known.lapsed(self.now, TERM_MS),
+            // A joint operation gives back what it has borrowed when it is decided, and not before.
+            None => joint_of(session).is_none(),
+        }
     }
 
     /// Ends the session and reports that to its client.
@@ -384,6 +398,7 @@ impl Transaction<'_> {
         self.state.server.lockers.remove(&session);
         self.state.server.departed.insert(session);
         self.look_for_the_departed();
+        self.end_asker(session);
         // Files that only this session had open are to be disposed of.
         self.look_for_the_doomed();
         true

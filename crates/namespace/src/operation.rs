@@ -157,6 +157,16 @@ impl Operation {
         }
     }
 
+    /// The file whose server leads the operation: the directory that gets or loses an entry (of a
+    /// rename the destination's), or the one file that changes.
+    pub fn leading_file(&self) -> &FileId {
+        match self {
+            Operation::Link(Link { dir, .. }) => dir,
+            Operation::Rename(Rename { to_dir, .. }) => to_dir,
+            _ => self.files()[0],
+        }
+    }
+
     /// The files that it names, except one that it makes.
     pub fn files(&self) -> SmallVec<[&FileId; 2]> {
         match self {

@@ -387,8 +387,8 @@ impl Server {
                 Output::Again => self.group().propose(Input::Tick),
                 Output::Sync => {}
                 // No host proposes it yet, since a machine has the group of one server.
-                Output::Delegated { .. } | Output::HandOver { .. } => {
-                    debug_assert!(false, "a region leaves the one server: {output:?}");
+                Output::Delegated { .. } | Output::HandOver { .. } | Output::Joint { .. } => {
+                    debug_assert!(false, "nothing goes from the one server to another: {output:?}");
                 }
                 Output::Raised { version } => raised = Some(version),
                 Output::Authorized { number, done } => {

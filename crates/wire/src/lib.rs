@@ -7,6 +7,7 @@ mod allowance;
 mod frame;
 mod greeting;
 mod hand_over;
+mod joint;
 mod message;
 mod rights;
 mod version;
@@ -22,6 +23,7 @@ pub use greeting::{
     answer_other_version, greeting, read_answer, read_greeting,
 };
 pub use hand_over::{HandOver, HandOverStep, RegionRows};
+pub use joint::{Joint, JointAge, JointId, JointStep};
 pub use message::{
     AskMode, FOUNDER, FOUNDER_MEMBER, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,
 };

@@ -94,11 +94,9 @@ impl Servers {
         *self.map.lookup(file)
     }
 
-    /// The server whose log has `operation`: that of the first file that it names.
+    /// The server that is asked for `operation`, or whose log has it.
     pub fn id_for(&self, operation: &Operation) -> ServerId {
-        let files = operation.files();
-        let first = files.first().expect("an operation names a file");
-        self.id_of(first)
+        self.id_of(operation.leading_file())
     }
 
     /// The session with the server that manages `file`.

@@ -109,19 +109,34 @@ impl Regions {
         (server != self.server).then_some(server)
     }
 
-    /// The answer to the request `number` about `file`, if another server manages the file. While a
-    /// region comes to this server, its server before is the one to ask.
+    /// The answer to the request `number` about `file`, if another server manages the file.
     pub fn elsewhere(&self, number: u64, file: &FileId) -> Option<ToClient> {
+        let (region, epoch, server) = self.other_server(file)?;
+        Some(ToClient::Elsewhere { number, region, epoch, server })
+    }
+
+    /// The server that manages `file`, as far as this one knows.
+    pub fn server_of(&self, file: &FileId) -> ServerId {
+        self.other_server(file).map_or(self.server, |(.., server)| server)
+    }
+
+    /// This server.
+    pub fn server(&self) -> ServerId {
+        self.server
+    }
+
+    /// The region of another server that has `file`, its epoch and that server. While a region
+    /// comes to this server, its server before is the one to ask.
+    fn other_server(&self, file: &FileId) -> Option<(FileId, u64, ServerId)> {
         let (region, standing) = self.of(file);
-        let (region, epoch, server) = match standing {
+        match standing {
             Standing::Owned { .. } | Standing::Leaving { .. } => {
                 let server = self.born_elsewhere(region, file)?;
-                (server.overflow(), 0, server)
+                Some((server.overflow(), 0, server))
             }
-            Standing::Away(away) => (region.clone(), away.epoch, away.to),
-            Standing::Coming { from, epoch, .. } => (region.clone(), epoch - 1, *from),
-        };
-        Some(ToClient::Elsewhere { number, region, epoch, server })
+            Standing::Away(away) => Some((region.clone(), away.epoch, away.to)),
+            Standing::Coming { from, epoch, .. } => Some((region.clone(), epoch - 1, *from)),
+        }
     }
 
     /// Regions and their standings, in the order of identifiers.

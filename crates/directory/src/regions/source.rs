@@ -10,6 +10,7 @@
 
 use super::{Away, LeavingStep, Regions, Standing};
 use crate::io::{DelegateError, Output};
+use crate::joint::joint_of;
 use crate::rows::files::{Files, extent_from_row};
 use crate::rows::keys::{self, RowOf, Table, Tag};
 use crate::transaction::Transaction;
@@ -59,7 +60,7 @@ enum Hold {
     Nothing,
     /// Sessions have leases, which are recalled.
     Leases,
-    /// The file is open or locked, or about to go.
+    /// The file is open or locked, about to go, or part of a joint operation.
     Use,
 }
 
@@ -233,7 +234,8 @@ impl Transaction<'_> {
             held.iter().map(move |(field, _)| released(field)).collect::<Vec<_>>()
         };
         self.recall(record.holdings.iter().flat_map(of).collect());
-        if record.is_doomed() || !record.locks.is_empty() || !record.holdings.stuck().is_empty() {
+        let is_lent = record.holdings.iter().any(|(session, _)| joint_of(session).is_some());
+        if is_lent || record.is_doomed() || !record.locks.is_empty() || !record.holdings.stuck().is_empty() {
             return Hold::Use;
         }
         if record.holdings.is_empty() { Hold::Nothing } else { Hold::Leases }

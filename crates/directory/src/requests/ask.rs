@@ -1,6 +1,7 @@
 //! Requests: the leases that they need, the leases in their way, and their execution once none is
 //! (Farsite §7.2.1: first come, first served).
 
+use crate::joint::joint_of;
 use crate::requests::authority::Authority;
 use crate::requests::contention::CROWDED;
 use crate::requests::pending::{Asked, to_let_go, what_for};
@@ -8,7 +9,9 @@ use crate::sessions::departed_sessions::files_of_the_departed;
 use crate::sessions::session::Misdeed;
 use crate::transaction::{SERVER, Transaction};
 use ident::FileId;
-use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
+use lease::{
+    Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, RequestKind, SessionId, WANTS_MAX,
+};
 use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, decide, fold, operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
@@ -34,7 +37,7 @@ impl Transaction<'_> {
         if asked.wants.len() > WANTS_MAX {
             return Err(Misdeed::TooManyWants);
         }
-        if self.state.region.pending.queue.of_session(asked.session).len() >= REQUESTS_MAX {
+        if self.open_requests(asked.session) >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
         }
         if self.is_elsewhere(&asked) || self.is_refused(&asked) {
@@ -61,9 +64,14 @@ impl Transaction<'_> {
     /// it asked. This does not work if another answer may come first, to a request made before some
     /// part of that log.
     fn will_acknowledge(&mut self, session: SessionId) {
-        if self.state.region.pending.queue.of_session(session).len() == 0 {
+        if self.open_requests(session) == 0 {
             self.promised |= self.state.server.sessions.owed.remove(&session);
         }
+    }
+
+    /// The requests of `session` that have no answer yet.
+    fn open_requests(&self, session: SessionId) -> usize {
+        self.state.region.pending.queue.of_session(session).len() + self.state.server.joint.count_of(session)
     }
 
     /// Whether the request is known already. It still waits and is answered in its turn, or it was
@@ -71,7 +79,9 @@ impl Transaction<'_> {
     /// it cannot know their fate.
     fn is_asked_again(&mut self, asked: &Asked) -> bool {
         let Asked { session, number, mode, .. } = asked;
-        if self.state.region.pending.is_waiting(*session, *number) {
+        if self.state.region.pending.is_waiting(*session, *number)
+            || self.state.server.joint.is_asked(*session, *number)
+        {
             return true;
         }
         let known = self.state.server.sessions.all.get(session).filter(|_| *mode == AskMode::Ship);
@@ -94,8 +104,7 @@ impl Transaction<'_> {
     fn is_elsewhere(&mut self, asked: &Asked) -> bool {
         let is_wanted = asked.mode != AskMode::Ship;
         let wanted = asked.wants.iter().filter(|_| is_wanted).map(|want| &want.file);
-        let files = asked.operation.files();
-        let mut files = files.first().copied().into_iter().chain(wanted);
+        let mut files = std::iter::once(asked.operation.leading_file()).chain(wanted);
         let Some(elsewhere) = files.find_map(|file| self.files.regions.elsewhere(asked.number, file)) else {
             return false;
         };
@@ -120,7 +129,9 @@ impl Transaction<'_> {
     pub fn ask_itself(&mut self, file: &FileId, operation: Operation) {
         let queue = &self.state.region.pending.queue;
         let asked = |arrival: &Arrival| queue.get(*arrival).is_some_and(|request| request.session == SERVER);
-        if queue.of_session(SERVER).len() >= REQUESTS_MAX || queue.waiting_on(file).iter().any(asked) {
+        let is_asked =
+            queue.waiting_on(file).iter().any(asked) || self.state.server.joint.is_asked_about(SERVER, file);
+        if is_asked || queue.of_session(SERVER).len() >= REQUESTS_MAX {
             return;
         }
         let (session, number, wants, mode, since) = (SERVER, 0, Vec::new(), AskMode::Ship, self.now);
@@ -146,6 +157,9 @@ impl Transaction<'_> {
     /// Does the request, or lets it wait in its place and recalls the leases in its way.
     fn serve(&mut self, arrival: Arrival) {
         while let Some(asked) = self.state.region.pending.asked(arrival) {
+            if let Some(op) = joint_of(asked.session) {
+                return self.serve_borrow(arrival, op);
+            }
             // Since the request came, its file may have gone to another server, or out of the
             // subtree.
             if self.is_elsewhere(&asked) || self.is_refused(&asked) {
@@ -155,6 +169,9 @@ impl Transaction<'_> {
             if self.waits_for_region(&asked, &found.needs) {
                 let wants = found.needs.clone();
                 return self.state.region.pending.replace_wants(arrival, wants, what_for(asked.mode));
+            }
+            if asked.mode == AskMode::Ship && self.spans_servers(&asked.operation, &found.verdict) {
+                return self.lead_jointly(arrival, asked);
             }
             let mut asked = self.lease_or_report(asked, &mut found);
             if asked.ahead.is_none() {
@@ -175,16 +192,23 @@ impl Transaction<'_> {
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
                 continue;
             }
-            self.state.region.pending.replace_wants(arrival, found.needs.clone(), what_for(asked.mode));
-            let waits = if asked.mode == AskMode::Report {
-                self.ask_to_flush(arrival, holders);
-                self.state.region.pending.queue.flushes.is_waiting(arrival)
-            } else {
-                let waits =
-                    !holders.is_empty() || self.state.region.pending.queue.blocked_by_earlier(arrival);
-                let ahead = self.recalls_ahead(&asked, &found.needs, &holders);
-                self.recall_with(asked.session, holders, ahead);
-                waits
+            let is_lent = holders.iter().any(|(holder, _)| joint_of(*holder).is_some());
+            // Nobody can flush a lent field: a report of it waits in its turn.
+            let what = if is_lent { RequestKind::Lease } else { what_for(asked.mode) };
+            self.state.region.pending.replace_wants(arrival, found.needs.clone(), what);
+            let waits = match asked.mode {
+                AskMode::Report if is_lent => true,
+                AskMode::Report => {
+                    self.ask_to_flush(arrival, holders);
+                    self.state.region.pending.queue.flushes.is_waiting(arrival)
+                }
+                _ => {
+                    let waits =
+                        !holders.is_empty() || self.state.region.pending.queue.blocked_by_earlier(arrival);
+                    let ahead = self.recalls_ahead(&asked, &found.needs, &holders);
+                    self.recall_with(asked.session, holders, ahead);
+                    waits
+                }
             };
             if !waits {
                 self.state.region.pending.remove(arrival);
@@ -263,7 +287,7 @@ impl Transaction<'_> {
     }
 
     /// The leases of others that conflict with the needs.
-    fn in_the_way(&self, asked: &Asked, needs: &[Lease]) -> Holders {
+    pub fn in_the_way(&self, asked: &Asked, needs: &[Lease]) -> Holders {
         let mut holders = Holders::new();
         for need in needs {
             let holdings = self.files.holdings(&need.file);
@@ -344,10 +368,11 @@ impl Transaction<'_> {
     }
 
     /// Recalls leases that a request of `asker` needs, each once. With them go wishes for leases
-    /// ahead of a walk, to holders that are told of a recall.
+    /// ahead of a walk, to holders that are told of a recall. What is lent to a joint operation
+    /// comes back by itself.
     fn recall_with(&mut self, asker: SessionId, holders: Holders, ahead: Holders) {
         let mut by_holder: BTreeMap<SessionId, (Vec<Released>, Vec<Released>)> = BTreeMap::new();
-        for (holder, released) in holders {
+        for (holder, released) in holders.into_iter().filter(|(holder, _)| joint_of(*holder).is_none()) {
             if let Some(told) = self.state.region.recall(self.now, asker, holder, &released) {
                 by_holder.entry(holder).or_default().0.push(told);
             }
@@ -408,10 +433,7 @@ impl Transaction<'_> {
             AskMode::Ship => {
                 let result = self.ship(session, &request.operation, found.verdict);
                 let result = result.map(|(answer, effects)| (answer, effects.into_vec()));
-                if let Some(known) = self.state.server.sessions.all.get_mut(&session) {
-                    known.remember(number, result.clone());
-                }
-                ToClient::Shipped { number, result }
+                return self.answer_shipped(session, number, result);
             }
         };
         self.send(session, message);
@@ -440,8 +462,6 @@ impl Transaction<'_> {
                 Ok((answer, effects))
             }
             Verdict::Refused { error, .. } => Err(error),
-            // An operation over files of several servers has to wait for all of them.
-            Verdict::Unknown { .. } if self.spans_servers(operation) => Err(Error::NotSupported),
             // The authoritative state leaves no question open once no holder is in the way. A
             // release build refuses the operation all the same: servers that stop at a log entry
             // would stop at it again at each start.
@@ -452,13 +472,18 @@ impl Transaction<'_> {
         }
     }
 
-    /// Whether the operation is on files of other servers, too: those that it names, or the file
-    /// that has a name.
-    fn spans_servers(&self, operation: &Operation) -> bool {
+    /// Whether the decision needs to know files of other servers, too: those that the operation
+    /// names, the file that has a name, or a directory on the way to the root.
+    fn spans_servers(&self, operation: &Operation, verdict: &Verdict) -> bool {
+        if !matches!(verdict, Verdict::Unknown { .. }) {
+            return false;
+        }
         let authority = Authority { files: &self.files, session: SERVER, for_itself: true };
         let traced = Traced::new(&authority);
         let _ = decide(operation, &traced);
-        traced.into_leases().iter().any(|lease| !self.files.regions.manage(&lease.file))
+        let is_elsewhere =
+            |lease: &Lease| lease.field == Field::Path || !self.files.regions.manage(&lease.file);
+        traced.into_leases().iter().any(is_elsewhere)
     }
 
     /// Gives a shipped operation new numbers: those that the client chose may be used up by the

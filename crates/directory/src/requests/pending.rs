@@ -92,6 +92,16 @@ impl PendingRequests {
         self.woken.extend(self.queue.waiting_on(file));
     }
 
+    /// Marks the request at this place to be tried, in its turn.
+    pub fn wake_at(&mut self, arrival: Arrival) {
+        self.woken.insert(arrival);
+    }
+
+    /// Marks the requests of `session` to be tried again.
+    pub fn wake_session(&mut self, session: SessionId) {
+        self.woken.extend(self.queue.of_session(session));
+    }
+
     /// Marks all requests to be tried again: regions have changed hands.
     pub fn wake_all(&mut self) {
         self.woken.extend(self.asked.keys());

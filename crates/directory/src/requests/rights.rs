@@ -107,8 +107,10 @@ impl Transaction<'_> {
         let closes = matches!(operation, Operation::Access(operation::Access { mask: 0, .. }));
         let known =
             |file: &FileId| !self.is_outside(session, file) || closes && self.files.has_open(session, file);
-        if !operation.files().into_iter().all(known) {
-            return Some(Error::Stale);
+        if let Some(unknown) = operation.files().into_iter().find(|file| !known(file)) {
+            // Of a file that another server manages this one cannot tell.
+            let is_here = self.files.regions.manage(unknown);
+            return Some(if is_here { Error::Stale } else { Error::NotSupported });
         }
         let excess = |want: &Lease| self.most(session, &want.file, &want.field, want.kind) != want.kind;
         // In mode `Ship` the wants only say what the client doubts.

@@ -1,5 +1,6 @@
 //! The invariants of the whole state, between any two turns. `fsck` and the simulation check them.
 
+use crate::joint::{joint_of, session_of};
 use crate::regions::Regions;
 use crate::rows::decoded::DecodedRecords;
 use crate::rows::extents::ShareRow;
@@ -152,6 +153,14 @@ pub enum Violation {
         /// The session.
         session: SessionId,
     },
+    /// A file and a joint operation do not agree about what is lent.
+    #[error("{file}: that something is lent to the joint operation of {session} is not known to both")]
+    Lent {
+        /// The file.
+        file: FileId,
+        /// The session that stands for the operation.
+        session: SessionId,
+    },
     /// Two sessions hold leases that exclude each other.
     #[error("{file}: {what}")]
     Holdings {
@@ -220,6 +229,7 @@ pub(crate) fn check(
         shares: FxHashMap::default(),
         shields: BTreeSet::new(),
         sessions: state.server.sessions.all.keys().chain(&state.server.departed).copied().collect(),
+        lent: state.server.joint.lent().map(|(op, file)| (session_of(op), file.clone())).collect(),
         files: 0,
         dying: 0,
         machines: 0,
@@ -245,6 +255,9 @@ pub(crate) fn check(
     }
     walk.end_of_file();
     walk.shares();
+    for (session, file) in std::mem::take(&mut walk.lent) {
+        walk.inspector.violation(Violation::Lent { file, session });
+    }
     for (session, file) in std::mem::take(&mut walk.shields) {
         walk.inspector.violation(Violation::Shield { file, session });
     }
@@ -282,6 +295,8 @@ struct Walk<'a> {
     shields: BTreeSet<(SessionId, FileId)>,
     /// Sessions that are not over, or have departed and are not yet cleared away.
     sessions: FxHashSet<SessionId>,
+    /// What is lent to joint operations, as they know and their files do not yet.
+    lent: BTreeSet<(SessionId, FileId)>,
     files: u64,
     dying: u64,
     machines: u64,
@@ -357,7 +372,7 @@ impl Walk<'_> {
             Table::Share => {}
             // The state was read from these.
             Table::Region | Table::Requests | Table::Contention | Table::WriteThrough | Table::Walks => {}
-            Table::Server | Table::Session | Table::Cluster => {}
+            Table::Server | Table::Session | Table::Joint | Table::Cluster => {}
         }
         Ok(())
     }
@@ -406,6 +421,13 @@ impl Walk<'_> {
                     if let Err(what) = sound {
                         let (file, what) = (at.file.clone(), what.to_string());
                         self.inspector.violation(Violation::Holdings { file, what });
+                    }
+                    let borrowers = record.holdings.iter().map(|(session, _)| session);
+                    for session in borrowers.filter(|session| joint_of(*session).is_some()) {
+                        if !self.lent.remove(&(session, at.file.clone())) {
+                            let file = at.file.clone();
+                            self.inspector.violation(Violation::Lent { file, session });
+                        }
                     }
                     for session in record.shields() {
                         self.shield(session, at.file.clone());

@@ -97,7 +97,8 @@ impl<'a> Files<'a> {
     /// The record of `file`, if there is such a file.
     pub fn record(&self, file: &FileId) -> Option<Arc<Record>> {
         if let Some(known) = self.records.borrow().get(file) {
-            return known.cloned();
+            // The region of the file may have left in this very turn.
+            return known.filter(|_| self.regions.manage(file)).cloned();
         }
         let key = keys::of(file, Tag::Record);
         let row = self.regions.manage(file).then(|| self.store.get(&key)).flatten();

@@ -6,7 +6,7 @@
 use crate::{Corrupt, Directory, Store};
 use ident::FileId;
 use lease::Label;
-use namespace::{Attributes, ContentHead, Entry, Extent, FileKind, Timestamp};
+use namespace::{Attributes, ContentHead, Entry, Extent, FileKind, Links, Timestamp};
 
 /// A file in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,11 @@ impl Directory {
             let mtime = if record.is_directory() { record.times.mtime } else { record.content.mtime };
             Some(Found { attributes: record.attributes, content: record.content, mtime })
         })
+    }
+
+    /// The links of the file, if there is one.
+    pub fn links(&self, store: &dyn Store, file: &FileId) -> Result<Option<Links>, Corrupt> {
+        self.read_soundly(store, |files| files.record(file).map(|record| record.links.clone()))
     }
 
     /// The first `limit` entries of the directory whose position is greater than `after`, in the

@@ -74,6 +74,8 @@ pub(crate) enum Table {
     /// Work on a share's leases that the share server has not confirmed, by share. The leases are
     /// those of the server's own account.
     Unsettled = 0x22,
+    /// [`crate::joint::JointOperations`].
+    Joint = 0x23,
     /// [`crate::state::ClusterState`].
     Cluster = 0x30,
     /// A machine of the cluster, or a former one ([`crate::cluster::enrolment`]), by its number.
@@ -85,7 +87,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 16] = [
+    const ALL: [Table; 17] = [
         Table::Region,
         Table::Requests,
         Table::Contention,
@@ -98,6 +100,7 @@ impl Table {
         Table::Server,
         Table::Session,
         Table::Unsettled,
+        Table::Joint,
         Table::Cluster,
         Table::Machine,
         Table::Invitation,

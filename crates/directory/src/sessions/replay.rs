@@ -91,7 +91,7 @@ impl Transaction<'_> {
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
-        if operation.files().first().is_some_and(|file| !self.files.regions.manage(file)) {
+        if !self.files.regions.manage(operation.leading_file()) {
             return Err(Misdeed::NotHere);
         }
         if let Some(error) = self.refusal_of_update(session, operation) {

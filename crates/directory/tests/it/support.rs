@@ -7,16 +7,19 @@ use directory::{
 use ident::{FileId, ServerId};
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
-    Attributes, ContentChange, Cred, Extent, FileKind, FileSpec, INLINE_SEAL_BYTES, NewFile, Operation,
-    Piece, Place, RenameMode, ShareId, Timestamp, operation,
+    Answer, Attributes, ContentChange, Cred, Effect, Extent, FileKind, FileSpec, INLINE_SEAL_BYTES, NewFile,
+    Operation, Piece, Place, RenameMode, ShareId, Timestamp, operation,
 };
 use std::collections::BTreeMap;
 use wire::{
-    AskMode, EnrolError, ExpelError, FileGrant, GreetingNumber, HandOver, InviteError, LogEntry, MachineId,
-    Refusal, Rights, Space, ToClient, ToServer, Version, Versions,
+    AskMode, EnrolError, ExpelError, FileGrant, GreetingNumber, HandOver, InviteError, Joint, LogEntry,
+    MachineId, Refusal, Rights, Space, ToClient, ToServer, Version, Versions,
 };
 
 pub const GIB: u64 = 1 << 30;
+
+/// The result of an operation.
+pub type Outcome = Result<(Answer, Vec<Effect>), namespace::Error>;
 
 pub struct World {
     pub now: Time,
@@ -42,8 +45,13 @@ pub struct World {
     pub revoked: Vec<Result<(), wire::RevokeError>>,
     pub enrolled: Vec<Result<(MachineId, Rights), EnrolError>>,
     pub expelled: Vec<Result<(), ExpelError>>,
+    /// The results of operations in the order in which they were done: the request's number, and
+    /// what was told.
+    pub shipped: Vec<(u64, Outcome)>,
     /// Messages to other servers.
     pub handed: Vec<(ServerId, HandOver)>,
+    /// The same about joint operations.
+    pub jointly: Vec<(ServerId, Joint)>,
     pub delegated: Vec<Result<(), DelegateError>>,
     /// Messages in both directions so far.
     pub messages: usize,
@@ -88,7 +96,9 @@ impl World {
             revoked: Vec::new(),
             enrolled: Vec::new(),
             expelled: Vec::new(),
+            shipped: Vec::new(),
             handed: Vec::new(),
+            jointly: Vec::new(),
             delegated: Vec::new(),
             messages: 0,
             next_entry: BTreeMap::new(),
@@ -126,6 +136,9 @@ impl World {
                     let bytes = wire::encode(&message).len();
                     assert!(bytes <= wire::FRAME_BYTES_MAX, "a message of {bytes} bytes");
                     self.messages += 1;
+                    if let ToClient::Shipped { number, result } = &message {
+                        self.shipped.push((*number, result.clone()));
+                    }
                     self.inbox.entry(session).or_default().push(message);
                 }
                 Output::Shares(work) => self.shares.extend(work),
@@ -140,6 +153,7 @@ impl World {
                 Output::Expelled { result, .. } => self.expelled.push(result),
                 Output::Delegated { result, .. } => self.delegated.push(result),
                 Output::HandOver { to, message } => self.handed.push((to, message)),
+                Output::Joint { to, message } => self.jointly.push((to, *message)),
             }
         }
     }
@@ -197,10 +211,15 @@ impl World {
         self.inbox.insert(session, Vec::new()).unwrap_or_default()
     }
 
+    /// The number of the next request.
+    pub fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
     /// Asks; returns the number of the request.
     pub fn ask(&mut self, session: SessionId, operation: Operation, wants: Vec<Lease>, mode: AskMode) -> u64 {
-        self.next_number += 1;
-        let number = self.next_number;
+        let number = self.next_number();
         self.send(session, ToServer::Ask { number, operation, wants, mode });
         number
     }

@@ -285,8 +285,8 @@ impl World {
                 self.turns_all_away(server);
             }
             Output::Refused { why, .. } => return Err(why.to_string()),
-            Output::Delegated { .. } | Output::HandOver { .. } => {
-                return Err(format!("no region was to leave the one server: {output:?}"));
+            Output::Delegated { .. } | Output::HandOver { .. } | Output::Joint { .. } => {
+                return Err(format!("nothing was to go from the one server to another: {output:?}"));
             }
             Output::Invited { .. } => self.limits.invited = true,
             Output::Enrolled { result: Ok((machine, _)), .. } => self.limits.enrolled = machine.0,

@@ -1,0 +1,65 @@
+//! The fields that operations need of each file, as far as that is known beforehand, and the fields
+//! that effects change.
+
+use ident::FileId;
+use lease::{Field, Kind, Lease};
+use namespace::{Effect, Operation, fold, operation};
+
+/// The fields that nearly every success of the operation needs of the files that it names. Asked
+/// for at once they save rounds; the decision finds the others.
+pub(super) fn of_named(operation: &Operation) -> Vec<Lease> {
+    let dir = |dir: &FileId, label: &lease::Label| {
+        let fields = [
+            (Field::Attributes, Kind::Read),
+            (Field::Child(fold(label)), Kind::Write),
+            (Field::Times, Kind::Touch),
+        ];
+        fields.map(|(field, kind)| Lease::new(dir.clone(), field, kind))
+    };
+    let file = |file: &FileId, field: Field| Lease::new(file.clone(), field, Kind::Write);
+    match operation {
+        Operation::Unlink(operation::Unlink { dir: from, label, .. }) => dir(from, label).to_vec(),
+        Operation::Link(operation::Link { file: linked, dir: to, label, .. }) => {
+            let linked = [Field::Attributes, Field::Parent].map(|field| file(linked, field));
+            dir(to, label).into_iter().chain(linked).collect()
+        }
+        Operation::Rename(operation::Rename { from_dir, from, to_dir, to, .. }) => {
+            dir(from_dir, from).into_iter().chain(dir(to_dir, to)).collect()
+        }
+        _ => operation.files().into_iter().map(|named| file(named, Field::Attributes)).collect(),
+    }
+}
+
+/// The same of a file that an entry names, and the operation does not.
+pub(super) fn of_found(operation: &Operation) -> &'static [(Field, Kind)] {
+    match operation {
+        Operation::Unlink { .. } | Operation::Rename { .. } => {
+            &[(Field::Attributes, Kind::Write), (Field::Parent, Kind::Write)]
+        }
+        _ => &[],
+    }
+}
+
+/// The lease that an effect of a joint operation rests on. None: no joint operation has such an
+/// effect.
+pub(super) fn changed_by(effect: &Effect) -> Option<Lease> {
+    let lease = |file: &FileId, field: Field, kind| Some(Lease::new(file.clone(), field, kind));
+    match effect {
+        Effect::Bind { dir, label, .. } | Effect::Unbind { dir, label } => {
+            lease(dir, Field::Child(fold(label)), Kind::Write)
+        }
+        Effect::AddLink { file, .. } | Effect::DropLink { file, .. } => {
+            lease(file, Field::Parent, Kind::Write)
+        }
+        Effect::Attributes { file, .. } | Effect::Orphan { file } | Effect::Death { file } => {
+            lease(file, Field::Attributes, Kind::Write)
+        }
+        Effect::Touch { dir, .. } => lease(dir, Field::Times, Kind::Touch),
+        Effect::Disposition { file, .. } => lease(file, Field::Disposition, Kind::Write),
+        Effect::Birth { .. }
+        | Effect::Times { .. }
+        | Effect::Xattr { .. }
+        | Effect::Content { .. }
+        | Effect::Lock { .. } => None,
+    }
+}

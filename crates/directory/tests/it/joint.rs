@@ -1,0 +1,1039 @@
+//! Operations over files of several servers, while machines hold leases and have files open,
+//! messages go astray, servers restart and regions move.
+
+use crate::servers::{Said, Servers, Word};
+use crate::support::*;
+use directory::{Input, Standing};
+use ident::{FileId, ServerId};
+use lease::{Field, Kind, Lease, SessionId};
+use namespace::{Cred, Effect, Error, FileKind, Operation, RenameMode, fold, operation};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{AskMode, Joint, JointStep, ToClient, ToServer};
+
+const ROOT: FileId = FileId::root();
+const SERVERS: u16 = 4;
+const MACHINES: usize = 3;
+/// Names in each directory; some differ in case only, and so are leased together.
+const LABELS: [&str; 6] = ["a", "A", "b", "B", "c", "d"];
+
+/// All names, as they are after the operations whose results were told.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    dirs: BTreeMap<FileId, BTreeMap<String, FileId>>,
+    kinds: BTreeMap<FileId, FileKind>,
+}
+
+impl Names {
+    fn links(&self, file: &FileId) -> Vec<(FileId, String)> {
+        let of = |(dir, names): (&FileId, &BTreeMap<String, FileId>)| {
+            let its = names.iter().filter(|(_, of)| *of == file);
+            its.map(|(label, _)| (dir.clone(), label.clone())).collect::<Vec<_>>()
+        };
+        self.dirs.iter().flat_map(of).collect()
+    }
+
+    fn is_named(&self, file: &FileId) -> bool {
+        *file == ROOT || !self.links(file).is_empty()
+    }
+
+    fn is_dir(&self, file: &FileId) -> bool {
+        self.kinds.get(file) == Some(&FileKind::Directory)
+    }
+
+    fn child(&self, dir: &FileId, label: &str) -> Option<&FileId> {
+        self.dirs.get(dir).and_then(|names| names.get(label))
+    }
+
+    fn is_empty(&self, dir: &FileId) -> bool {
+        self.dirs.get(dir).is_none_or(BTreeMap::is_empty)
+    }
+
+    fn is_above(&self, ancestor: &FileId, dir: &FileId) -> bool {
+        let mut at = dir.clone();
+        loop {
+            if at == *ancestor {
+                return true;
+            }
+            match self.links(&at).first() {
+                Some((above, _)) => at = above.clone(),
+                None => return false,
+            }
+        }
+    }
+
+    /// The refusals of the operation that are right. None: it has to succeed.
+    fn refusals(&self, operation: &Operation) -> Vec<Error> {
+        let gone = vec![Error::Stale, Error::NotFound];
+        match operation {
+            Operation::Create(operation::Create { dir, label, .. }) => {
+                match self.child(dir, &label.to_string()) {
+                    Some(_) => vec![Error::Exists],
+                    None if !self.is_named(dir) => gone,
+                    None => Vec::new(),
+                }
+            }
+            Operation::Link(operation::Link { file, dir, label, .. }) => {
+                match self.child(dir, &label.to_string()) {
+                    Some(_) => vec![Error::Exists],
+                    None if !self.is_named(dir) => gone,
+                    None if self.is_dir(file) => vec![Error::NotPermitted],
+                    None if !self.is_named(file) => [vec![Error::NotPermitted], gone].concat(),
+                    None => Vec::new(),
+                }
+            }
+            Operation::Unlink(operation::Unlink { dir, label, directory, .. }) => {
+                match self.child(dir, &label.to_string()) {
+                    None if !self.is_named(dir) => gone,
+                    None => vec![Error::NotFound],
+                    Some(file) if !directory && self.is_dir(file) => vec![Error::IsDirectory],
+                    Some(file) if *directory && !self.is_dir(file) => vec![Error::NotDirectory],
+                    Some(file) if !self.is_empty(file) => vec![Error::NotEmpty],
+                    Some(_) => Vec::new(),
+                }
+            }
+            Operation::Rename(rename) => self.refusals_of_rename(rename),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refusals_of_rename(&self, rename: &operation::Rename) -> Vec<Error> {
+        let operation::Rename { from_dir, from, to_dir, to, mode, .. } = rename;
+        let gone = vec![Error::Stale, Error::NotFound];
+        if !self.is_named(from_dir) || !self.is_named(to_dir) {
+            return gone;
+        }
+        let Some(source) = self.child(from_dir, &from.to_string()) else { return vec![Error::NotFound] };
+        let target = self.child(to_dir, &to.to_string());
+        match (mode, target) {
+            (RenameMode::NoReplace, Some(_)) => return vec![Error::Exists],
+            (RenameMode::Exchange, None) => return vec![Error::NotFound],
+            (_, Some(target)) if target == source => return Vec::new(),
+            _ => {}
+        }
+        if let (Some(target), false) = (target, *mode == RenameMode::Exchange) {
+            match (self.is_dir(source), self.is_dir(target)) {
+                (true, false) => return vec![Error::NotDirectory],
+                (false, true) => return vec![Error::IsDirectory],
+                _ => {}
+            }
+        }
+        let goes = |file: &FileId, into: &FileId| {
+            (from_dir != to_dir && self.is_dir(file)).then(|| self.is_above(file, into))
+        };
+        let back = target.filter(|_| *mode == RenameMode::Exchange).and_then(|file| goes(file, from_dir));
+        match (goes(source, to_dir), back) {
+            (None, None) => {}
+            (forth, back) if forth == Some(true) || back == Some(true) => return vec![Error::Invalid],
+            _ if mode != &RenameMode::Exchange && target.is_some_and(|target| !self.is_empty(target)) => {
+                return vec![Error::NotEmpty];
+            }
+            _ => return Vec::new(),
+        }
+        match target.filter(|_| *mode != RenameMode::Exchange) {
+            Some(target) if !self.is_empty(target) => vec![Error::NotEmpty],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether a directory gets another parent.
+    fn moves_a_directory(&self, operation: &Operation) -> bool {
+        let Operation::Rename(operation::Rename { from_dir, from, to_dir, to, mode, .. }) = operation else {
+            return false;
+        };
+        let is_dir = |dir: &FileId, label: &lease::Label| {
+            self.child(dir, &label.to_string()).is_some_and(|file| self.is_dir(file))
+        };
+        from_dir != to_dir && (is_dir(from_dir, from) || *mode == RenameMode::Exchange && is_dir(to_dir, to))
+    }
+
+    /// Takes in that the operation was done. Returns the file that lost a name.
+    fn done(&mut self, operation: &Operation, effects: &[Effect]) -> Option<FileId> {
+        match operation {
+            Operation::Create(operation::Create { dir, label, .. }) => {
+                let born = effects.iter().find_map(|effect| match effect {
+                    Effect::Birth { file, attributes, .. } => Some((file.clone(), attributes.kind)),
+                    _ => None,
+                });
+                let (file, kind) = born.expect("a create makes a file");
+                if kind == FileKind::Directory {
+                    self.dirs.insert(file.clone(), BTreeMap::new());
+                }
+                assert_eq!(self.kinds.insert(file.clone(), kind), None);
+                self.bind(dir, label, file)
+            }
+            Operation::Link(operation::Link { file, dir, label, .. }) => self.bind(dir, label, file.clone()),
+            Operation::Unlink(operation::Unlink { dir, label, .. }) => self.unbind(dir, label),
+            Operation::Rename(operation::Rename { from_dir, from, to_dir, to, mode, .. }) => {
+                let source = self.child(from_dir, &from.to_string()).cloned().expect("it was renamed");
+                let target = self.child(to_dir, &to.to_string()).cloned();
+                if target.as_ref() == Some(&source) {
+                    return None;
+                }
+                match (mode, target) {
+                    (RenameMode::Exchange, Some(target)) => _ = self.bind(from_dir, from, target),
+                    _ => _ = self.unbind(from_dir, from),
+                }
+                let replaced = self.bind(to_dir, to, source);
+                replaced.filter(|_| *mode != RenameMode::Exchange)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn bind(&mut self, dir: &FileId, label: &lease::Label, file: FileId) -> Option<FileId> {
+        self.dirs.get_mut(dir).expect("names are in directories").insert(label.to_string(), file)
+    }
+
+    fn unbind(&mut self, dir: &FileId, label: &lease::Label) -> Option<FileId> {
+        self.dirs.get_mut(dir).expect("names are in directories").remove(&label.to_string())
+    }
+}
+
+/// Several servers, and machines with a session at each.
+struct Cluster {
+    servers: Servers,
+    /// By machine, then by server.
+    sessions: Vec<Vec<SessionId>>,
+    incarnation: u64,
+    /// Messages that machines have not heard yet.
+    mail: BTreeMap<SessionId, Vec<ToClient>>,
+    names: Names,
+    /// Machines with files that they have open.
+    open: BTreeSet<(usize, FileId)>,
+    /// Questions without a result: by server and number.
+    asked: BTreeMap<(usize, u64), (usize, Operation)>,
+    results: BTreeMap<(usize, u64), Outcome>,
+    /// Questions to be asked at another server.
+    elsewhere: Vec<(usize, usize, Operation)>,
+    /// How often each thing happened.
+    tally: BTreeMap<String, usize>,
+}
+
+impl Cluster {
+    fn new(seed: u64) -> Cluster {
+        let mut servers = Servers::new(SERVERS, MACHINES as u64, seed);
+        let sessions = (0..MACHINES)
+            .map(|machine| servers.iter_mut().map(|world| world.open(machine as u64 + 1, 1)).collect())
+            .collect();
+        let names = Names {
+            dirs: BTreeMap::from([(ROOT, BTreeMap::new())]),
+            kinds: BTreeMap::from([(ROOT, FileKind::Directory)]),
+        };
+        let mut cluster = Cluster {
+            servers,
+            sessions,
+            incarnation: 1,
+            mail: BTreeMap::new(),
+            names,
+            open: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            results: BTreeMap::new(),
+            elsewhere: Vec::new(),
+            tally: BTreeMap::new(),
+        };
+        for label in LABELS {
+            cluster.create(0, &ROOT, label, FileKind::Directory);
+        }
+        for (at, dir) in cluster.names.dirs.keys().cloned().collect::<Vec<_>>().into_iter().enumerate() {
+            let to = ServerId(at as u16 % SERVERS);
+            cluster.servers[0].input_unchecked(Input::Delegate { region: dir, to });
+            cluster.observe(0);
+        }
+        for _ in 0..12 {
+            cluster.ticks();
+        }
+        cluster
+    }
+
+    fn draw(&mut self, below: usize) -> usize {
+        self.servers.draw(below)
+    }
+
+    fn counts(&mut self, what: impl Into<String>) {
+        *self.tally.entry(what.into()).or_default() += 1;
+    }
+
+    fn some_dir(&mut self) -> FileId {
+        let at = self.draw(self.names.dirs.len());
+        self.names.dirs.keys().nth(at).unwrap().clone()
+    }
+
+    fn some_file(&mut self) -> FileId {
+        let at = self.draw(self.names.kinds.len());
+        self.names.kinds.keys().nth(at).unwrap().clone()
+    }
+
+    fn some_label(&mut self) -> &'static str {
+        LABELS[self.servers.draw(LABELS.len())]
+    }
+
+    /// A name that is bound, or any.
+    fn some_name(&mut self) -> (FileId, String) {
+        let bound: Vec<(FileId, String)> = self
+            .names
+            .dirs
+            .iter()
+            .flat_map(|(dir, names)| names.keys().map(|label| (dir.clone(), label.clone())))
+            .collect();
+        match self.draw(6) {
+            0 => (self.some_dir(), self.some_label().to_owned()),
+            _ if bound.is_empty() => (ROOT, "a".to_owned()),
+            _ => {
+                let at = self.draw(bound.len());
+                bound[at].clone()
+            }
+        }
+    }
+
+    fn create(&mut self, machine: usize, dir: &FileId, label: &str, kind: FileKind) {
+        let Some(at) = self.servers.follow(dir, &self.sessions[machine]) else { return };
+        let session = self.sessions[machine][at];
+        let operation = self.servers[at].create(session, dir, label, kind, 1);
+        self.ask(machine, at, operation);
+    }
+
+    /// Has a server do an operation.
+    fn ask(&mut self, machine: usize, at: usize, operation: Operation) {
+        let session = self.sessions[machine][at];
+        let number = self.servers[at].next_number();
+        self.asked.insert((at, number), (machine, operation.clone()));
+        self.asks(session, at, number, operation);
+    }
+
+    fn asks(&mut self, session: SessionId, at: usize, number: u64, operation: Operation) {
+        let message = ToServer::Ask { number, operation, wants: Vec::new(), mode: AskMode::Ship };
+        self.servers[at].input_unchecked(Input::Message { session, message });
+        self.observe(at);
+    }
+
+    /// Takes down what a server has just told its clients. A result is what happened at this moment.
+    fn observe(&mut self, at: usize) {
+        assert_eq!(self.servers[at].server.misdeeds(), []);
+        for (number, result) in std::mem::take(&mut self.servers[at].shipped) {
+            self.on_result(at, number, result);
+        }
+        for machine in 0..MACHINES {
+            let session = self.sessions[machine][at];
+            for message in self.servers[at].told(session) {
+                match message {
+                    ToClient::Elsewhere { number, server, .. } => {
+                        if let Some((machine, operation)) = self.asked.remove(&(at, number)) {
+                            self.elsewhere.push((machine, usize::from(server.0), operation));
+                        }
+                    }
+                    ToClient::Recall { .. } | ToClient::Flush { .. } => {
+                        self.mail.entry(session).or_default().push(message);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn on_result(&mut self, at: usize, number: u64, result: Outcome) {
+        if let Some(before) = self.results.get(&(at, number)) {
+            assert_eq!(*before, result, "the result of a question that is asked again");
+            return;
+        }
+        let (_, operation) = self.asked.remove(&(at, number)).expect("a result of no question");
+        self.results.insert((at, number), result.clone());
+        let refusals = self.names.refusals(&operation);
+        let name = match &operation {
+            Operation::Rename(operation::Rename { mode, .. }) => format!("{mode:?}"),
+            operation => operation.name().to_owned(),
+        };
+        match result {
+            Ok((_, effects)) => {
+                assert_eq!(refusals, [], "{operation:?} was done");
+                let servers: BTreeSet<Vec<usize>> =
+                    effects.iter().map(|effect| self.servers.managers(file_of(effect))).collect();
+                self.counts(format!("{name} over {}", servers.len()));
+                let lost = self.names.done(&operation, &effects);
+                self.is_gone_rightly(lost, &effects);
+            }
+            Err(Error::NotSupported) => {
+                assert!(self.names.moves_a_directory(&operation), "{operation:?} is not supported");
+                self.counts("NotSupported");
+            }
+            Err(Error::CutOff) => self.counts("CutOff"),
+            Err(error) => {
+                assert!(refusals.contains(&error), "{error:?} for {operation:?} and not {refusals:?}");
+                self.counts(format!("{error:?}"));
+            }
+        }
+    }
+
+    /// A file dies with its last name, unless a machine has it open.
+    fn is_gone_rightly(&mut self, lost: Option<FileId>, effects: &[Effect]) {
+        let nameless = lost.filter(|file| !self.names.is_named(file));
+        for effect in effects {
+            match effect {
+                Effect::Death { file } => {
+                    assert_eq!(Some(file), nameless.as_ref());
+                    assert!(!self.open.iter().any(|(_, open)| open == file), "{file} is open and dies");
+                    self.counts("death");
+                }
+                Effect::Orphan { file } => {
+                    assert_eq!(Some(file), nameless.as_ref());
+                    self.counts("orphan");
+                }
+                _ => {}
+            }
+        }
+        if let Some(file) = nameless {
+            self.names.dirs.remove(&file);
+            self.names.kinds.remove(&file);
+        }
+    }
+
+    /// Has a machine answer what a server has asked of it.
+    fn hear(&mut self, machine: usize, at: usize) {
+        let session = self.sessions[machine][at];
+        for message in self.mail.remove(&session).unwrap_or_default() {
+            match message {
+                ToClient::Recall { leases, .. } => {
+                    for released in leases {
+                        // What it has released unasked meanwhile has answered the recall.
+                        if !self.is_owed(machine, at, &released.file, &released.field) {
+                            continue;
+                        }
+                        let open = self.open.contains(&(machine, released.file.clone()));
+                        let entry = match released.field.is_black_box() {
+                            true => returning(released.clone(), open && released.field == Field::Handles),
+                            false => letting_go(vec![released]).remove(0),
+                        };
+                        self.logs(session, at, entry);
+                    }
+                }
+                ToClient::Flush { number, .. } => {
+                    self.logs(session, at, wire::LogEntry::Flushed { number });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn logs(&mut self, session: SessionId, at: usize, entry: wire::LogEntry) {
+        let checks = std::mem::replace(&mut self.servers[at].checks, false);
+        self.servers[at].send_log(session, vec![entry], false);
+        self.servers[at].checks = checks;
+        self.observe(at);
+    }
+
+    fn is_owed(&self, machine: usize, at: usize, file: &FileId, field: &Field) -> bool {
+        let world = &self.servers[at];
+        world.server.leases(world.now, &world.store, file).iter().any(|it| {
+            it.machine.0 == machine as u64 + 1
+                && it.field == *field
+                && matches!(it.standing, Standing::Recalled { .. })
+        })
+    }
+
+    fn may_open(&self, machine: usize, at: usize, file: &FileId) -> bool {
+        let held = self.servers[at].holds(machine as u64 + 1, file, &Field::Handles);
+        held.is_some_and(|kind| kind.covers(Kind::Touch))
+    }
+
+    /// Takes a lease on anything of a file, and opens it if it may.
+    fn holds(&mut self, machine: usize, file: &FileId) {
+        let Some(at) = self.servers.follow(file, &self.sessions[machine]) else { return };
+        let label = fold(&label(self.some_label()));
+        let (field, kind) = match self.draw(8) {
+            0 => (Field::Attributes, Kind::Write),
+            1 => (Field::Attributes, Kind::Read),
+            2 => (Field::Parent, Kind::Read),
+            3 => (Field::Child(label), Kind::Write),
+            4 => (Field::Children, Kind::Read),
+            _ => (Field::Handles, Kind::Touch),
+        };
+        let is_open = field == Field::Handles;
+        let mode = if self.draw(4) == 0 { AskMode::Report } else { AskMode::Lease };
+        self.wants(machine, at, want(file, field, kind), mode);
+        if is_open && self.may_open(machine, at, file) && self.names.is_named(file) {
+            self.open.insert((machine, file.clone()));
+        }
+    }
+
+    fn wants(&mut self, machine: usize, at: usize, lease: Lease, mode: AskMode) {
+        let session = self.sessions[machine][at];
+        let (number, operation) = (self.servers[at].next_number(), stat(&lease.file));
+        let message = ToServer::Ask { number, operation, wants: vec![lease], mode };
+        self.servers[at].input_unchecked(Input::Message { session, message });
+        self.observe(at);
+    }
+
+    /// Closes a file. Without the lease to say so, the machine asks for it first.
+    fn closes(&mut self) {
+        let which = self.draw(self.open.len().max(1));
+        let Some((machine, file)) = self.open.iter().nth(which).cloned() else { return };
+        let Some(at) = self.servers.follow(&file, &self.sessions[machine]) else { return };
+        if !self.may_open(machine, at, &file) {
+            self.wants(machine, at, want(&file, Field::Handles, Kind::Touch), AskMode::Lease);
+        }
+        if self.may_open(machine, at, &file) {
+            self.open.remove(&(machine, file.clone()));
+            let session = self.sessions[machine][at];
+            self.logs(session, at, returning(released(&file, Field::Handles, None), false));
+        }
+    }
+
+    fn works(&mut self) {
+        let machine = self.draw(MACHINES);
+        let (dir, name) = self.some_name();
+        let (to_dir, to) = match self.draw(3) {
+            0 => (dir.clone(), self.some_label().to_owned()),
+            1 => self.some_name(),
+            _ => (self.some_dir(), self.some_label().to_owned()),
+        };
+        let operation = match self.draw(12) {
+            0 | 1 => {
+                let kind = if self.draw(4) == 0 { FileKind::Directory } else { FileKind::Regular };
+                let label = self.some_label();
+                return self.create(machine, &dir, label, kind);
+            }
+            2 | 3 => unlink(&dir, &name, false),
+            4 => Operation::Unlink(operation::Unlink {
+                dir,
+                label: label(&name),
+                directory: true,
+                open: false,
+                cred: Cred::default(),
+                time: at(20),
+            }),
+            5 | 6 => {
+                let named = self.names.child(&dir, &name).cloned();
+                let file = match named {
+                    Some(file) if !self.names.is_dir(&file) => file,
+                    _ => self.some_file(),
+                };
+                link(&file, &to_dir, &to)
+            }
+            number => {
+                let mode = match number {
+                    7 => RenameMode::NoReplace,
+                    8 => RenameMode::Exchange,
+                    _ => RenameMode::Replace,
+                };
+                renames(&dir, &name, &to_dir, &to, mode)
+            }
+        };
+        let leading = operation.leading_file().clone();
+        let Some(at) = self.servers.follow(&leading, &self.sessions[machine]) else { return };
+        self.ask(machine, at, operation);
+    }
+
+    fn step(&mut self) {
+        let at = self.draw(self.servers.len());
+        match self.draw(20) {
+            0..=3 => self.works(),
+            4 | 14 => {
+                let (machine, file) = (self.draw(MACHINES), self.some_file());
+                self.holds(machine, &file);
+            }
+            5 if self.draw(6) == 0 => self.closes(),
+            6 if self.draw(4) == 0 => {
+                let (region, to) = (self.some_file(), ServerId(self.draw(self.servers.len()) as u16));
+                self.servers[at].input_unchecked(Input::Delegate { region, to });
+                self.observe(at);
+            }
+            7 if self.draw(4) == 0 => {
+                self.servers.restart(at);
+                self.observe(at);
+            }
+            8 if self.draw(8) == 0 => self.starts_anew(at),
+            9 => self.asks_again(),
+            10 => self.goes_on(),
+            11 | 12 => {
+                self.servers[at].now = self.servers[at].now.after_ms(100);
+                self.servers[at].input_unchecked(Input::Tick);
+                self.observe(at);
+            }
+            13 => {
+                let machine = self.draw(MACHINES);
+                self.hear(machine, at);
+            }
+            _ => {
+                if let Some(said) = self.servers.draws_said() {
+                    let at = self.servers.deliver(said);
+                    self.observe(at);
+                }
+            }
+        }
+        self.servers.collects(true);
+    }
+
+    /// Questions go on to the servers that have their files.
+    fn goes_on(&mut self) {
+        for (machine, at, operation) in std::mem::take(&mut self.elsewhere) {
+            self.ask(machine, at, operation);
+        }
+    }
+
+    /// A question is asked once more, whether it has a result or not.
+    fn asks_again(&mut self) {
+        let count = self.asked.len();
+        let which = self.draw(count.max(1));
+        let Some(((at, number), (machine, operation))) = self.asked.iter().nth(which) else { return };
+        let (at, number, session, operation) =
+            (*at, *number, self.sessions[*machine][*at], operation.clone());
+        self.asks(session, at, number, operation);
+    }
+
+    /// A machine's session at a server ends, and another begins.
+    fn starts_anew(&mut self, at: usize) {
+        let machine = self.draw(MACHINES);
+        let session = self.sessions[machine][at];
+        self.servers[at].input_unchecked(Input::Message { session, message: ToServer::Goodbye });
+        self.observe(at);
+        self.mail.remove(&session);
+        self.asked.retain(|(server, _), (asker, _)| *server != at || *asker != machine);
+        let servers = &self.servers;
+        self.open.retain(|(of, file)| *of != machine || servers.managers(file) != [at]);
+        self.incarnation += 1;
+        let incarnation = self.incarnation;
+        let checks = std::mem::replace(&mut self.servers[at].checks, false);
+        self.sessions[machine][at] = self.servers[at].open(machine as u64 + 1, incarnation);
+        self.servers[at].checks = checks;
+    }
+
+    /// Time passes, and everything arrives.
+    fn ticks(&mut self) {
+        for at in 0..self.servers.len() {
+            self.servers[at].now = self.servers[at].now.after_ms(100);
+            self.servers[at].input_unchecked(Input::Tick);
+            self.observe(at);
+            (0..MACHINES).for_each(|machine| self.hear(machine, at));
+        }
+        self.goes_on();
+        self.servers.collects(false);
+        for said in self.servers.takes_all() {
+            let at = self.servers.deliver(said);
+            self.observe(at);
+            (0..MACHINES).for_each(|machine| self.hear(machine, at));
+        }
+    }
+
+    fn check(&self) {
+        self.servers.iter().for_each(World::check);
+    }
+
+    /// Everything goes on until nothing is left to do. Every operation has ended by then.
+    fn settles(&mut self) {
+        for _ in 0..2000 {
+            self.ticks();
+            self.closes();
+            let waits = self.servers.iter().any(|world| world.server.anybody_waits());
+            if !waits && self.asked.is_empty() && self.elsewhere.is_empty() && self.open.is_empty() {
+                break;
+            }
+        }
+        assert!(self.asked.is_empty(), "these do not end: {:#?}", self.asked);
+        assert!(!self.servers.iter().any(|world| world.server.has_joint_operations()));
+        (0..20).for_each(|_| self.ticks());
+        self.check();
+        self.agree();
+    }
+
+    /// All servers together have the names whose making was told, and no other file.
+    fn agree(&self) {
+        let mut files = 0;
+        for (file, kind) in &self.names.kinds {
+            let at = self.servers.managers(file);
+            let [at] = at[..] else { panic!("{file} has {} servers", at.len()) };
+            let world = &self.servers[at];
+            let found = world.server.found(&world.store, file).unwrap();
+            let found = found.unwrap_or_else(|| panic!("{file} is no more"));
+            assert_eq!(found.attributes.kind, *kind);
+            let links = world.server.links(&world.store, file).unwrap().unwrap();
+            let links: BTreeSet<(FileId, String)> =
+                links.into_iter().map(|link| (link.dir, link.label.to_string())).collect();
+            assert_eq!(links, self.names.links(file).into_iter().collect(), "links of {file}");
+            let count = if *file == ROOT { 1 } else { links.len() };
+            assert_eq!(found.attributes.links as usize, count, "the number of links of {file}");
+            files += 1;
+        }
+        for (dir, names) in &self.names.dirs {
+            let world = &self.servers[self.servers.managers(dir)[0]];
+            let entries = world.server.entries(&world.store, dir, 0, usize::MAX).unwrap();
+            let found: BTreeMap<String, FileId> =
+                entries.into_iter().map(|(label, entry)| (label.to_string(), entry.file)).collect();
+            assert_eq!(found, *names, "names in {dir}");
+        }
+        let counted: u64 = self.servers.iter().map(|world| world.server.status(world.now).files).sum();
+        assert_eq!(counted, files, "files in all");
+    }
+}
+
+fn file_of(effect: &Effect) -> &FileId {
+    match effect {
+        Effect::Bind { dir, .. }
+        | Effect::Unbind { dir, .. }
+        | Effect::Touch { dir, .. }
+        | Effect::Times { dir, .. } => dir,
+        Effect::Birth { file, .. }
+        | Effect::AddLink { file, .. }
+        | Effect::DropLink { file, .. }
+        | Effect::Attributes { file, .. }
+        | Effect::Xattr { file, .. }
+        | Effect::Content { file, .. }
+        | Effect::Disposition { file, .. }
+        | Effect::Orphan { file }
+        | Effect::Death { file }
+        | Effect::Lock { file, .. } => file,
+    }
+}
+
+fn link(file: &FileId, dir: &FileId, name: &str) -> Operation {
+    Operation::Link(operation::Link {
+        file: file.clone(),
+        dir: dir.clone(),
+        label: label(name),
+        position: 1,
+        cred: Cred::default(),
+        time: at(25),
+    })
+}
+
+fn renames(from_dir: &FileId, from: &str, to_dir: &FileId, to: &str, mode: RenameMode) -> Operation {
+    match rename(from_dir, from, to_dir, to, 1) {
+        Operation::Rename(rename) => Operation::Rename(operation::Rename { mode, ..rename }),
+        other => other,
+    }
+}
+
+#[test]
+fn operations_over_several_servers_happen_once_or_not_at_all() {
+    let (mut tally, mut said): (BTreeMap<String, usize>, BTreeMap<&str, usize>) = Default::default();
+    for seed in 0..64 {
+        let mut cluster = Cluster::new(seed);
+        for at in 0..600 {
+            cluster.step();
+            if at % 16 == 0 {
+                cluster.check();
+            }
+        }
+        cluster.settles();
+        cluster.tally.into_iter().for_each(|(what, times)| *tally.entry(what).or_default() += times);
+        for Said { what, .. } in &cluster.servers.said {
+            let Word::Joint(Joint { step, .. }) = what else { continue };
+            let name = match step {
+                JointStep::Borrow { .. } => "borrow",
+                JointStep::Lent { .. } => "lent",
+                JointStep::Gone { .. } => "gone",
+                JointStep::NotHere { .. } => "not here",
+                JointStep::Wounded => "wounded",
+                JointStep::Settle { .. } => "settle",
+                JointStep::Settled => "settled",
+            };
+            *said.entry(name).or_default() += 1;
+        }
+    }
+    let times = |what: &str| tally.get(what).copied().unwrap_or_default();
+    for what in ["unlink", "link", "Replace", "NoReplace", "Exchange"] {
+        assert!(times(&format!("{what} over 2")) >= 10, "{what}: {tally:#?}");
+    }
+    assert!(times("Replace over 3") >= 20 && times("Exchange over 3") >= 20, "{tally:#?}");
+    assert!(times("death") >= 20 && times("orphan") >= 5, "{tally:#?}");
+    assert_eq!(times("CutOff"), 0, "nothing waits long once messages flow");
+    for step in ["borrow", "lent", "not here", "wounded", "settle", "settled"] {
+        assert!(said.get(step).is_some_and(|times| *times >= 20), "{said:#?}");
+    }
+}
+
+/// The root server and another one, a session of one machine at each, and a directory with a file
+/// in it, both at the other server.
+struct Pair {
+    servers: Servers,
+    sessions: [SessionId; 2],
+    dir: FileId,
+    file: FileId,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let mut servers = Servers::new(2, 2, 1);
+        let sessions = [servers[0].open(1, 1), servers[1].open(1, 1)];
+        let mut pair = Pair { servers, sessions, dir: ROOT, file: ROOT };
+        for (label, kind) in [("dir", FileKind::Directory), ("file", FileKind::Regular)] {
+            let operation = pair.servers[0].create(sessions[0], &pair.dir, label, kind, 1);
+            pair.servers[0].ask(sessions[0], operation, Vec::new(), AskMode::Ship);
+            let born = pair.result(0).unwrap().into_iter().find_map(|effect| match effect {
+                Effect::Birth { file, .. } => Some(file),
+                _ => None,
+            });
+            (pair.dir, pair.file) = match kind {
+                FileKind::Directory => (born.unwrap(), ROOT),
+                _ => (pair.dir, born.unwrap()),
+            };
+        }
+        pair.servers[0].input(Input::Delegate { region: pair.dir.clone(), to: ServerId(1) });
+        pair.carries();
+        assert_eq!(pair.servers.managers(&pair.file), [1]);
+        pair.servers.said.clear();
+        pair
+    }
+
+    fn ship(&mut self, at: usize, operation: Operation) {
+        self.servers[at].ask(self.sessions[at], operation, Vec::new(), AskMode::Ship);
+    }
+
+    /// The effects of the operation that a server has just done, or why it did not.
+    fn result(&mut self, at: usize) -> Result<Vec<Effect>, Error> {
+        let told = self.servers[at].told(self.sessions[at]);
+        let results = told.into_iter().filter_map(|message| match message {
+            ToClient::Shipped { result, .. } => Some(result.map(|(_, effects)| effects)),
+            _ => None,
+        });
+        let results: Vec<_> = results.collect();
+        let [result] = &results[..] else { panic!("{results:?}") };
+        result.clone()
+    }
+
+    fn carries(&mut self) {
+        for _ in 0..20 {
+            for at in 0..2 {
+                self.servers[at].now = self.servers[at].now.after_ms(100);
+                self.servers[at].input(Input::Tick);
+            }
+            self.arrives();
+        }
+    }
+
+    /// All messages between the servers arrive, and the answers to them.
+    fn arrives(&mut self) {
+        for _ in 0..8 {
+            self.servers.collects(false);
+            for said in self.servers.takes_all() {
+                self.servers.deliver(said);
+            }
+        }
+    }
+
+    /// What a server has said since, without giving it to anybody.
+    fn says(&mut self, at: usize) -> Vec<Joint> {
+        std::mem::take(&mut self.servers[at].jointly).into_iter().map(|(_, message)| message).collect()
+    }
+
+    fn hears(&mut self, at: usize, from: u16, message: Joint) {
+        self.servers[at].input(Input::Joint { from: ServerId(from), message: Box::new(message) });
+    }
+
+    fn names(&self, at: usize, dir: &FileId) -> Vec<String> {
+        let entries = self.servers[at].server.entries(&self.servers[at].store, dir, 0, 99).unwrap();
+        entries.into_iter().map(|(label, _)| label.to_string()).collect()
+    }
+
+    fn digests(&self) -> [u64; 2] {
+        [0, 1].map(|at| self.servers[at].server.digest())
+    }
+
+    /// Ends what is under way; everything is in order then.
+    fn ends(&mut self) {
+        self.carries();
+        for at in 0..2 {
+            assert!(!self.servers[at].server.has_joint_operations());
+            self.servers[at].check();
+        }
+    }
+}
+
+/// While a field is lent, nobody is told of it or granted it, however long that takes: its value may
+/// be another one already. The lender takes nothing back by itself.
+#[test]
+fn a_lent_field_is_leased_to_nobody() {
+    let mut pair = Pair::new();
+    let (dir, session) = (pair.dir.clone(), pair.sessions[1]);
+    pair.ship(0, rename(&ROOT, "dir", &ROOT, "new", 1));
+    for message in pair.says(0) {
+        pair.hears(1, 0, message);
+    }
+    let [Joint { step: JointStep::Lent { .. }, .. }] = pair.says(1)[..] else { panic!("nothing is lent") };
+    let wants = vec![want(&dir, Field::Attributes, Kind::Read)];
+    pair.servers[1].ask(session, stat(&dir), wants, AskMode::Lease);
+    pair.servers[1].ask(session, stat(&dir), Vec::new(), AskMode::Report);
+    let second = pair.servers[1].open(2, 1);
+    pair.servers[1].ask(second, stat(&dir), Vec::new(), AskMode::Values);
+    for _ in 0..20 {
+        pair.servers[1].now = pair.servers[1].now.after_ms(20_000);
+        pair.servers[1].send(session, ToServer::Renew);
+        pair.servers[1].send(second, ToServer::Renew);
+        pair.servers[1].input(Input::Tick);
+    }
+    let answers = |told: Vec<ToClient>| {
+        let is_answer = |message: &ToClient| {
+            matches!(message, ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Recall { .. })
+        };
+        told.into_iter().filter(is_answer).count()
+    };
+    assert_eq!((answers(pair.servers[1].told(session)), answers(pair.servers[1].told(second))), (0, 0));
+    // A region with something lent stays.
+    pair.servers[1].input(Input::Delegate { region: dir.clone(), to: ServerId::ROOT });
+    pair.servers[1].input(Input::Tick);
+    assert_eq!(pair.servers[1].delegated, [Err(directory::DelegateError::InUse)]);
+    pair.arrives();
+    pair.carries();
+    assert!(pair.result(0).is_ok());
+    assert_eq!(pair.names(0, &ROOT), ["new"]);
+    assert_eq!(answers(pair.servers[1].told(session)), 2);
+    let links = pair.servers[1].server.links(&pair.servers[1].store, &dir).unwrap().unwrap();
+    assert_eq!(links[0].label, label("new"));
+}
+
+/// A deletion at the last close, of a name in a directory of another server.
+#[test]
+fn the_last_close_takes_a_name_elsewhere() {
+    let mut pair = Pair::new();
+    let file = pair.file.clone();
+    pair.ship(0, link(&file, &ROOT, "Name"));
+    pair.arrives();
+    assert!(pair.result(0).is_ok());
+    assert_eq!(pair.names(0, &ROOT), ["dir", "Name"]);
+    let link = Some(namespace::Link { dir: ROOT, label: label("Name") });
+    let own = lease::Open::with([lease::Mode::AccessDelete]);
+    let (cred, time) = (Cred::default(), at(26));
+    let set = operation::SetDisposition { file: file.clone(), link, own, cred, time };
+    pair.ship(1, Operation::SetDisposition(set));
+    pair.arrives();
+    assert!(pair.result(1).is_ok());
+    pair.ends();
+    assert_eq!(pair.names(0, &ROOT), ["dir"]);
+    let links = pair.servers[1].server.links(&pair.servers[1].store, &file).unwrap().unwrap();
+    assert_eq!(links.len(), 1, "the other name stays");
+}
+
+/// The check that a directory does not end up in itself needs all directories above its new parent.
+#[test]
+fn a_directory_goes_where_the_way_to_the_root_is_known() {
+    let mut pair = Pair::new();
+    let dir = pair.dir.clone();
+    let operation = pair.servers[1].create(pair.sessions[1], &dir, "sub", FileKind::Directory, 1);
+    pair.ship(1, operation);
+    assert!(pair.result(1).is_ok());
+    pair.ship(0, rename(&dir, "sub", &ROOT, "sub", 1));
+    pair.arrives();
+    assert!(pair.result(0).is_ok());
+    assert_eq!(
+        (pair.names(0, &ROOT), pair.names(1, &dir)),
+        (vec!["dir".into(), "sub".into()], vec!["file".into()])
+    );
+    pair.ship(1, rename(&ROOT, "sub", &dir, "sub", 1));
+    pair.arrives();
+    assert_eq!(pair.result(1), Err(Error::NotSupported));
+    pair.ends();
+}
+
+/// The leader alone gives up what takes too long. What comes later finds the operation over.
+#[test]
+fn an_operation_that_takes_too_long_is_given_up() {
+    let mut pair = Pair::new();
+    pair.ship(0, rename(&ROOT, "dir", &ROOT, "new", 1));
+    let late = pair.says(0);
+    pair.servers[0].now = pair.servers[0].now.after_ms(61_000);
+    pair.servers[0].input(Input::Tick);
+    assert_eq!(pair.result(0), Err(Error::CutOff));
+    for message in late {
+        pair.hears(1, 0, message);
+    }
+    assert!(pair.servers[1].server.has_joint_operations(), "it does not know yet");
+    pair.ends();
+    assert_eq!(pair.names(0, &ROOT), ["dir"]);
+}
+
+/// Servers that have no part in an operation, and messages about other operations, fields or files
+/// than those that were asked for.
+#[test]
+fn forged_messages_change_nothing() {
+    let mut pair = Pair::new();
+    let (dir, file) = (pair.dir.clone(), pair.file.clone());
+    pair.ship(0, rename(&ROOT, "dir", &ROOT, "new", 1));
+    let borrows = pair.says(0);
+    let [Joint { op, step: borrow @ JointStep::Borrow { age, operation, open_from, .. } }] = &borrows[..]
+    else {
+        panic!("{borrows:?}")
+    };
+    let (op, other) = (*op, wire::JointId(op.0 + 1));
+    let death = vec![Effect::Death { file: file.clone() }];
+    let wrong_field = JointStep::Borrow {
+        age: *age,
+        operation: operation.clone(),
+        file: dir.clone(),
+        wants: vec![(Field::Path, Kind::Read)],
+        open_from: *open_from,
+    };
+    let before = pair.digests();
+    let to_lender = [
+        (2, op, borrow.clone()),
+        (1, op, borrow.clone()),
+        (0, wire::JointId(op.0 | 1 << 63), borrow.clone()),
+        (0, op, wrong_field),
+        (0, op, JointStep::Settle { effects: death.clone(), open_from: *open_from }),
+        (2, op, JointStep::Settle { effects: Vec::new(), open_from: *open_from }),
+        (0, op, JointStep::Settle { effects: Vec::new(), open_from: other }),
+        (0, op, JointStep::Settled),
+        (0, op, JointStep::Wounded),
+    ];
+    for (from, op, step) in to_lender {
+        pair.hears(1, from, Joint { op, step: step.clone() });
+        assert_eq!((pair.says(1), pair.digests()), (Vec::new(), before), "{step:?} of {from}");
+        assert!(!pair.servers[1].server.has_joint_operations());
+    }
+    pair.hears(1, 0, Joint { op, step: borrow.clone() });
+    let lent = pair.says(1);
+    let [Joint { step: JointStep::Lent { grant }, .. }] = &lent[..] else { panic!("{lent:?}") };
+    // More than is lent.
+    pair.hears(1, 0, Joint { op, step: JointStep::Settle { effects: death, open_from: *open_from } });
+    assert_eq!(pair.says(1), []);
+    assert!(pair.servers[1].server.has_joint_operations() && pair.servers[1].server.manages(&file));
+    let fewer = wire::FileGrant { fields: grant.fields[1..].to_vec(), ..grant.clone() };
+    let another = wire::FileGrant { file: file.clone(), ..grant.clone() };
+    let before = pair.digests();
+    let to_leader = [
+        (2, op, JointStep::Lent { grant: grant.clone() }),
+        (1, other, JointStep::Lent { grant: grant.clone() }),
+        (1, op, JointStep::Lent { grant: fewer }),
+        (1, op, JointStep::Lent { grant: another }),
+        (2, op, JointStep::Gone { file: dir.clone() }),
+        (1, op, JointStep::Gone { file: ROOT }),
+        (2, op, JointStep::NotHere { file: dir.clone(), server: ServerId(2) }),
+        (2, op, JointStep::Wounded),
+        (1, op, JointStep::Settled),
+        (1, op, borrow.clone()),
+        (1, op, JointStep::Settle { effects: Vec::new(), open_from: op }),
+    ];
+    for (from, op, step) in to_leader {
+        pair.hears(0, from, Joint { op, step: step.clone() });
+        assert_eq!((pair.says(0), pair.digests()), (Vec::new(), before), "{step:?} of {from}");
+    }
+    pair.hears(0, 1, lent[0].clone());
+    assert!(pair.result(0).is_ok());
+    let settles = pair.says(0);
+    pair.hears(0, 2, Joint { op, step: JointStep::Settled });
+    assert!(pair.servers[0].server.has_joint_operations(), "the lender has not said so");
+    for message in settles {
+        pair.hears(1, 0, message);
+    }
+    pair.ends();
+    assert_eq!(pair.names(0, &ROOT), ["new"]);
+}
+
+/// Once an operation is over, all that was said about it is said again, in order and backwards.
+#[test]
+fn replayed_messages_change_nothing() {
+    let mut pair = Pair::new();
+    let dir = pair.dir.clone();
+    for (from, to) in [("file", "File"), ("File", "file"), ("file", "c")] {
+        pair.ship(0, link(&pair.file.clone(), &ROOT, to));
+        pair.ship(1, rename(&dir, from, &dir, to, 1));
+        pair.arrives();
+        pair.ship(0, unlink(&ROOT, to, false));
+        pair.ends();
+    }
+    let (before, said) = (pair.digests(), pair.servers.said.clone());
+    assert!(said.len() > 12, "{said:?}");
+    for said in said.iter().chain(said.iter().rev()) {
+        pair.servers.deliver(said.clone());
+        assert_eq!(pair.digests(), before, "{said:?}");
+    }
+    pair.ends();
+    assert_eq!((pair.names(0, &ROOT), pair.names(1, &dir)), (vec!["dir".into()], vec!["c".into()]));
+}
