@@ -43,7 +43,7 @@ impl FileService for Nothing {
     fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
 }
 
-pub(super) fn server() -> Arc<Server> {
+pub(crate) fn server() -> Arc<Server> {
     Server::new(Store::new(Arc::new(Nothing)), "/nowhere".into(), "box").unwrap()
 }
 
