@@ -144,17 +144,3 @@ impl Server {
         ServerReport { connections: self.connections.load(Relaxed), sessions, opens, leases, breaks }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::connection::tests::server;
-    use std::sync::atomic::Ordering::Relaxed;
-
-    #[test]
-    fn a_session_has_a_number_of_32_bits_that_is_not_zero() {
-        let server = server();
-        server.next_session.store(u32::MAX, Relaxed);
-        assert_eq!(server.next_session(), u64::from(u32::MAX));
-        assert_eq!(server.next_session(), 1);
-    }
-}

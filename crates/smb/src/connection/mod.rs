@@ -181,4 +181,4 @@ impl Connection {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
