@@ -133,7 +133,7 @@ impl Open {
     }
 
     /// Says that a file may have holes, or that it may not (FSCTL_SET_SPARSE). It is a mark for
-    /// clients: any file here has the holes that it has.
+    /// clients: a file without it has the holes that it has, and shows them as data.
     pub async fn set_sparse(&self, sparse: bool) -> Result<(), StoreError> {
         if self.is_directory() {
             return Err(StoreError::Invalid);
@@ -147,6 +147,11 @@ impl Open {
             self.attributes_changed(watches::ATTRIBUTES).await;
         }
         Ok(())
+    }
+
+    /// Whether the file is marked so.
+    pub(crate) async fn is_sparse(&self) -> Result<bool, StoreError> {
+        Ok(self.dos().await?.attributes & DosAttributes::SPARSE != 0)
     }
 
     pub(crate) async fn set_attributes(&self, who: &Cred, change: AttributeChange) -> Result<(), StoreError> {

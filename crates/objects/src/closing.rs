@@ -60,6 +60,7 @@ impl Closing {
                 None => false,
             };
             if let Some(link) = link.clone().filter(|_| set) {
+                store.watches.deleting(open.file());
                 store.with(|table, _| {
                     if let Some(known) = table.objects.get_mut(&self.object) {
                         known.deleting.get_or_insert(Deleting { link, by: open.parts.parent });

@@ -50,12 +50,12 @@ impl Open {
         if !append && offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
             return Err(StoreError::Invalid);
         }
-        self.act(Act::Write).await;
-        let from = if append { self.info().await?.size } else { offset };
-        self.admits(ByteRange { offset: from, length }, true).await?;
         if length == 0 {
             return Ok(0);
         }
+        self.act(Act::Write).await;
+        let from = if append { self.info().await?.size } else { offset };
+        self.admits(ByteRange { offset: from, length }, true).await?;
         let written = if self.is_stream() {
             self.write_stream(from, &data).await?
         } else {
@@ -120,8 +120,8 @@ impl Open {
         self.content_changed(Act::Resize, watches::SIZE).await
     }
 
-    /// Makes `offset..end` read as zeros (FSCTL_SET_ZERO_DATA, MS-FSA §2.1.5.10.38). The length
-    /// stays.
+    /// Makes `offset..end` read as zeros (FSCTL_SET_ZERO_DATA, MS-FSA §2.1.5.10.38): with a hole,
+    /// if the file may have some. The length stays.
     pub async fn zero(&self, offset: u64, end: u64) -> Result<(), StoreError> {
         self.require(rights::WRITE_DATA)?;
         self.require_content()?;
@@ -138,21 +138,25 @@ impl Open {
         if self.is_stream() {
             self.write_stream(offset, &vec![0; (end - offset) as usize]).await?;
         } else {
-            let what = AllocateMode::Punch;
+            let what = match self.is_sparse().await? {
+                true => AllocateMode::Punch,
+                false => AllocateMode::Zero { keep_size: true },
+            };
             let call = call::Allocate { file: self.file().clone(), offset, length: end - offset, what };
             self.store().service.ask(&self.parts.who, call).await?;
         }
         self.content_changed(Act::Write, watches::WRITTEN).await
     }
 
-    /// The ranges that hold data (FSCTL_QUERY_ALLOCATED_RANGES): at most `limit` and one more.
+    /// The ranges that hold data (FSCTL_QUERY_ALLOCATED_RANGES, MS-FSA §2.1.5.10.22): at most
+    /// `limit` and one more. A file without the mark that it may have holes shows none.
     pub async fn allocated(&self, range: ByteRange, limit: usize) -> Result<Vec<ByteRange>, StoreError> {
         self.require(rights::READ_DATA)?;
         self.require_content()?;
         let size = self.info().await?.size;
         let end = range.offset.checked_add(range.length).ok_or(StoreError::Invalid)?.min(size);
         let (mut at, mut found) = (range.offset, Vec::new());
-        if self.is_stream() {
+        if self.is_stream() || !self.is_sparse().await? {
             found.extend((at < end).then(|| ByteRange { offset: at, length: end - at }));
             return Ok(found);
         }

@@ -104,6 +104,9 @@ pub enum StoreError {
     /// STATUS_NOT_SAME_DEVICE.
     #[error("the target is in another share")]
     NotSameDevice,
+    /// STATUS_PRIVILEGE_NOT_HELD.
+    #[error("nobody holds the privilege that ACCESS_SYSTEM_SECURITY needs")]
+    PrivilegeNotHeld,
 }
 
 impl From<Error> for StoreError {

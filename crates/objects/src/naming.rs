@@ -80,15 +80,15 @@ impl Open {
         let name = name_of(&to.label, exact);
         let path: Vec<String> =
             place.path.iter().take(place.path.len().saturating_sub(1)).cloned().chain(name).collect();
-        let old =
-            store.with(|table, _| table.renamed(self.id(), &from, &to, (&place.above, &place.labels, path)));
+        let old = self.watched_place();
+        store.with(|table, _| table.renamed(self.id(), &from, &to, (&place.above, &place.labels, path)));
         store.act_done(self.object(), Act::Rename, by);
         store.lists(&to.dir, self.file());
         store.listing_changes(&from.dir, child);
         store.listing_changes(&to.dir, child);
         store.below.entry_changed(&from).await;
         store.below.entry_changed(&to).await;
-        self.report_renamed((&from, &to), &old);
+        self.report_renamed(old);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use crate::ask::ClientHandle;
 use crate::cursor::Cursor;
 use crate::table::ObjectKey;
 use crate::{AccessMask, CreateOptions, Granted, OpenId, Root, Store, StoreError};
-use lease::caching::{ClientGuid, LeaseHolder, LeaseKey, ObjectId};
+use lease::caching::{ClientGuid, Grant, LeaseHolder, LeaseKey, ObjectId};
 use namespace::{Cred, FileKind, Timestamp};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -78,8 +78,7 @@ impl Open {
 
     /// The client that opened it.
     pub fn client(&self) -> ClientGuid {
-        let found = self.store().with(|table, _| table.opens.get(&self.id()).map(|open| open.client));
-        found.unwrap_or(ClientGuid([0; 16]))
+        self.store().client_of(self.id()).unwrap_or(ClientGuid([0; 16]))
     }
 
     /// Whether it is a directory's.
@@ -103,10 +102,7 @@ impl Open {
     /// The lease or oplock that it has now: for a reconnect, and a replay.
     pub fn granted(&self) -> Granted {
         let Some(holder) = self.parts.holder else { return Granted::Nothing };
-        let held = self
-            .store()
-            .with(|table, _| table.objects.get(&self.object()).and_then(|known| known.caching.held(holder)));
-        match (holder, held) {
+        match (holder, self.held(holder)) {
             (LeaseHolder::Oplock(_), Some(grant)) => Granted::Oplock(grant.state),
             (LeaseHolder::Lease(lease), Some(grant)) => Granted::Lease {
                 key: lease.key,
@@ -116,6 +112,16 @@ impl Open {
             },
             (_, None) => Granted::Nothing,
         }
+    }
+
+    /// The holder of its lease or oplock, while a break of that waits for an acknowledgment.
+    pub fn breaking(&self) -> Option<LeaseHolder> {
+        let holder = self.parts.holder?;
+        self.held(holder).filter(|grant| grant.is_breaking).map(|_| holder)
+    }
+
+    fn held(&self, holder: LeaseHolder) -> Option<Grant> {
+        self.store().with(|table, _| table.objects.get(&self.object())?.caching.held(holder))
     }
 
     /// Moves a durable open to another connection's client (reconnect): later breaks of its oplock

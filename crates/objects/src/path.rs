@@ -5,8 +5,9 @@ use lease::Label;
 
 /// A checked path below a share's root: components, and the name of a stream.
 ///
-/// `\` separates components, and so does `/`, as Samba has it. The first character is none. The
-/// empty path is the root itself. A stream is `file:name` or `file:name:$DATA`; `file::$DATA` is
+/// `\` separates components, and so does `/`, as Samba has it. The first character is none. `..`
+/// takes away the component before it, but never leaves the share. The empty path is the root
+/// itself. A stream is `file:name` or `file:name:$DATA`; `file::$DATA` is
 /// the file's own content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectPath {
@@ -42,13 +43,13 @@ impl ObjectPath {
             None => (text, None, false),
         };
         let path = path.strip_suffix('\\').unwrap_or(path);
-        let components = match path {
-            "" => Vec::new(),
-            path => path
-                .split(['\\', '/'])
-                .map(|name| label_of(name, is_posix))
-                .collect::<Result<Vec<Label>, StoreError>>()?,
-        };
+        let mut components = Vec::new();
+        for name in path.split(['\\', '/']).filter(|_| !path.is_empty()) {
+            match name {
+                ".." => _ = components.pop().ok_or(StoreError::LeavesShare)?,
+                name => components.push(label_of(name, is_posix)?),
+            }
+        }
         Ok(ObjectPath { components, is_content: has_stream && stream.is_none(), stream })
     }
 
@@ -82,8 +83,7 @@ fn stream_name(text: &str) -> Result<Option<String>, StoreError> {
 fn label_of(name: &str, is_posix: bool) -> Result<Label, StoreError> {
     let bad = |c: char| c < ' ' || RESERVED.contains(&c);
     match name {
-        ".." => Err(StoreError::LeavesShare),
-        "" | "." => Err(StoreError::InvalidName),
+        "" | "." | ".." => Err(StoreError::InvalidName),
         name if is_posix => Label::new(name.as_bytes()).map_err(|_| StoreError::InvalidName),
         name if name.contains(bad) => Err(StoreError::InvalidName),
         name => {
@@ -132,6 +132,8 @@ mod tests {
         assert_eq!(path("").unwrap(), ObjectPath::default());
         assert_eq!(shown(&path(r"a\b c\d.txt").unwrap()), ["a", "b c", "d.txt"]);
         assert_eq!(shown(&path("a/b").unwrap()), ["a", "b"]);
+        assert_eq!(shown(&path(r"a\b\..\c").unwrap()), ["a", "c"]);
+        assert_eq!(path(r"a\..").unwrap(), ObjectPath::default());
         assert_eq!(path("f:s").unwrap().stream.as_deref(), Some("s"));
         assert_eq!(path("f:s:$data").unwrap().stream.as_deref(), Some("s"));
         assert_eq!(path("f::$DATA").unwrap().stream, None);
@@ -139,9 +141,9 @@ mod tests {
             (r"\a", StoreError::Invalid),
             (r"a\\b", StoreError::InvalidName),
             (r"a\.\b", StoreError::InvalidName),
-            (r"a\..\b", StoreError::LeavesShare),
+            (r"a\..\..\b", StoreError::LeavesShare),
+            ("..", StoreError::LeavesShare),
             ("a*", StoreError::InvalidName),
-            ("a/../b", StoreError::LeavesShare),
             ("a:", StoreError::InvalidName),
             ("a:s:$INDEX", StoreError::InvalidName),
             ("a\u{1}", StoreError::InvalidName),

@@ -79,10 +79,14 @@ pub(crate) fn without_generic(mask: u32) -> u32 {
     standing.fold(mask & !0xF000_0000, |rights, (_, stands_for)| rights | stands_for)
 }
 
-/// Returns the rights that an open gets of those that the user may have at most.
+/// Returns the rights that an open gets of those that the user may have at most (MS-DTYP
+/// §2.5.3.2). SeSecurityPrivilege is nobody's.
 pub(crate) fn granted(asked: AccessMask, maximal: AccessMask) -> Result<AccessMask, StoreError> {
     let (rights, at_most) = specific(asked);
-    if rights & !maximal.0 != 0 || rights & SYSTEM_SECURITY != 0 {
+    if rights & SYSTEM_SECURITY != 0 {
+        return Err(StoreError::PrivilegeNotHeld);
+    }
+    if rights & !maximal.0 != 0 {
         return Err(StoreError::AccessDenied);
     }
     Ok(AccessMask(if at_most { rights | maximal.0 } else { rights }))
@@ -108,7 +112,7 @@ mod tests {
         assert_eq!(granted(AccessMask(0x8000_0000), maximal), Ok(AccessMask(0x12_0089)));
         assert_eq!(granted(AccessMask(0x4000_0000), maximal), Ok(AccessMask(0x12_0116)));
         assert_eq!(granted(AccessMask(MAXIMUM_ALLOWED), maximal), Ok(maximal));
-        assert_eq!(granted(AccessMask(SYSTEM_SECURITY), maximal), Err(StoreError::AccessDenied));
+        assert_eq!(granted(AccessMask(SYSTEM_SECURITY), maximal), Err(StoreError::PrivilegeNotHeld));
     }
 
     proptest! {

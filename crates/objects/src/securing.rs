@@ -10,9 +10,14 @@ use ident::FileId;
 use namespace::{AttributeChange, Attributes};
 
 impl Open {
-    /// The security descriptor. Needs READ_CONTROL.
-    pub async fn security(&self) -> Result<SecurityDescriptor, StoreError> {
-        self.require(rights::READ_CONTROL)?;
+    /// The security descriptor, for these of its parts. Each needs READ_CONTROL, and the list that
+    /// says what is noted the privilege that is nobody's (MS-FSA §2.1.5.14).
+    pub async fn security(&self, parts: u32) -> Result<SecurityDescriptor, StoreError> {
+        self.require(match parts {
+            0 => u32::MAX,
+            _ if parts & SecurityDescriptor::SACL != 0 => rights::SYSTEM_SECURITY,
+            _ => rights::READ_CONTROL,
+        })?;
         self.security_of(&self.attributes().await?).await
     }
 

@@ -9,7 +9,7 @@ use crate::{Space, StoreError};
 use client::call;
 use ident::FileId;
 use lease::Time;
-use lease::caching::{Act, Actor, Break, Judgement, LeaseHolder, ObjectId};
+use lease::caching::{Act, Actor, Break, ClientGuid, Judgement, LeaseHolder, ObjectId, OpenId};
 use namespace::Cred;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -70,6 +70,11 @@ impl Store {
             let breaking = holders.iter().filter_map(held).filter(|grant| grant.is_breaking).count();
             (table.opens.len(), holders.len(), breaking)
         })
+    }
+
+    /// The client that has this open.
+    pub fn client_of(&self, open: OpenId) -> Option<ClientGuid> {
+        self.with(|table, _| table.opens.get(&open).map(|open| open.client))
     }
 
     /// Does something with the table, and sets the alarm if it has sent breaks.

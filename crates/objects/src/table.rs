@@ -367,20 +367,22 @@ impl Table {
         }
         if let Some(known) = self.objects.get_mut(&object).filter(|known| !known.caching.is_open()) {
             known.allocation = 0;
+            // The file went with its last open. An act that waited finds that out by itself.
+            known.deleting = None;
         }
     }
 
-    /// Notes a rename of the open's object, and of what is below it. Returns the old path.
+    /// Notes a rename of the open's object, and of what is below it.
     pub(crate) fn renamed(
         &mut self,
         open: OpenId,
         from: &Link,
         to: &Link,
         (above, labels, path): (&[FileId], &[Label], Vec<String>),
-    ) -> Vec<String> {
-        let Some(record) = self.opens.get(&open) else { return Vec::new() };
+    ) {
+        let Some(record) = self.opens.get(&open) else { return };
         let (object, old, root) = (record.object, record.path.clone(), record.above.first().cloned());
-        let Some(file) = self.objects.get(&object).map(|known| known.key.file.clone()) else { return old };
+        let Some(file) = self.objects.get(&object).map(|known| known.key.file.clone()) else { return };
         for record in self.opens.values_mut() {
             let same_root = record.above.first() == root.as_ref();
             if record.object == object && record.link.as_ref() == Some(from) {
@@ -397,7 +399,6 @@ impl Table {
                 }
             }
         }
-        old
     }
 }
 

@@ -1,7 +1,7 @@
 //! Watches: changes below a directory (MS-FSA §2.1.5.11, MS-SMB2 §3.3.5.19).
 
 use crate::table::OpenRecord;
-use crate::watches::{ADDED, MODIFIED, REMOVED, Watched, name_filter};
+use crate::watches::{ADDED, Heard, MODIFIED, REMOVED, Watched, name_filter};
 use crate::{Change, Open, Store, StoreError, rights};
 use client::call;
 use ident::FileId;
@@ -9,7 +9,7 @@ use namespace::Link;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
 /// The changes below a directory since the watch began.
 pub struct Watch {
@@ -33,28 +33,34 @@ impl Watch {
     /// [`StoreError::Closed`] (STATUS_NOTIFY_CLEANUP) says that the open is closed;
     /// [`StoreError::DeletePending`] that the directory is being deleted.
     pub async fn changes(&self) -> Result<Vec<Change>, StoreError> {
-        loop {
-            let changed = self.watched.changed.notified();
-            {
-                let mut state = self.watched.state.lock();
-                if std::mem::take(&mut state.is_lost) {
-                    state.changes.clear();
-                    return Ok(Vec::new());
-                }
-                if !state.changes.is_empty() {
-                    return Ok(std::mem::take(&mut state.changes));
-                }
-                if let Some(error) = state.ended {
-                    return Err(error);
-                }
-            }
-            if !self.watched.is_armed.swap(true, Ordering::Relaxed) {
-                // The machine hears of other machines' changes to names that it holds.
-                let dir = self.watched.dir.clone();
-                let call = call::List { dir, after: 0, upto: None, limit: 1, stat: false };
-                let _ = self.store.service.ask(&namespace::Cred::default(), call).await;
-            }
-            changed.await;
+        let (tell, told) = oneshot::channel();
+        {
+            let mut state = self.watched.state.lock();
+            state.waiting.push_back(tell);
+            self.watched.answer(&mut state);
+        }
+        let mut waiting = Waiting { watched: &self.watched, told };
+        if !self.watched.is_armed.swap(true, Ordering::Relaxed) {
+            // The machine hears of other machines' changes to names that it holds.
+            let dir = self.watched.dir.clone();
+            let call = call::List { dir, after: 0, upto: None, limit: 1, stat: false };
+            let _ = self.store.service.ask(&namespace::Cred::default(), call).await;
+        }
+        (&mut waiting.told).await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// A request that waits for changes. One that is given up gives back what it was told meanwhile.
+struct Waiting<'a> {
+    watched: &'a Watched,
+    told: oneshot::Receiver<Heard>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.told.close();
+        if let Ok(Ok(changes)) = self.told.try_recv() {
+            self.watched.give_back(changes);
         }
     }
 }
@@ -75,12 +81,14 @@ impl Open {
             subtree,
             is_armed: AtomicBool::new(false),
             state: Mutex::default(),
-            changed: Notify::new(),
         });
         self.store().watches.add(&watched);
         Ok(Watch { room, watched, store: Arc::clone(self.store()) })
     }
 }
+
+/// The directories above an open, from the share's root, and the names on the way.
+pub(crate) type WatchedPlace = (Vec<FileId>, Vec<String>);
 
 impl Open {
     /// Tells those who watch that the file was made.
@@ -98,12 +106,11 @@ impl Open {
         self.report(MODIFIED, filter);
     }
 
-    /// Tells those who watch that the file got another name in place of its old one, at the old
-    /// path.
-    pub(crate) fn report_renamed(&self, links: (&Link, &Link), old: &[String]) {
-        if let Some((above, path)) = self.watched_place() {
-            let filter = name_filter(self.is_directory());
-            self.store().watches.renamed((&above, &path), links, old, filter);
+    /// Tells those who watch that the file has gone from its old place to where it is now.
+    pub(crate) fn report_renamed(&self, old: Option<WatchedPlace>) {
+        if let (Some((above, path)), Some(old)) = (self.watched_place(), old) {
+            let watches = &self.store().watches;
+            watches.renamed((&old.0, &old.1), (&above, &path), self.is_directory());
         }
     }
 
@@ -131,7 +138,7 @@ impl Open {
     }
 
     /// The directories above the open and its path, if anybody watches anything.
-    fn watched_place(&self) -> Option<(Vec<FileId>, Vec<String>)> {
+    pub(crate) fn watched_place(&self) -> Option<WatchedPlace> {
         let store = self.store();
         if store.watches.is_idle() {
             return None;

@@ -7,14 +7,17 @@ use client::Invalidation;
 use ident::FileId;
 use namespace::Link;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
 /// FILE_NOTIFY_CHANGE_FILE_NAME, and the other bits of CompletionFilter.
 const FILE_NAME: u32 = 0x1;
 const DIR_NAME: u32 = 0x2;
 pub(crate) const ATTRIBUTES: u32 = 0x4 | 0x10 | 0x20 | 0x40;
+/// The attributes and the time of making, which Windows takes for changed with a file's name.
+const WITH_NAME: u32 = 0x4 | 0x40;
 pub(crate) const SIZE: u32 = 0x8;
 pub(crate) const WRITTEN: u32 = 0x8 | 0x10;
 pub(crate) const EA: u32 = 0x80;
@@ -48,31 +51,85 @@ pub(crate) struct Watched {
     /// The machine holds the names of the directory, so changes elsewhere are heard of.
     pub(crate) is_armed: AtomicBool,
     pub(crate) state: Mutex<WatchState>,
-    pub(crate) changed: Notify,
 }
+
+/// The answer to a request of a watch: changes, or none if the directory has to be listed.
+pub(crate) type Heard = Result<Vec<Change>, StoreError>;
 
 #[derive(Default)]
 pub(crate) struct WatchState {
-    pub(crate) changes: Vec<Change>,
-    pub(crate) is_lost: bool,
-    pub(crate) ended: Option<StoreError>,
+    changes: Vec<Change>,
+    is_lost: bool,
+    ended: Option<StoreError>,
+    /// The requests that wait, in the order of their arrival.
+    pub(crate) waiting: VecDeque<oneshot::Sender<Heard>>,
+}
+
+impl WatchState {
+    /// Takes the answer that there is.
+    fn answer(&mut self) -> Option<Heard> {
+        if std::mem::take(&mut self.is_lost) {
+            self.changes.clear();
+            return Some(Ok(Vec::new()));
+        }
+        if self.changes.is_empty() {
+            return self.ended.map(Err);
+        }
+        Some(Ok(std::mem::take(&mut self.changes)))
+    }
+
+    fn take_back(&mut self, mut changes: Vec<Change>) {
+        self.is_lost |= changes.is_empty();
+        changes.append(&mut self.changes);
+        self.changes = changes;
+    }
 }
 
 impl Watched {
-    fn tell(&self, change: Change) {
+    /// The path of a place below the directory, if the watch is for it.
+    fn sees(&self, (above, path): (&[FileId], &[String])) -> Option<String> {
+        let at = above.iter().position(|dir| *dir == self.dir)?;
+        let is_its = (self.subtree || at + 1 == above.len()) && at < path.len();
+        is_its.then(|| path[at..].join("\\"))
+    }
+
+    /// Keeps changes that belong together.
+    fn tell(&self, changes: impl IntoIterator<Item = Change>) {
         let mut state = self.state.lock();
-        if state.changes.len() >= CHANGES_MAX {
-            state.is_lost = true;
-        } else {
-            state.changes.push(change);
+        for change in changes {
+            if state.changes.len() >= CHANGES_MAX {
+                state.is_lost = true;
+            } else {
+                state.changes.push(change);
+            }
         }
-        drop(state);
-        self.changed.notify_one();
+        self.answer(&mut state);
+    }
+
+    /// Answers the request that waits for longest, if there is an answer. Each change that comes
+    /// while several wait is for one of them alone.
+    pub(crate) fn answer(&self, state: &mut WatchState) {
+        while !state.waiting.is_empty() {
+            let Some(answer) = state.answer() else { return };
+            let Some(waiting) = state.waiting.pop_front() else { return };
+            // A request that was cancelled meanwhile leaves the answer to the next.
+            if let Err(Ok(changes)) = waiting.send(answer) {
+                state.take_back(changes);
+            }
+        }
+    }
+
+    /// Takes an answer back that nobody has read. The next request gets it.
+    pub(crate) fn give_back(&self, changes: Vec<Change>) {
+        let mut state = self.state.lock();
+        state.take_back(changes);
+        self.answer(&mut state);
     }
 
     fn end(&self, error: StoreError) {
-        self.state.lock().ended = Some(error);
-        self.changed.notify_one();
+        let mut state = self.state.lock();
+        state.ended = Some(error);
+        self.answer(&mut state);
     }
 }
 
@@ -98,38 +155,30 @@ impl Watches {
 
     /// Tells those who watch. `above` are the directories from the share's root, and `path` the
     /// names below it, one for each of them.
-    pub(crate) fn report(&self, (above, path): (&[FileId], &[String]), action: u32, filter: u32) {
+    pub(crate) fn report(&self, place: (&[FileId], &[String]), action: u32, filter: u32) {
         for watched in self.all.lock().iter().filter(|watched| watched.filter & filter != 0) {
-            let Some(at) = above.iter().position(|dir| *dir == watched.dir) else { continue };
-            if (watched.subtree || at + 1 == above.len()) && at < path.len() {
-                watched.tell(Change { action, path: path[at..].join("\\") });
-            }
+            watched.tell(watched.sees(place).map(|path| Change { action, path }));
         }
     }
 
-    /// A file got the name `to` in place of `from`. `above` and `path` are of its new place, as in
-    /// [`Watches::report`], and `old` is the path before.
+    /// A file or directory has gone from its `old` place to its `new` one, both as in
+    /// [`Watches::report`] (MS-FSA §2.1.5.15.11). Within a directory it has two names, and otherwise
+    /// it is removed and added. A watch that is not for names hears of a file, if it is for what
+    /// comes with a new name.
     pub(crate) fn renamed(
         &self,
-        (above, path): (&[FileId], &[String]),
-        (from, to): (&Link, &Link),
-        old: &[String],
-        filter: u32,
+        old: (&[FileId], &[String]),
+        new: (&[FileId], &[String]),
+        is_directory: bool,
     ) {
-        // The old place is known as far as it is the new one's: its directory, and its name.
-        let same = from.dir == to.dir;
-        for watched in self.all.lock().iter().filter(|watched| watched.filter & filter != 0) {
-            let new = above.iter().position(|dir| *dir == watched.dir);
-            let was_there = watched.dir == from.dir || watched.subtree && new.is_some();
-            let new = new.filter(|at| (watched.subtree || at + 1 == above.len()) && *at < path.len());
-            let (first, second) =
-                if same || was_there && new.is_some() { (OLD_NAME, NEW_NAME) } else { (REMOVED, ADDED) };
-            if was_there {
-                let at = new.unwrap_or(old.len().saturating_sub(1)).min(old.len().saturating_sub(1));
-                watched.tell(Change { action: first, path: old[at..].join("\\") });
-            }
-            if let Some(at) = new {
-                watched.tell(Change { action: second, path: path[at..].join("\\") });
+        let (first, second) =
+            if old.0.last() == new.0.last() { (OLD_NAME, NEW_NAME) } else { (REMOVED, ADDED) };
+        for watched in self.all.lock().iter() {
+            let change = |action, place| watched.sees(place).map(|path| Change { action, path });
+            if watched.filter & name_filter(is_directory) != 0 {
+                watched.tell(change(first, old).into_iter().chain(change(second, new)));
+            } else if watched.filter & WITH_NAME != 0 && !is_directory {
+                watched.tell(change(MODIFIED, new));
             }
         }
     }
@@ -171,8 +220,9 @@ impl Watches {
             });
             if concerns {
                 watched.is_armed.store(false, Ordering::Relaxed);
-                watched.state.lock().is_lost = true;
-                watched.changed.notify_one();
+                let mut state = watched.state.lock();
+                state.is_lost = true;
+                watched.answer(&mut state);
             }
         }
     }
@@ -181,4 +231,94 @@ impl Watches {
 /// The bit of CompletionFilter for a change of a name.
 pub(crate) fn name_filter(is_directory: bool) -> u32 {
     if is_directory { DIR_NAME } else { FILE_NAME }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: u32 = FILE_NAME | DIR_NAME;
+
+    fn dir(number: u64) -> FileId {
+        FileId::root().child(number)
+    }
+
+    fn watch(watches: &Watches, of: FileId, filter: u32, subtree: bool) -> Arc<Watched> {
+        let (is_armed, state) = (AtomicBool::new(true), Mutex::default());
+        let watched = Arc::new(Watched { open: OpenId(1), dir: of, filter, subtree, is_armed, state });
+        watches.add(&watched);
+        watched
+    }
+
+    fn ask(watched: &Watched) -> oneshot::Receiver<Heard> {
+        let (tell, told) = oneshot::channel();
+        let mut state = watched.state.lock();
+        state.waiting.push_back(tell);
+        watched.answer(&mut state);
+        told
+    }
+
+    fn heard(told: &mut oneshot::Receiver<Heard>) -> Vec<(u32, String)> {
+        let changes = told.try_recv().expect("there is an answer").expect("the watch goes on");
+        changes.into_iter().map(|change| (change.action, change.path)).collect()
+    }
+
+    fn path(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Below directory 1 are files, and directory 2 with more of them.
+    const TOP: u64 = 1;
+    const BELOW: u64 = 2;
+
+    #[test]
+    fn a_rename_is_of_names_within_a_directory_and_of_two_files_between_directories() {
+        let watches = Watches::default();
+        let whole = watch(&watches, dir(TOP), NAMES, true);
+        let alone = watch(&watches, dir(TOP), NAMES, false);
+        let below = watch(&watches, dir(BELOW), NAMES, false);
+        let (top, deep) = ([dir(TOP)], [dir(TOP), dir(BELOW)]);
+        watches.renamed((&deep, &path(&["d", "a"])), (&deep, &path(&["d", "b"])), false);
+        watches.renamed((&deep, &path(&["d", "b"])), (&top, &path(&["c"])), false);
+        let change = |action, path: &str| (action, path.to_owned());
+        assert_eq!(
+            heard(&mut ask(&whole)),
+            [change(OLD_NAME, "d\\a"), change(NEW_NAME, "d\\b"), change(REMOVED, "d\\b"), change(ADDED, "c")]
+        );
+        assert_eq!(heard(&mut ask(&alone)), [change(ADDED, "c")]);
+        assert_eq!(
+            heard(&mut ask(&below)),
+            [change(OLD_NAME, "a"), change(NEW_NAME, "b"), change(REMOVED, "b")]
+        );
+    }
+
+    #[test]
+    fn a_watch_that_is_not_for_names_hears_that_a_renamed_file_is_modified() {
+        let watches = Watches::default();
+        let watched = watch(&watches, dir(TOP), ATTRIBUTES, true);
+        let (old, new) = (path(&["a"]), path(&["b"]));
+        watches.renamed((&[dir(TOP)], &old), (&[dir(TOP)], &new), true);
+        assert!(ask(&watched).try_recv().is_err(), "directories change nothing else");
+        watched.state.lock().waiting.clear();
+        watches.renamed((&[dir(TOP)], &old), (&[dir(TOP)], &new), false);
+        assert_eq!(heard(&mut ask(&watched)), [(MODIFIED, "b".to_owned())]);
+    }
+
+    #[test]
+    fn a_change_answers_one_request_and_one_that_is_cancelled_takes_none() {
+        let watches = Watches::default();
+        let watched = watch(&watches, dir(TOP), NAMES, true);
+        let (cancelled, mut first, mut second) = (ask(&watched), ask(&watched), ask(&watched));
+        drop(cancelled);
+        watches.report((&[dir(TOP)], &path(&["a"])), ADDED, FILE_NAME);
+        assert_eq!(heard(&mut first), [(ADDED, "a".to_owned())]);
+        assert!(second.try_recv().is_err());
+        watches.report((&[dir(TOP)], &path(&["b"])), ADDED, FILE_NAME);
+        assert_eq!(heard(&mut second), [(ADDED, "b".to_owned())]);
+        let (mut one, mut other) = (ask(&watched), ask(&watched));
+        watches.deleting(&dir(TOP));
+        for told in [&mut one, &mut other] {
+            assert_eq!(told.try_recv().unwrap(), Err(StoreError::DeletePending));
+        }
+    }
 }

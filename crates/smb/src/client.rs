@@ -30,8 +30,14 @@ impl Client {
         self.connections.lock().retain(|other| !other.is(outbox));
     }
 
+    /// Returns whether its last connection has been taken away.
     pub(crate) fn is_gone(&self) -> bool {
         self.connections.lock().is_empty()
+    }
+
+    /// Returns whether a connection of it could take a message.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.connections.lock().iter().any(|connection| !connection.is_gone())
     }
 }
 

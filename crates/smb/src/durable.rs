@@ -1,15 +1,19 @@
-//! Opens that outlive their connection (MS-SMB2 §3.3.5.9.6, §3.3.5.9.10).
+//! Opens that outlive their connection (MS-SMB2 §3.3.5.9.6, §3.3.5.9.10, §3.3.5.15.9).
 //!
 //! An open is durable if its client asks for that and its lease or oplock has HANDLE caching. When
 //! the connection is lost, the open waits for its client, for a time. It goes as soon as somebody
-//! else needs what it caches: nobody could be asked.
+//! else needs what it caches: nobody could be asked. A resilient open stays, and loses what it
+//! caches.
 
 use crate::wire::contexts::CreateContexts;
-use objects::{CachingState, Granted, ObjectPath, Open};
+use crate::wire::{NtStatus, Reader};
+use objects::{CachingState, Granted, Open};
 use std::time::Duration;
 
 /// The time of a client that does not say any.
 const USUAL: Duration = Duration::from_secs(60);
+/// The shortest time of a resilient open: its client needs some round trips to come back.
+const LEAST: Duration = Duration::from_secs(1);
 /// The longest time that a client gets.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -22,18 +26,13 @@ pub(crate) struct Durable {
     pub(crate) create_guid: Option<[u8; 16]>,
     /// The user's name.
     pub(crate) user: String,
-    /// The path by which it was opened.
-    pub(crate) path: ObjectPath,
+    /// It waits whatever it caches.
+    pub(crate) is_resilient: bool,
 }
 
 impl Durable {
     /// Returns what a request asks for, if the open may be durable.
-    pub(crate) fn granted(
-        contexts: &CreateContexts,
-        open: &Open,
-        user: &str,
-        path: &ObjectPath,
-    ) -> Option<Durable> {
+    pub(crate) fn granted(contexts: &CreateContexts, open: &Open, user: &str) -> Option<Durable> {
         if open.is_directory() || !has_handle(open) {
             return None;
         }
@@ -45,12 +44,29 @@ impl Durable {
             None if contexts.durable => (USUAL, None),
             None => return None,
         };
-        Some(Durable { timeout, create_guid, user: user.to_owned(), path: path.clone() })
+        Some(Durable { timeout, create_guid, user: user.to_owned(), is_resilient: false })
+    }
+
+    /// Parses NETWORK_RESILIENCY_REQUEST (MS-SMB2 §2.2.31.3) of a user.
+    pub(crate) fn resilient(input: &[u8], user: &str) -> Result<Durable, NtStatus> {
+        let mut reader = Reader::new(input);
+        let (timeout_ms, _reserved) = (reader.u32()?, reader.u32()?);
+        let timeout = match Duration::from_millis(u64::from(timeout_ms)) {
+            Duration::ZERO => USUAL,
+            asked if asked > LONGEST => return Err(NtStatus::INVALID_PARAMETER),
+            asked => asked.max(LEAST),
+        };
+        Ok(Durable { timeout, create_guid: None, user: user.to_owned(), is_resilient: true })
+    }
+
+    /// Returns whether the open waits for its client.
+    pub(crate) fn keeps(&self, open: &Open) -> bool {
+        self.is_resilient || has_handle(open)
     }
 }
 
 /// Returns whether the open's lease or oplock lets it be kept.
-pub(crate) fn has_handle(open: &Open) -> bool {
+fn has_handle(open: &Open) -> bool {
     caches_handle(open.granted())
 }
 
@@ -59,5 +75,23 @@ pub(crate) fn caches_handle(granted: Granted) -> bool {
     match granted {
         Granted::Oplock(state) | Granted::Lease { state, .. } => state.has(CachingState::HANDLE),
         Granted::Nothing => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resilient_open_waits_as_long_as_its_client_says() {
+        let asks = |timeout_ms: u32| {
+            let input = [timeout_ms.to_le_bytes(), [0; 4]].concat();
+            Durable::resilient(&input, "anna").map(|durable| (durable.timeout, durable.is_resilient))
+        };
+        assert_eq!(asks(1500), Ok((Duration::from_millis(1500), true)));
+        assert_eq!(asks(100), Ok((LEAST, true)));
+        assert_eq!(asks(0), Ok((USUAL, true)));
+        assert_eq!(asks(300_001), Err(NtStatus::INVALID_PARAMETER));
+        assert_eq!(Durable::resilient(&[0; 7], "anna").err(), Some(NtStatus::INVALID_PARAMETER), "too short");
     }
 }

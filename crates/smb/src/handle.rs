@@ -7,7 +7,7 @@ use crate::sequence::ChannelSequence;
 use crate::tree::Tree;
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
-use objects::{CreateAction, Open, Watch};
+use objects::{CreateAction, ObjectPath, Open, Watch};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,8 +18,10 @@ pub(crate) struct Handle {
     pub(crate) file: FileId,
     pub(crate) tree: Arc<Tree>,
     pub(crate) kind: HandleKind,
+    /// The path by which it was opened; that of a pipe is empty.
+    pub(crate) path: ObjectPath,
     /// The open outlives its connection.
-    pub(crate) durable: Option<Durable>,
+    pub(crate) durable: Mutex<Option<Durable>>,
     /// The create that made it, if that may be sent again, and what it did.
     pub(crate) create: Mutex<Option<Create>>,
     pub(crate) action: CreateAction,
@@ -67,7 +69,8 @@ impl Handle {
             file,
             tree,
             kind,
-            durable: None,
+            path: ObjectPath::default(),
+            durable: Mutex::new(None),
             create: Mutex::new(None),
             action: CreateAction::Opened,
             is_used: AtomicBool::new(false),

@@ -1,7 +1,6 @@
 //! Keeping durable opens whose connection is lost, until their clients come back for them (MS-SMB2
 //! §3.3.5.9.7, §3.3.5.9.12).
 
-use crate::durable::has_handle;
 use crate::handle::{Handle, HandleKind, close_all};
 use crate::server::Server;
 use crate::wire::NtStatus;
@@ -9,12 +8,16 @@ use crate::wire::contexts::{CreateContexts, LeaseContext};
 use objects::{CachingState, ClientGuid, Granted, LeaseHolder, LeaseVersion, ObjectPath};
 use std::sync::Arc;
 
+/// SMB2_DHANDLE_FLAG_PERSISTENT.
+const PERSISTENT: u32 = 2;
+
 /// Keeps the durable ones of opens whose connection is lost, and closes the others.
 pub(crate) async fn keep_or_close(server: &Arc<Server>, handles: Vec<Arc<Handle>>) {
     let mut others = Vec::new();
     for handle in handles {
-        let timeout = match (&handle.durable, &handle.kind) {
-            (Some(durable), HandleKind::Object(open)) if has_handle(open) => durable.timeout,
+        let durable = handle.durable.lock().clone();
+        let timeout = match (durable, &handle.kind) {
+            (Some(durable), HandleKind::Object(open)) if durable.keeps(open) => durable.timeout,
             _ => {
                 others.push(handle);
                 continue;
@@ -23,6 +26,11 @@ pub(crate) async fn keep_or_close(server: &Arc<Server>, handles: Vec<Arc<Handle>
         let number = handle.file.persistent;
         *handle.watch.lock() = None;
         server.durables.lock().insert(number, handle.clone());
+        // A break may have gone out over the connection, and been lost with it.
+        let lost = handle.object().ok().filter(|open| !server.reaches(open.client()));
+        if let Some(holder) = lost.and_then(|open| open.breaking()) {
+            give_up(server, holder).await;
+        }
         let server = server.clone();
         tokio::spawn(async move {
             tokio::time::sleep(timeout).await;
@@ -37,9 +45,11 @@ pub(crate) async fn keep_or_close(server: &Arc<Server>, handles: Vec<Arc<Handle>
     close_all(others).await;
 }
 
-/// Closes the opens of a holder that could not be asked, and so ends its break. If none of them
-/// waits, they are about to be closed, or the client has just come back: then its break counts as
-/// acknowledged with none.
+/// Closes the opens of a holder that could not be asked, and so ends its break. Resilient ones stay,
+/// and it counts as acknowledged with none.
+///
+/// If none of them waits, their connection is about to end, which closes them or gives them up; or
+/// the client has just come back, and its break counts as acknowledged with none.
 pub(crate) async fn give_up(server: &Arc<Server>, holder: LeaseHolder) {
     let is_holders = |handle: &Handle| {
         let HandleKind::Object(open) = &handle.kind else { return false };
@@ -51,14 +61,26 @@ pub(crate) async fn give_up(server: &Arc<Server>, holder: LeaseHolder) {
             (LeaseHolder::Lease(_), _) => false,
         }
     };
-    let given_up = {
-        let mut durables = server.durables.lock();
-        let numbers = durables.iter().filter(|(_, handle)| is_holders(handle)).map(|(number, _)| *number);
-        let numbers = numbers.collect::<Vec<u64>>();
-        numbers.iter().filter_map(|number| durables.remove(number)).collect::<Vec<Arc<Handle>>>()
-    };
-    if given_up.is_empty() {
+    let is_resilient =
+        |handle: &Handle| handle.durable.lock().as_ref().is_some_and(|durable| durable.is_resilient);
+    let (mut stay, mut given_up) = (false, Vec::new());
+    server.durables.lock().retain(|_, handle| {
+        let (holds, stays) = (is_holders(handle), is_resilient(handle));
+        stay |= holds && stays;
+        if holds && !stays {
+            given_up.push(handle.clone());
+        }
+        !holds || stays
+    });
+    if given_up.is_empty() || stay {
         let store = &server.store;
+        let client = match holder {
+            LeaseHolder::Lease(lease) => Some(lease.client),
+            LeaseHolder::Oplock(open) => store.client_of(open),
+        };
+        if !stay && !client.is_some_and(|client| server.reaches(client)) {
+            return;
+        }
         // A break that has ended by then needs none.
         let _ = match holder {
             LeaseHolder::Lease(lease) => store.acknowledge(lease.client, lease.key, CachingState::NONE),
@@ -85,6 +107,10 @@ pub(crate) fn reconnect(
     path: &ObjectPath,
     lease: Option<&LeaseContext>,
 ) -> Result<Arc<Handle>, NtStatus> {
+    if contexts.reconnect_v2.is_some_and(|v2| v2.flags & PERSISTENT != 0) {
+        // No open is persistent.
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     let (number, create_guid) = match (&contexts.reconnect_v2, &contexts.reconnect) {
         (Some(v2), _) => (v2.file.persistent, Some(v2.create_guid)),
         (None, Some(file)) => (file.persistent, None),
@@ -92,12 +118,12 @@ pub(crate) fn reconnect(
     };
     let mut durables = server.durables.lock();
     let handle = durables.get(&number).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-    let durable = handle.durable.as_ref().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let durable = handle.durable.lock().clone().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let open = handle.object()?;
     // Either version of the context finds opens of both. Those of version 1 have no identifier:
     // zeros.
     let is_named = create_guid.is_none_or(|guid| guid == durable.create_guid.unwrap_or_default());
-    if !is_named || !has_handle(open) {
+    if !is_named || !durable.keeps(open) {
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     }
     match (open.granted(), lease) {
@@ -106,11 +132,13 @@ pub(crate) fn reconnect(
             if lease.key != key.bytes() || lease.v2.is_some() != is_v2 || client != open.client() {
                 return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
             }
-            if durable.path != *path {
+            if handle.path != *path {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
         }
         (Granted::Oplock(_), None) => {}
+        // A resilient open may have lost its oplock, or never had one.
+        (Granted::Nothing, None) if durable.is_resilient => {}
         _ => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
     }
     if durable.user != user {

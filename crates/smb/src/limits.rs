@@ -4,6 +4,9 @@ use std::time::Duration;
 
 /// The longest READ, WRITE and other payload.
 pub const IO_BYTES_MAX: u32 = 1 << 20;
+/// The longest answer that a client may ask for, aside from READ: what is there beyond
+/// [`IO_BYTES_MAX`] comes with the next question.
+pub const TRANSACT_BYTES_MAX: u32 = 8 << 20;
 /// The longest frame after a logon: a write with its headers.
 pub const FRAME_BYTES_MAX: usize = IO_BYTES_MAX as usize + (64 << 10);
 /// The longest frame before a logon.
@@ -32,7 +35,7 @@ pub const EARLY_CONNECTIONS_MAX: usize = 1024;
 pub const EARLY_TIME: Duration = Duration::from_secs(30);
 /// The delay of the answer to a failed logon.
 pub const FAILED_LOGON_DELAY: Duration = Duration::from_secs(1);
-/// The failed logons after which a connection is closed.
+/// The failed logons after which a connection is closed that has no session.
 pub const FAILED_LOGONS_MAX: u32 = 5;
 /// How long an open that waits has until its client is told so.
 pub const INTERIM_AFTER: Duration = Duration::from_millis(10);

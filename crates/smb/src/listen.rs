@@ -173,7 +173,7 @@ async fn read_frames(
         let mut frame = vec![0; length];
         reads.read_exact(&mut frame).await?;
         connection.receive(frame).map_err(|ends| io::Error::new(ErrorKind::InvalidData, ends))?;
-        // The request begins before the next frame is read: that may be its CANCEL.
+        // Answers go out and others' connections have their turn.
         tokio::task::yield_now().await;
         outbox.has_room().await;
     }

@@ -27,6 +27,11 @@ impl Outbox {
         self.0.queue.send(message).is_ok()
     }
 
+    /// Returns whether the connection is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.queue.is_closed()
+    }
+
     /// Notes that bytes were sent.
     pub(crate) fn note_sent(&self, bytes: usize) {
         self.0.unsent.fetch_sub(bytes, Relaxed);

@@ -39,6 +39,7 @@ impl From<StoreError> for NtStatus {
             StoreError::CutOff => NtStatus::CONNECTION_DISCONNECTED,
             StoreError::Cancelled => NtStatus::CANCELLED,
             StoreError::NotSameDevice => NtStatus::NOT_SAME_DEVICE,
+            StoreError::PrivilegeNotHeld => NtStatus::PRIVILEGE_NOT_HELD,
         }
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tokio::sync::mpsc;
 
 /// The front door of a machine.
@@ -31,6 +31,7 @@ pub struct Server {
     /// Breaks that no connection could be told of. The thread that takes it closes the opens.
     pub(crate) unheard_of: Mutex<Option<mpsc::UnboundedReceiver<LeaseHolder>>>,
     next: AtomicU64,
+    next_session: AtomicU32,
     pub(crate) connections: AtomicUsize,
     pub(crate) early_connections: AtomicUsize,
 }
@@ -57,6 +58,7 @@ impl Server {
             unheard_of: Mutex::new(Some(unheard_of)),
             // Half of the numbers, and never 0 or all ones.
             next: AtomicU64::new(u64::from_le_bytes(first) >> 1 | 1),
+            next_session: AtomicU32::new(u64::from_le_bytes(first) as u32),
             connections: AtomicUsize::new(0),
             early_connections: AtomicUsize::new(0),
         }))
@@ -65,6 +67,18 @@ impl Server {
     /// Returns a number that nothing else of this server has.
     pub(crate) fn next(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
+    }
+
+    /// Returns the number of a new session. It has 32 bits: there are clients that keep no more of
+    /// it, smbtorture among them.
+    pub(crate) fn next_session(&self) -> u64 {
+        let sessions = self.sessions.lock();
+        loop {
+            let number = u64::from(self.next_session.fetch_add(1, Relaxed));
+            if number != 0 && !sessions.contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     pub(crate) fn add_session(&self, session: &Arc<Session>) {
@@ -90,6 +104,11 @@ impl Server {
         client.clone()
     }
 
+    /// Returns whether a client could be asked for anything now.
+    pub(crate) fn reaches(&self, guid: ClientGuid) -> bool {
+        self.clients.lock().get(&guid).is_some_and(|client| client.is_reached())
+    }
+
     /// Forgets a client whose last connection is gone, and that no open waits for.
     pub(crate) fn leave(&self, guid: ClientGuid) {
         let is_awaited = |handle: &Handle| handle.object().is_ok_and(|open| open.client() == guid);
@@ -109,7 +128,8 @@ impl Server {
         let ours = sessions.iter().filter(|session| session.user == user);
         let mut taken = ours.flat_map(|session| session.take(&is_wanted)).collect::<Vec<_>>();
         let is_waiting = |handle: &Handle| {
-            handle.durable.as_ref().is_some_and(|durable| durable.user == user) && is_wanted(handle)
+            let durable = handle.durable.lock();
+            durable.as_ref().is_some_and(|durable| durable.user == user) && is_wanted(handle)
         };
         taken.extend(
             self.durables.lock().extract_if(.., |_, handle| is_waiting(handle)).map(|(_, handle)| handle),

@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) user: String,
-    pub(crate) cred: Cred,
+    cred: Cred,
+    /// The client has renewed the session as nobody.
+    pub(crate) is_anonymous: AtomicBool,
     /// The key of its first channel, by which a further connection shows that it may be one, too.
     pub(crate) key: Arc<ChannelKey>,
     pub(crate) encryption: Option<EncryptionKeys>,
@@ -50,6 +52,7 @@ impl Session {
             id,
             user,
             cred,
+            is_anonymous: AtomicBool::new(false),
             key: Arc::new(key),
             encryption,
             negotiated,
@@ -61,6 +64,12 @@ impl Session {
             opens: Mutex::default(),
             next_tree: AtomicU32::new(1),
         }
+    }
+
+    /// Returns the user for an act that needs rights of his own, and not of an open. Nobody has
+    /// none.
+    pub(crate) fn cred(&self) -> Result<&Cred, NtStatus> {
+        if self.is_anonymous.load(Relaxed) { Err(NtStatus::ACCESS_DENIED) } else { Ok(&self.cred) }
     }
 
     /// Adds a connection.

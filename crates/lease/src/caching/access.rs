@@ -26,6 +26,8 @@ impl AccessMask {
     pub const READ_CONTROL: AccessMask = AccessMask(0x2_0000);
     /// SYNCHRONIZE.
     pub const SYNCHRONIZE: AccessMask = AccessMask(0x10_0000);
+    const STAT: AccessMask =
+        AccessMask::READ_ATTRIBUTES.or(AccessMask::WRITE_ATTRIBUTES).or(AccessMask::SYNCHRONIZE);
 
     /// Returns the rights of both.
     pub const fn or(self, other: AccessMask) -> AccessMask {
@@ -36,17 +38,19 @@ impl AccessMask {
         self.0 & rights.0 != 0
     }
 
-    /// Returns whether these rights alone make a *stat open*, which breaks nothing and stands in
+    /// Returns whether these rights alone make a *stat open*, which breaks no lease and stands in
     /// nobody's way.
     ///
     /// READ_CONTROL is among them. This departs from MS-SMB2 §3.3.1.4: because Windows, Samba and
     /// the conformance tests (`statopen4`) take such an open for a stat open.
     pub const fn is_stat(self) -> bool {
-        const STAT: AccessMask = AccessMask::READ_ATTRIBUTES
-            .or(AccessMask::WRITE_ATTRIBUTES)
-            .or(AccessMask::SYNCHRONIZE)
-            .or(AccessMask::READ_CONTROL);
-        self.0 & !STAT.0 == 0
+        self.0 & !AccessMask::STAT.or(AccessMask::READ_CONTROL).0 == 0
+    }
+
+    /// Returns whether these rights alone break no legacy oplock. READ_CONTROL does (`statopen1` of
+    /// the conformance tests).
+    pub const fn is_stat_to_oplocks(self) -> bool {
+        self.0 & !AccessMask::STAT.0 == 0
     }
 
     /// Returns the modes of a handle with these rights. A handle that neither reads nor writes nor

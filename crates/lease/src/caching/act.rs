@@ -67,7 +67,6 @@ pub(super) struct Toll {
 }
 
 impl Toll {
-    pub(super) const NOTHING: Toll = Toll { takes: CachingState::NONE, awaits: CachingState::NONE };
     pub(super) const WRITE: Toll = Toll { takes: CachingState::WRITE, awaits: CachingState::WRITE };
     pub(super) const HANDLE: Toll = Toll { takes: CachingState::HANDLE, awaits: CachingState::HANDLE };
     /// Cached data is void. Read caching ends without being waited for (MS-SMB2 §3.3.1.4).

@@ -71,13 +71,16 @@ impl Grant {
 
 impl Opening {
     fn toll(&self) -> Toll {
-        if self.overwrites {
-            Toll::DATA
-        } else if self.access.is_stat() {
-            Toll::NOTHING
-        } else {
-            Toll::WRITE
-        }
+        if self.overwrites { Toll::DATA } else { Toll::WRITE }
+    }
+
+    /// Whether it breaks such a holder at all: a stat open does not, unless it overwrites.
+    fn breaks(&self, holder: LeaseHolder) -> bool {
+        self.overwrites
+            || match holder {
+                LeaseHolder::Lease(_) => !self.access.is_stat(),
+                LeaseHolder::Oplock(_) => !self.access.is_stat_to_oplocks(),
+            }
     }
 }
 
@@ -114,7 +117,8 @@ impl Object {
                 Judgement::Waits(holders) => Ok(Judgement::Waits(holders)),
             };
         }
-        if let Judgement::Waits(holders) = self.charge(now, own, opening.toll(), out) {
+        let pays = |holder| own.is_not(Some(holder)) && opening.breaks(holder);
+        if let Judgement::Waits(holders) = self.charge_each(now, opening.toll(), out, pays) {
             return Ok(Judgement::Waits(holders));
         }
         let (holder, grant) = self.grant(open, own, &opening);

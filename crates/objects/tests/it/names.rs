@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, READ, open_if, pause, request};
 use lease::caching::Sharing;
-use objects::{CreateDisposition, Listing, ObjectPath, OpenRequest, StoreError, Target};
+use objects::{CreateDisposition, CreateOptions, Listing, ObjectPath, OpenRequest, StoreError, Target};
 
 fn posix() -> OpenRequest {
     OpenRequest { is_posix: true, ..open_if() }
@@ -114,6 +114,25 @@ async fn watches_are_told_of_changes() {
     let changes = watch.changes().await.unwrap();
     let shown: Vec<_> = changes.iter().map(|change| (change.action, change.path.as_str())).collect();
     assert_eq!(shown, [(4, "e\\f"), (5, "e\\g")]);
+    drop(bed.directory("d\\k").await);
+    pause().await;
+    assert_eq!(watch.changes().await.unwrap().len(), 1, "the directory");
+    let path = ObjectPath::parse("d\\k\\h", false).unwrap();
+    file.rename(Target { path, replace: false, posix: false, ignore_read_only: false }).await.unwrap();
+    let changes = watch.changes().await.unwrap();
+    let shown: Vec<_> = changes.iter().map(|change| (change.action, change.path.as_str())).collect();
+    assert_eq!(shown, [(2, "e\\g"), (1, "k\\h")], "between directories it goes and comes");
     dir.close(false).await.unwrap();
     assert_eq!(watch.changes().await, Err(StoreError::Closed));
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_directory() {
+    let bed = Bed::new().await;
+    let dir = bed.directory("d").await;
+    let watch = dir.watch(0x1, false, 1 << 16).unwrap();
+    let options = CreateOptions(CreateOptions::DIRECTORY | CreateOptions::DELETE_ON_CLOSE);
+    let deletes = bed.open("d", OpenRequest { options, ..open_if() }).await.unwrap().open;
+    deletes.close(false).await.unwrap();
+    assert_eq!(watch.changes().await, Err(StoreError::DeletePending));
 }

@@ -1,7 +1,7 @@
 //! Dispositions, options, rights, share modes, deletion, locks, attributes, streams.
 
-use crate::bed::{ALL, Bed, DELETE, READ, WRITE, content, open_if, pause, request};
-use lease::caching::{AccessMask, Sharing};
+use crate::bed::{ALL, Bed, DELETE, READ, WRITE, content, leased, open_if, pause, request};
+use lease::caching::{AccessMask, CachingState, Sharing};
 use namespace::{Cred, Timestamp};
 use objects::{
     BasicChange, ByteRange, CreateAction, CreateDisposition, CreateOptions, Deletion, DosAttributes,
@@ -73,6 +73,36 @@ async fn a_file_is_marked_as_sparse_until_it_is_no_more() {
     assert!(!is_sparse().await && file.info().await.unwrap().attributes.has(DosAttributes::HIDDEN));
     let directory = bed.directory("d").await;
     assert_eq!(directory.set_sparse(true).await, Err(StoreError::Invalid));
+}
+
+#[tokio::test]
+async fn zeros_are_a_hole_in_a_sparse_file_alone() {
+    let bed = Bed::new().await;
+    let (hole, size) = (8192, 65536);
+    let file = bed.file("f", &vec![1; size as usize]).await;
+    let whole = ByteRange { offset: 0, length: size };
+    let shown = async || file.allocated(whole, 10).await.unwrap();
+    file.zero(0, hole).await.unwrap();
+    assert_eq!(shown().await, [whole]);
+    file.set_sparse(true).await.unwrap();
+    file.zero(0, hole).await.unwrap();
+    assert_eq!(shown().await, [ByteRange { offset: hole, length: size - hole }]);
+    file.set_sparse(false).await.unwrap();
+    assert_eq!(shown().await, [whole], "a file without the mark shows no holes");
+    assert!(content(&file).await[..hole as usize].iter().all(|byte| *byte == 0));
+}
+
+#[tokio::test]
+async fn a_write_of_nothing_breaks_nothing() {
+    let bed = Bed::new().await;
+    let sink = bed.client(1);
+    let reads = leased(1, CachingState::READ, open_if());
+    let _reader = bed.open("f", reads).await.unwrap();
+    let writer = bed.open("f", request(WRITE, Sharing::ALL)).await.unwrap().open;
+    assert_eq!(writer.write(64, Vec::new().into(), false).await, Ok(0));
+    assert!(sink.take().is_empty());
+    writer.write(64, b"x".as_slice().into(), false).await.unwrap();
+    assert_eq!(sink.take().len(), 1);
 }
 
 #[tokio::test]

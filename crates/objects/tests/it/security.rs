@@ -10,6 +10,7 @@ const EVERYONE: [u8; 12] = [1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
 const USER_7: [u8; 16] = [1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 7, 0, 0, 0];
 const WRITE_DAC: u32 = 0x4_0000;
 const READ_CONTROL: u32 = 0x2_0000;
+const ALL_PARTS: u32 = SecurityDescriptor::OWNER | SecurityDescriptor::GROUP | SecurityDescriptor::DACL;
 const MAXIMUM: u32 = 0x200_0000;
 
 /// A descriptor with a list: kind, flags, mask, identifier.
@@ -69,12 +70,24 @@ async fn a_list_says_who_may_do_what() {
 async fn a_list_that_a_mode_can_say_is_the_mode() {
     let bed = Bed::new().await;
     let file = bed.file("f", b"").await;
-    let was = file.security().await.unwrap();
+    let was = file.security(ALL_PARTS).await.unwrap();
     file.set_security(SecurityDescriptor::DACL, list(&[])).await.unwrap();
     assert_eq!(mode(&file).await, 0);
     file.set_security(SecurityDescriptor::DACL, was.clone()).await.unwrap();
-    assert_eq!((mode(&file).await, file.security().await.unwrap()), (0o644, was));
+    assert_eq!((mode(&file).await, file.security(ALL_PARTS).await.unwrap()), (0o644, was));
     assert_eq!(opens(&bed, "f", ALL).await, Ok(ALL), "root has all rights by POSIX");
+}
+
+#[tokio::test]
+async fn a_descriptor_without_parts_needs_no_right() {
+    let bed = Bed::new().await;
+    drop(bed.file("f", b"").await);
+    let access = AccessMask::READ_ATTRIBUTES;
+    let open = bed.open("f", OpenRequest { access, ..open_if() }).await.unwrap().open;
+    for part in [SecurityDescriptor::OWNER, SecurityDescriptor::GROUP, SecurityDescriptor::DACL] {
+        assert_eq!(open.security(part).await, Err(StoreError::AccessDenied));
+    }
+    assert_eq!(open.security(0).await.unwrap().to_bytes(0).len(), 20, "a header alone");
 }
 
 #[tokio::test]
@@ -101,7 +114,8 @@ async fn what_is_made_inherits() {
     assert_eq!(file.info.posix.uid, 7);
     assert_eq!(opens(&bed, "d\\f", READ).await, Ok(READ));
     assert_eq!(opens(&bed, "d\\f", WRITE).await, Err(StoreError::AccessDenied));
-    let shown = file.open.security().await.unwrap().to_bytes(SecurityDescriptor::DACL);
+    let shown =
+        file.open.security(SecurityDescriptor::DACL).await.unwrap().to_bytes(SecurityDescriptor::DACL);
     assert_eq!(shown, list(&[(0, 0, READ, &EVERYONE)]).to_bytes(SecurityDescriptor::DACL));
     bed.who = Cred { uid: 8, gid: 8, ..Cred::default() };
     assert_eq!(bed.open("d\\g", open_if()).await.err(), Some(StoreError::AccessDenied));

@@ -1,6 +1,6 @@
 //! The server's side of a logon, step by step.
 
-use super::ntlm::{Authenticate, Challenge, Refused, Side, is_bare};
+use super::ntlm::{ANONYMOUS, Authenticate, Challenge, Refused, Side, is_bare};
 use super::spnego::{self, Init, NegState};
 use crypto::smb::are_equal;
 
@@ -9,7 +9,14 @@ pub type LogonFailed = Refused;
 
 /// A logon under way.
 #[derive(Debug, Default)]
-pub enum Acceptor {
+pub struct Acceptor {
+    stage: Stage,
+    /// A client that has proven who it is may prove that it is nobody.
+    admits_anonymous: bool,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
     /// Nothing has come yet.
     #[default]
     ExpectNegotiate,
@@ -33,15 +40,20 @@ pub enum Step {
 /// A user who has logged on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
-    /// The name, as the client wrote it.
-    pub user: String,
-    /// The session key.
+    /// The name, as the client wrote it; none if the client renews its session as nobody.
+    pub user: Option<String>,
+    /// The session key. Anybody knows that of nobody.
     pub session_key: [u8; 16],
     /// The last token for the client.
     pub token: Vec<u8>,
 }
 
 impl Acceptor {
+    /// Begins the logon of a client that has a session. It may become nobody (MS-NLMP §3.2.5.1.2).
+    pub fn renewing() -> Acceptor {
+        Acceptor { admits_anonymous: true, ..Acceptor::default() }
+    }
+
     /// Takes the client's next token. `nonce` is random; `hash_of` returns the NT hash of a user.
     /// After a refusal nothing is accepted any more.
     pub fn step(
@@ -52,14 +64,14 @@ impl Acceptor {
         computer: &str,
         hash_of: &dyn Fn(&str) -> Option<[u8; 16]>,
     ) -> Result<Step, LogonFailed> {
-        match std::mem::replace(self, Acceptor::Ended) {
-            Acceptor::ExpectNegotiate if is_bare(token) => {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::ExpectNegotiate if is_bare(token) => {
                 let challenge = Challenge::answer(token, nonce, time, computer)?;
                 let answer = challenge.message().to_vec();
-                *self = Acceptor::ExpectProof(Box::new(challenge), None);
+                self.stage = Stage::ExpectProof(Box::new(challenge), None);
                 Ok(Step::More(answer))
             }
-            Acceptor::ExpectNegotiate => {
+            Stage::ExpectNegotiate => {
                 let init = spnego::parse_init(token)?;
                 if !init.has_ntlm {
                     return Err(Refused("the client does not offer NTLM"));
@@ -72,57 +84,69 @@ impl Acceptor {
                     _ => {
                         let state =
                             if init.prefers_ntlm { NegState::Incomplete } else { NegState::RequestMic };
-                        *self = Acceptor::ExpectNtlm(init);
+                        self.stage = Stage::ExpectNtlm(init);
                         Ok(Step::More(spnego::response(state, true, None, None)))
                     }
                 }
             }
-            Acceptor::ExpectNtlm(init) => {
+            Stage::ExpectNtlm(init) => {
                 let first = spnego::parse_response(token)?.token.ok_or(Refused("the token is empty"))?;
                 let challenge = Challenge::answer(&first, nonce, time, computer)?;
                 Ok(self.challenge(challenge, init))
             }
-            Acceptor::ExpectProof(challenge, None) => prove(token, &challenge, hash_of, None),
-            Acceptor::ExpectProof(challenge, Some(init)) => {
+            Stage::ExpectProof(challenge, None) => self.prove(token, &challenge, hash_of, None),
+            Stage::ExpectProof(challenge, Some(init)) => {
                 let response = spnego::parse_response(token)?;
                 let proof = response.token.ok_or(Refused("the token is empty"))?;
-                prove(&proof, &challenge, hash_of, Some((&init, response.mic.as_deref())))
+                self.prove(&proof, &challenge, hash_of, Some((&init, response.mic.as_deref())))
             }
-            Acceptor::Ended => Err(Refused("the logon has ended")),
+            Stage::Ended => Err(Refused("the logon has ended")),
         }
     }
 
     fn challenge(&mut self, challenge: Challenge, init: Init) -> Step {
         let answer = spnego::response(NegState::Incomplete, true, Some(challenge.message()), None);
-        *self = Acceptor::ExpectProof(Box::new(challenge), Some(init));
+        self.stage = Stage::ExpectProof(Box::new(challenge), Some(init));
         Step::More(answer)
     }
-}
 
-/// Checks the proof, and the signature of the list of mechanisms. A client that prefers another
-/// mechanism must sign the list: otherwise somebody on the way may have shortened it (RFC 4178 §5).
-fn prove(
-    message: &[u8],
-    challenge: &Challenge,
-    hash_of: &dyn Fn(&str) -> Option<[u8; 16]>,
-    list: Option<(&Init, Option<&[u8]>)>,
-) -> Result<Step, LogonFailed> {
-    let authenticate = Authenticate::parse(message)?;
-    let known = hash_of(&authenticate.user);
-    let proven = authenticate.check(challenge, &known.unwrap_or([0; 16]));
-    // An unknown user's hash is in nobody's hand, but it is no secret either.
-    let proven = if known.is_some() { proven? } else { return Err(Refused("the user is unknown")) };
-    let token = match list {
-        None => Vec::new(),
-        Some((init, Some(mic))) => {
-            if !proven.can_sign || !are_equal(mic, &proven.mic(Side::Client, &init.mechanisms)) {
-                return Err(Refused("the list of mechanisms is not the client's"));
+    /// Checks the proof, and the signature of the list of mechanisms. A client that prefers another
+    /// mechanism must sign the list: otherwise somebody on the way may have shortened it (RFC 4178
+    /// §5).
+    fn prove(
+        &self,
+        message: &[u8],
+        challenge: &Challenge,
+        hash_of: &dyn Fn(&str) -> Option<[u8; 16]>,
+        list: Option<(&Init, Option<&[u8]>)>,
+    ) -> Result<Step, LogonFailed> {
+        let authenticate = Authenticate::parse(message)?;
+        let (proven, user) = if authenticate.is_anonymous() {
+            if !self.admits_anonymous {
+                return Err(ANONYMOUS);
             }
-            let own = proven.mic(Side::Server, &init.mechanisms);
-            spnego::response(NegState::Completed, false, None, Some(&own))
-        }
-        Some((init, None)) if init.prefers_ntlm => spnego::response(NegState::Completed, false, None, None),
-        Some((_, None)) => return Err(Refused("the list of mechanisms is not signed")),
-    };
-    Ok(Step::Done(Authenticated { user: authenticate.user, session_key: proven.session_key, token }))
+            (authenticate.check_anonymous(challenge)?, None)
+        } else {
+            let known = hash_of(&authenticate.user);
+            let proven = authenticate.check(challenge, &known.unwrap_or([0; 16]));
+            // An unknown user's hash is in nobody's hand, but it is no secret either.
+            let proven = if known.is_some() { proven? } else { return Err(Refused("the user is unknown")) };
+            (proven, Some(authenticate.user))
+        };
+        let token = match list {
+            None => Vec::new(),
+            Some((init, Some(mic))) => {
+                if !proven.can_sign || !are_equal(mic, &proven.mic(Side::Client, &init.mechanisms)) {
+                    return Err(Refused("the list of mechanisms is not the client's"));
+                }
+                let own = proven.mic(Side::Server, &init.mechanisms);
+                spnego::response(NegState::Completed, false, None, Some(&own))
+            }
+            Some((init, None)) if init.prefers_ntlm => {
+                spnego::response(NegState::Completed, false, None, None)
+            }
+            Some((_, None)) => return Err(Refused("the list of mechanisms is not signed")),
+        };
+        Ok(Step::Done(Authenticated { user, session_key: proven.session_key, token }))
+    }
 }

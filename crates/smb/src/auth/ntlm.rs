@@ -14,6 +14,8 @@ const BEFORE_PAIRS: usize = PROOF + 28;
 /// The longest message that is looked at.
 const BYTES_MAX: usize = 16 << 10;
 
+pub(super) const ANONYMOUS: Refused = Refused("the logon is anonymous");
+
 /// NegotiateFlags (§2.2.2.5).
 mod flag {
     pub const UNICODE: u32 = 0x1;
@@ -178,7 +180,8 @@ pub struct Authenticate<'a> {
 }
 
 impl<'a> Authenticate<'a> {
-    /// Parses the message, and refuses what is no NTLMv2 response of a named user.
+    /// Parses the message, and refuses what is neither an NTLMv2 response of a named user nor
+    /// nobody's.
     pub fn parse(message: &'a [u8]) -> Result<Authenticate<'a>, Refused> {
         let mut reader = begin(message, 3)?;
         let _lm = buffer(message, &mut reader)?;
@@ -188,16 +191,48 @@ impl<'a> Authenticate<'a> {
         let _workstation = buffer(message, &mut reader)?;
         let exchanged = buffer(message, &mut reader)?;
         let flags = reader.u32()?;
+        let authenticate = Authenticate { message, response, user, domain, exchanged, flags };
+        if authenticate.is_anonymous() {
+            return Ok(authenticate);
+        }
         if flags & flag::UNICODE == 0 || flags & flag::EXTENDED_SECURITY == 0 {
             return Err(Refused("the client goes back to NTLMv1"));
         }
-        if user.is_empty() || response.is_empty() || flags & flag::ANONYMOUS != 0 {
-            return Err(Refused("the logon is anonymous"));
+        if authenticate.user.is_empty() || response.is_empty() || flags & flag::ANONYMOUS != 0 {
+            return Err(ANONYMOUS);
         }
         if response.len() < BEFORE_PAIRS + 4 {
             return Err(Refused("the response is not of NTLMv2"));
         }
-        Ok(Authenticate { message, response, user, domain, exchanged, flags })
+        Ok(authenticate)
+    }
+
+    /// Returns whether the message is nobody's: without a user and without a response.
+    pub fn is_anonymous(&self) -> bool {
+        self.user.is_empty() && self.response.is_empty()
+    }
+
+    /// Takes the message of nobody, who proves nothing: his key is zeros (MS-NLMP §3.3.2).
+    pub fn check_anonymous(&self, challenge: &Challenge) -> Result<Proven, Refused> {
+        self.check_flags(challenge)?;
+        self.prove(challenge, [0; 16])
+    }
+
+    /// Takes the key that the client has sent under the key of its response.
+    fn prove(&self, challenge: &Challenge, base: [u8; 16]) -> Result<Proven, Refused> {
+        let exchanges = self.flags & flag::KEY_EXCHANGE != 0;
+        let session_key = match exchanges {
+            true if challenge.flags & flag::KEY_EXCHANGE == 0 => {
+                return Err(Refused("the client exchanges a key that was not negotiated"));
+            }
+            true => {
+                let sent =
+                    self.exchanged.try_into().map_err(|_| Refused("the exchanged key has another size"))?;
+                rc4(&base, sent)
+            }
+            false => base,
+        };
+        Ok(Proven { session_key, can_sign: self.flags & flag::KEY_128 != 0, seals_mic: exchanges })
     }
 
     /// Checks the proof with the user's NT hash. A user who is not known has a hash, too, which
@@ -205,7 +240,7 @@ impl<'a> Authenticate<'a> {
     pub fn check(&self, challenge: &Challenge, nt_hash: &[u8; 16]) -> Result<Proven, Refused> {
         let upper = utf16(&self.user.chars().map(upper).collect::<String>());
         let key = hmac_md5(nt_hash, &[&upper, &self.domain]);
-        let (proof, temp) = self.response.split_at(PROOF);
+        let (proof, temp) = self.response.split_at_checked(PROOF).ok_or(ANONYMOUS)?;
         let proof = <&[u8; PROOF]>::try_from(proof).expect("split there");
         if !hmac_md5_is(&key, &[&challenge.nonce, temp], proof) {
             return Err(Refused("the proof is another's"));
@@ -213,22 +248,12 @@ impl<'a> Authenticate<'a> {
         // The client has proven its password. It has signed all that follows, too.
         let pairs = Pairs::parse(temp)?;
         pairs.check(challenge)?;
-        let base = hmac_md5(&key, &[proof]);
-        let session_key = if self.flags & challenge.flags & flag::KEY_EXCHANGE != 0 {
-            let sent =
-                self.exchanged.try_into().map_err(|_| Refused("the exchanged key has another size"))?;
-            rc4(&base, sent)
-        } else if self.flags & flag::KEY_EXCHANGE != 0 {
-            return Err(Refused("the client exchanges a key that was not negotiated"));
-        } else {
-            base
-        };
+        let proven = self.prove(challenge, hmac_md5(&key, &[proof]))?;
         self.check_flags(challenge)?;
         if pairs.has_mic {
-            self.check_mic(challenge, &session_key)?;
+            self.check_mic(challenge, &proven.session_key)?;
         }
-        let can_sign = self.flags & flag::KEY_128 != 0;
-        Ok(Proven { session_key, can_sign, seals_mic: self.flags & flag::KEY_EXCHANGE != 0 })
+        Ok(proven)
     }
 
     /// The client may not take what the challenge did not offer.

@@ -134,7 +134,7 @@ impl Client {
 #[test]
 fn the_right_password_opens_and_both_sides_have_the_key() {
     let Ok(Step::Done(done)) = Client::default().log_on() else { panic!("refused") };
-    assert_eq!((done.session_key, &done.user[..]), ([0x55; 16], "Anna"));
+    assert_eq!((done.session_key, done.user.as_deref()), ([0x55; 16], Some("Anna")));
 }
 
 #[test]
@@ -176,6 +176,44 @@ fn a_guest_with_a_password_is_nobody() {
     Client { user: "guest", password: "guest", ..Client::default() }.is_refused("the user is unknown");
     Client { user: "", password: "", ..Client::default() }.is_refused("the logon is anonymous");
     Client { flags: FLAGS | 0x800, ..Client::default() }.is_refused("the logon is anonymous");
+}
+
+/// The message of a client that is nobody, with this key exchanged.
+fn nobody(session: [u8; 16]) -> Vec<u8> {
+    let exchanged = rc4(&[0; 16], session);
+    let mut message = b"NTLMSSP\0".to_vec();
+    message.u32(3);
+    let mut at = 64;
+    for length in [1, 0, 0, 0, 0, exchanged.len()] {
+        message.u16(length as u16);
+        message.u16(length as u16);
+        message.u32(at);
+        at += length as u32;
+    }
+    message.u32(FLAGS | 0x800);
+    message.u8(0);
+    message.put(&exchanged);
+    message
+}
+
+#[test]
+fn nobody_renews_a_session_and_begins_none() {
+    let first = negotiate(FLAGS);
+    for (mut acceptor, is_admitted) in [(Acceptor::renewing(), true), (Acceptor::default(), false)] {
+        acceptor.step(&first, NONCE, TIME, "box", &hash_of).unwrap();
+        match acceptor.step(&nobody([7; 16]), NONCE, TIME, "box", &hash_of) {
+            Ok(Step::Done(done)) if is_admitted => {
+                assert_eq!((done.user, done.session_key), (None, [7; 16]));
+            }
+            refused => assert_eq!((refused.unwrap_err().0, is_admitted), ("the logon is anonymous", false)),
+        }
+    }
+    // A name without a proof is not nobody's, whatever the aim.
+    let mut acceptor = Acceptor::renewing();
+    let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
+    let (mut message, _) = Client::default().authenticate(&first, &challenge);
+    message[20..22].fill(0);
+    assert!(acceptor.step(&message, NONCE, TIME, "box", &hash_of).is_err());
 }
 
 #[test]

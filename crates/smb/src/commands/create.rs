@@ -32,6 +32,8 @@ const OPTIONS_INVALID: u32 = 0xff00_0000;
 /// FILE_OPEN_BY_FILE_ID and others that no server has over the wire.
 const OPTIONS_NOT_SUPPORTED: u32 = 0x0010_0000 | CreateOptions::BY_FILE_ID | 0x80;
 
+/// FILE_ATTRIBUTE_ENCRYPTED.
+const ENCRYPTED: u32 = 0x4000;
 /// Bits that no right has (MS-DTYP §2.4.3).
 const ACCESS_RESERVED: u32 = 0x0c00_0000;
 
@@ -126,13 +128,14 @@ async fn create_file(
         leases_directories: dialect.is_3(),
         is_posix,
     };
-    let opened = connection.server.store.open(&call.session.cred, root, &path, request).await?;
+    let opened = connection.server.store.open(call.session.cred()?, root, &path, request).await?;
     let number = opened.open.id().0;
     let file = FileId { persistent: number, volatile: number };
-    let durable = Durable::granted(&contexts, &opened.open, &call.session.user, &path);
+    let durable = Durable::granted(&contexts, &opened.open, &call.session.user);
     let answer = answer(&contexts, &opened, file, lease.as_ref(), durable.as_ref(), is_posix);
     let mut handle = Handle::new(file, call.tree.clone(), HandleKind::Object(opened.open));
-    handle.durable = durable;
+    handle.path = path;
+    handle.durable = Mutex::new(durable);
     handle.create = Mutex::new(create);
     handle.action = opened.action;
     handle.app_instance = contexts.app_instance;
@@ -159,7 +162,8 @@ async fn come_back(
     let opened = reopened(&open, CreateAction::Opened).await?;
     let answer = answer(contexts, &opened, old.file, lease, None, false);
     let mut handle = Handle::new(old.file, call.tree.clone(), HandleKind::Object(open));
-    handle.durable = old.durable.clone();
+    handle.path = old.path.clone();
+    handle.durable = Mutex::new(old.durable.lock().clone());
     handle.create = Mutex::new(old.create.lock().take());
     handle.action = old.action;
     handle.app_instance = old.app_instance;
@@ -206,8 +210,8 @@ async fn replay(
         }
         _ => {}
     }
-    let durable = handle.durable.as_ref().filter(|_| caches_handle(opened.granted));
-    let answer = answer(contexts, &opened, handle.file, lease, durable, false);
+    let durable = handle.durable.lock().clone().filter(|_| caches_handle(opened.granted));
+    let answer = answer(contexts, &opened, handle.file, lease, durable.as_ref(), false);
     Ok((Reply::done(answer), handle.file))
 }
 
@@ -237,6 +241,10 @@ fn disposition(fixed: &CreateRequest) -> Result<CreateDisposition, NtStatus> {
         return Err(NtStatus::NOT_SUPPORTED);
     }
     if fixed.access & ACCESS_RESERVED != 0 {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if fixed.attributes & ENCRYPTED != 0 {
+        // Nothing is encrypted for one user alone, and nobody is to believe so.
         return Err(NtStatus::ACCESS_DENIED);
     }
     // Bits that no attribute to be set has (MS-FSCC §2.6).

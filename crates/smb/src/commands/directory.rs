@@ -3,7 +3,7 @@
 use super::call::{Call, Served};
 use crate::fscc::{Entries, EntryLevel};
 use crate::handle::Cursor;
-use crate::limits::IO_BYTES_MAX;
+use crate::limits::{IO_BYTES_MAX, TRANSACT_BYTES_MAX};
 use crate::request::Reply;
 use crate::wire::bodies::{ChangeNotifyRequest, QueryDirectoryRequest, buffer_body};
 use crate::wire::{NtStatus, Reader, Writer, text_of, utf16};
@@ -25,7 +25,7 @@ const LIST: u32 = 1;
 pub(super) async fn query(call: &Call<'_>) -> Served {
     let message = call.message();
     let fixed = QueryDirectoryRequest::parse(message)?;
-    if fixed.max_output > IO_BYTES_MAX {
+    if fixed.max_output > TRANSACT_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.has_paid(fixed.max_output)?;
@@ -56,7 +56,7 @@ pub(super) async fn query(call: &Call<'_>) -> Served {
     if fixed.flags & INDEX != 0 && fixed.index != 0 {
         cursor.behind = Some(u64::from(fixed.index));
     }
-    let max = fixed.max_output as usize;
+    let max = fixed.max_output.min(IO_BYTES_MAX) as usize;
     let limit = if fixed.flags & SINGLE != 0 { 1 } else { (max / ENTRY_BYTES_LEAST).clamp(1, 1024) };
     let mut entries = Entries::new(level, max);
     let mut last = None;
@@ -97,7 +97,7 @@ pub(super) async fn query(call: &Call<'_>) -> Served {
 /// Waits until something changes. It is never refused and has no end of its own.
 pub(super) async fn notify(call: &Call<'_>) -> Served {
     let fixed = ChangeNotifyRequest::parse(call.message())?;
-    if fixed.max_output > IO_BYTES_MAX {
+    if fixed.max_output > TRANSACT_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.has_paid(fixed.max_output)?;

@@ -2,7 +2,7 @@
 
 use super::call::{Call, Served};
 use crate::fscc::{Information, emit_eas, query_file, query_volume};
-use crate::limits::IO_BYTES_MAX;
+use crate::limits::TRANSACT_BYTES_MAX;
 use crate::request::Reply;
 use crate::tree::TreeKind;
 use crate::wire::bodies::{QueryInfoRequest, buffer_body};
@@ -21,7 +21,7 @@ const NORMALIZED_NAME: u8 = 48;
 
 pub(super) async fn query(call: &Call<'_>) -> Served {
     let fixed = QueryInfoRequest::parse(call.message())?;
-    if fixed.max_output > IO_BYTES_MAX {
+    if fixed.max_output > TRANSACT_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.has_paid(fixed.max_output.max(fixed.input_length))?;
@@ -62,7 +62,7 @@ pub(super) async fn query(call: &Call<'_>) -> Served {
 }
 
 async fn security(open: &Open, parts: u32, max: usize) -> Served {
-    let bytes = open.security().await?.to_bytes(parts);
+    let bytes = open.security(parts).await?.to_bytes(parts);
     if bytes.len() > max {
         // The error data is the size that is needed (§2.2.2).
         let mut body = Vec::new();

@@ -3,8 +3,9 @@
 use super::call::Call;
 use super::interfaces::interfaces;
 use crate::connection::Ends;
+use crate::durable::Durable;
 use crate::handle::{Handle, HandleKind};
-use crate::limits::IO_BYTES_MAX;
+use crate::limits::{IO_BYTES_MAX, TRANSACT_BYTES_MAX};
 use crate::request::Reply;
 use crate::wire::bodies::{FileId, IoctlRequest, IoctlResponse};
 use crate::wire::{HEADER_BYTES, Malformed, NtStatus, Reader, Writer};
@@ -21,6 +22,8 @@ mod code {
     pub const CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00c0;
     pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40cf;
     pub const SET_ZERO_DATA: u32 = 0x0009_80c8;
+    pub const FILE_LEVEL_TRIM: u32 = 0x0009_8208;
+    pub const LMR_REQUEST_RESILIENCY: u32 = 0x0014_01d4;
     pub const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
     pub const REQUEST_RESUME_KEY: u32 = 0x0014_0078;
     pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01fc;
@@ -68,12 +71,12 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
     if fixed.flags != IS_FSCTL {
         return Err(NtStatus::NOT_SUPPORTED.into());
     }
-    if fixed.max_output > IO_BYTES_MAX || fixed.input_count > IO_BYTES_MAX {
+    if fixed.max_output > TRANSACT_BYTES_MAX || fixed.input_count > IO_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     call.has_paid(fixed.max_output.max(fixed.input_count))?;
     let input = Reader::buffer(message, fixed.input_offset as usize, fixed.input_count as usize)?;
-    let max = fixed.max_output as usize;
+    let max = fixed.max_output.min(IO_BYTES_MAX) as usize;
     // These are of no file.
     match fixed.code {
         code::VALIDATE_NEGOTIATE_INFO => {
@@ -133,6 +136,11 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
             open.zero(from, to).await?;
             Vec::new()
         }
+        code::FILE_LEVEL_TRIM => trim(open, input, max).await?,
+        code::LMR_REQUEST_RESILIENCY => {
+            *handle.durable.lock() = Some(Durable::resilient(input, &call.session.user)?);
+            Vec::new()
+        }
         code::QUERY_ALLOCATED_RANGES => return allocated(&fixed, open, input, max).await,
         code::GET_COMPRESSION => vec![0; 2],
         // COMPRESSION_FORMAT_NONE is what every file has.
@@ -167,6 +175,18 @@ fn answer(fixed: &IoctlRequest, status: NtStatus, output: &[u8]) -> Reply {
         body.u8(0);
     }
     Reply { status, ..Reply::done(body) }
+}
+
+/// Forgets ranges that the client needs no more (MS-FSCC §2.3.73): they read as zeros. Returns how
+/// many, if the client has room for that.
+async fn trim(open: &Open, input: &[u8], max: usize) -> Result<Vec<u8>, IoctlError> {
+    let mut reader = Reader::new(input);
+    let (_key, count) = (reader.u32()?, reader.u32()?);
+    for _ in 0..count {
+        let (offset, length) = (reader.u64()?, reader.u64()?);
+        open.zero(offset, offset.checked_add(length).ok_or(NtStatus::INVALID_PARAMETER)?).await?;
+    }
+    Ok(if max < 4 { Vec::new() } else { count.to_le_bytes().to_vec() })
 }
 
 /// The key by which a copy names its source (§2.2.32.3): the open's number.
@@ -216,6 +236,9 @@ async fn copy(
     const WRITE_DATA: u32 = 0x2 | 0x4;
     if max < 12 {
         return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    if target.is_directory() {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
     }
     let (file, chunks, count) = parse_copy(input)?;
     let output = |written: u32, bytes: u32, total: u32| {

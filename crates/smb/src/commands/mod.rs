@@ -16,8 +16,8 @@ use crate::request::{Reply, Request};
 use crate::sequence::{ChannelSequence, Underway};
 use crate::session::Session;
 use crate::wire::bodies::{
-    ChangeNotifyRequest, FileId, FileRequest, IoctlRequest, LockRequest, QueryDirectoryRequest,
-    QueryInfoRequest, ReadRequest, SetInfoRequest, WriteRequest,
+    ChangeNotifyRequest, FileId, FileRequest, IoctlRequest, LeaseAcknowledgment, LockRequest,
+    QueryDirectoryRequest, QueryInfoRequest, ReadRequest, SetInfoRequest, WriteRequest,
 };
 use crate::wire::{Command, Flags, NtStatus};
 use acknowledgment::acknowledge;
@@ -39,9 +39,10 @@ pub(crate) async fn serve(
         _ => {}
     }
     let Some(tree) = session.tree(request.header.tree_id()) else {
-        // Breaks are acknowledged whatever the tree.
+        // Leases are the client's, and their breaks are acknowledged whatever the tree.
+        let is_lease = LeaseAcknowledgment::parse(&request.message).is_ok();
         return Ok(match command {
-            Command::OplockBreak => plain(acknowledge(context, session, request)),
+            Command::OplockBreak if is_lease => plain(acknowledge(context, session, request)),
             _ => (Reply::error(NtStatus::NETWORK_NAME_DELETED), None),
         });
     };

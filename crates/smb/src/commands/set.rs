@@ -21,6 +21,9 @@ const WRITE_DATA: u32 = 0x2;
 const WRITE_EA: u32 = 0x10;
 const WRITE_ATTRIBUTES: u32 = 0x100;
 
+/// FileRenameInformation, FileLinkInformation and their extended forms (MS-FSCC §2.4).
+const NAMES: [u8; 4] = [10, 11, 65, 72];
+
 /// FileModeInformation: what may be set of CreateOptions (MS-FSCC §2.4.31).
 const MODES: u32 = 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x1000;
 
@@ -36,7 +39,13 @@ pub(super) async fn set(call: &Call<'_>) -> Served {
     let open = handle.object()?;
     let is_posix = call.context.connection.has_posix();
     match fixed.info_type {
-        FILE => set_file(fixed.class, &handle, open, buffer, is_posix).await?,
+        FILE => {
+            if NAMES.contains(&fixed.class) {
+                // Names are the directories', where the open has no rights.
+                call.session.cred()?;
+            }
+            set_file(fixed.class, &handle, open, buffer, is_posix).await?;
+        }
         SECURITY => set_security(open, fixed.additional, buffer).await?,
         VOLUME => return Err(NtStatus::NOT_SUPPORTED),
         _ => return Err(NtStatus::INVALID_PARAMETER),

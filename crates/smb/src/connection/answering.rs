@@ -142,7 +142,9 @@ impl Connection {
             }
         }
         signed_by = reply.signed_by.or(signed_by);
-        if reply.status == NtStatus::USER_SESSION_DELETED && signed_by.is_none() {
+        let is_keyless =
+            [NtStatus::USER_SESSION_DELETED, NtStatus::INVALID_PARAMETER].contains(&reply.status);
+        if is_keyless && signed_by.is_none() {
             // No key is there to sign it. The client knows by its own signature what is answered.
             answer.signature = header.signature;
             answer.flags.0 |= header.flags.0 & Flags::SIGNED;

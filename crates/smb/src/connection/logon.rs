@@ -34,7 +34,8 @@ impl State {
                 return Err(NtStatus::INSUFFICIENT_RESOURCES);
             }
         }
-        self.logons.insert(id, Logon { acceptor: Acceptor::default(), hash, aim });
+        let acceptor = if matches!(aim, Aim::Renew(_)) { Acceptor::renewing() } else { Acceptor::default() };
+        self.logons.insert(id, Logon { acceptor, hash, aim });
         Ok(id)
     }
 }

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Notify;
 
 /// The reason why a connection is closed: its client does not keep to the protocol.
@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     pub(crate) reached: Option<SocketAddr>,
     outbox: Outbox,
     state: Mutex<State>,
-    failed_logons: AtomicU32,
+    failed_logons: tokio::sync::Mutex<u32>,
     has_logged_on: AtomicBool,
     /// Ends the connection from within a request.
     ends: Notify,
@@ -79,7 +79,7 @@ impl Connection {
             reached,
             outbox,
             state: Mutex::default(),
-            failed_logons: AtomicU32::new(0),
+            failed_logons: tokio::sync::Mutex::new(0),
             has_logged_on: AtomicBool::new(false),
             ends: Notify::new(),
         }

@@ -2,7 +2,7 @@
 
 use super::{Connection, Ends};
 use crate::auth::hint;
-use crate::limits::{EARLY_CREDITS_MAX, IO_BYTES_MAX};
+use crate::limits::{EARLY_CREDITS_MAX, IO_BYTES_MAX, TRANSACT_BYTES_MAX};
 use crate::negotiated::Negotiated;
 use crate::request::Reply;
 use crate::time::now;
@@ -99,7 +99,7 @@ impl Connection {
             return refused(NtStatus::SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP);
         }
         let cipher = match dialect {
-            Dialect::V3_1_1 => first_of(&offer.ciphers, &MessageCipherKind::ALL, |kind| *kind as u16),
+            Dialect::V3_1_1 => best_of(&offer.ciphers, &MessageCipherKind::ALL, |kind| *kind as u16),
             Dialect::V3_0 | Dialect::V3_0_2 if fixed.capabilities & capability::ENCRYPTION != 0 => {
                 Some(MessageCipherKind::Aes128Ccm)
             }
@@ -109,7 +109,7 @@ impl Connection {
             Dialect::V2_0_2 | Dialect::V2_1 => SigningAlgorithm::HmacSha256,
             _ => {
                 use SigningAlgorithm::{AesCmac, AesGmac, HmacSha256};
-                let agreed = first_of(&offer.signing, &[AesGmac, AesCmac, HmacSha256], |one| *one as u16);
+                let agreed = best_of(&offer.signing, &[AesGmac, AesCmac, HmacSha256], |one| *one as u16);
                 agreed.filter(|_| is_311).unwrap_or(AesCmac)
             }
         };
@@ -118,7 +118,8 @@ impl Connection {
             capabilities |= capability::LEASING | capability::LARGE_MTU;
         }
         if dialect.is_3() {
-            capabilities |= capability::DIRECTORY_LEASING | capability::MULTI_CHANNEL;
+            // Several connections are for clients that know how (§3.3.5.4).
+            capabilities |= capability::DIRECTORY_LEASING | fixed.capabilities & capability::MULTI_CHANNEL;
         }
         if cipher.is_some() && !is_311 {
             capabilities |= capability::ENCRYPTION;
@@ -173,7 +174,7 @@ impl Connection {
             context_count: contexts.len() as u16,
             server_guid: self.server.guid,
             capabilities,
-            max_transact: max,
+            max_transact: if is_small { max } else { TRANSACT_BYTES_MAX },
             max_read: max,
             max_write: max,
             system_time: now(),
@@ -225,7 +226,21 @@ impl Connection {
 }
 
 /// Returns the first of ours that the client offers.
-fn first_of<T: Copy>(offered: &Option<Vec<u16>>, ours: &[T], number: impl Fn(&T) -> u16) -> Option<T> {
-    let offered = offered.as_ref()?;
-    ours.iter().find(|one| offered.contains(&number(one))).copied()
+/// Returns what the client likes best of ours: its list is in its order, as Windows takes it.
+fn best_of<T: Copy>(offered: &Option<Vec<u16>>, ours: &[T], number: impl Fn(&T) -> u16) -> Option<T> {
+    offered.as_ref()?.iter().find_map(|wanted| ours.iter().find(|one| number(one) == *wanted)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::best_of;
+
+    #[test]
+    fn the_client_is_given_what_it_likes_best_of_ours() {
+        let best = |offered: &[u16]| best_of(&Some(offered.to_vec()), &[2, 1, 4], |one| *one);
+        assert_eq!(best(&[1, 2]), Some(1));
+        assert_eq!(best(&[9, 4, 2]), Some(4));
+        assert_eq!(best(&[9]), None);
+        assert_eq!(best_of(&None, &[2], |one| *one), None);
+    }
 }

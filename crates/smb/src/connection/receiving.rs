@@ -11,6 +11,7 @@ use crate::wire::{
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Waker};
 
 impl Connection {
     /// Takes a frame. The answers go to the outbox, some of them later.
@@ -51,12 +52,18 @@ impl Connection {
         }
         drop(state);
         let connection = self.clone();
-        tokio::spawn(async move {
+        let mut answering = Box::pin(async move {
             if let Err(ends) = connection.answer(requests, sealed_by).await {
                 tracing::info!(address = %connection.address, why = ends.0, "an SMB connection is closed");
                 connection.ends.notify_one();
             }
         });
+        // The requests begin before the next frame is looked at, which may be a CANCEL, or change
+        // what is watched from here on.
+        let begun = answering.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if begun.is_pending() {
+            tokio::spawn(answering);
+        }
         Ok(())
     }
 
@@ -134,9 +141,10 @@ impl Connection {
         }
     }
 
-    /// Takes a CANCEL (§3.3.5.16), which has no answer.
+    /// Takes a CANCEL (§3.3.5.16), which has no answer. Its signature counts if there is one: some
+    /// clients sign none, and nobody gains by it what he could not have by closing the connection.
     fn cancel(&self, request: &Request) {
-        if request.refused.is_some() {
+        if request.refused.is_some() && request.header.flags.has(Flags::SIGNED) {
             return;
         }
         let state = self.state.lock();

@@ -43,8 +43,12 @@ impl Connection {
                 if let Some(Logon { aim: Aim::Renew(channel), .. }) = logon {
                     self.logoff(&channel.session).await;
                 }
+                // One after the other: a connection has one guess in that time.
+                let mut failed = self.failed_logons.lock().await;
                 tokio::time::sleep(FAILED_LOGON_DELAY).await;
-                if self.failed_logons.fetch_add(1, Relaxed) + 1 >= FAILED_LOGONS_MAX {
+                *failed += 1;
+                // Somebody who has logged on keeps his session, whoever else mistypes beside him.
+                if *failed >= FAILED_LOGONS_MAX && !self.has_logged_on() {
                     return Err(Ends("too many logons have failed"));
                 }
                 Ok(Reply { session: Some(id), ..Reply::error(NtStatus::LOGON_FAILURE) })
@@ -68,7 +72,7 @@ impl Connection {
         let negotiated = state.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
         let id = match request.header.session_id {
             0 => {
-                let id = self.server.next();
+                let id = self.server.next_session();
                 state.begin_logon(id, negotiated.hash, Aim::New)?
             }
             // The next token is for the same end as the first.
@@ -103,16 +107,26 @@ impl Connection {
         done: &Authenticated,
     ) -> Result<Arc<ChannelKey>, NtStatus> {
         let fixed = SessionSetupRequest::parse(&request.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        let user = self.server.accounts.user(&done.user).ok_or(NtStatus::LOGON_FAILURE)?;
+        let user = done.user.as_ref().map(|name| self.server.accounts.user(name));
+        let user = user.map(|user| user.ok_or(NtStatus::LOGON_FAILURE)).transpose()?;
         let mut state = self.state.lock();
         let logon = state.logons.remove(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
         let negotiated = state.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
         let secret =
             Secret { session_key: &done.session_key, dialect: negotiated.dialect, hash: &logon.hash };
         let key = ChannelKey::new(secret, negotiated.signing);
+        let Some(user) = user else {
+            // What is open stays so, and its rights do. The session's keys sign (§3.3.5.5.3).
+            let Aim::Renew(channel) = logon.aim else { return Err(NtStatus::LOGON_FAILURE) };
+            channel.session.is_anonymous.store(true, Relaxed);
+            return Ok(channel.key);
+        };
         match logon.aim {
             // Its keys stay (§3.3.5.5.3), and so does its user.
-            Aim::Renew(channel) if channel.session.user == user.name => return Ok(channel.key),
+            Aim::Renew(channel) if channel.session.user == user.name => {
+                channel.session.is_anonymous.store(false, Relaxed);
+                return Ok(channel.key);
+            }
             Aim::Bind(session) if session.user == user.name => {
                 session.join()?;
                 let key = Arc::new(key);

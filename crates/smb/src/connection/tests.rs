@@ -108,6 +108,14 @@ fn setup(message_id: u64, token: &[u8]) -> Vec<u8> {
     message
 }
 
+#[test]
+fn each_session_has_a_number_of_its_own_of_32_bits() {
+    let server = server();
+    let numbers = (0..1000).map(|_| server.next_session()).collect::<std::collections::BTreeSet<u64>>();
+    assert_eq!(numbers.len(), 1000);
+    assert!(numbers.iter().all(|number| (1..1 << 32).contains(number)));
+}
+
 async fn settle() {
     for _ in 0..10 {
         tokio::task::yield_now().await;

@@ -5,6 +5,10 @@ use crate::wire::{NtStatus, Writer, utf16};
 use objects::{Space, Store};
 
 const SECTOR: u32 = 512;
+/// SSINFO_FLAGS_ALIGNED_DEVICE and SSINFO_FLAGS_PARTITION_ALIGNED_ON_DEVICE, and
+/// SSINFO_FLAGS_TRIM_ENABLED (MS-FSCC §2.5.8).
+const ALIGNED: u32 = 3;
+const TRIMS: u32 = 8;
 const SERIAL: u32 = 0x4c45_4153;
 /// FILE_DEVICE_DISK.
 const DISK: u32 = 7;
@@ -80,7 +84,7 @@ pub(crate) async fn query_volume(
             out.put(&[0; 48]);
         }
         11 => {
-            for number in [SECTOR, 4096, 4096, 4096, 3, 0, 0] {
+            for number in [SECTOR, 4096, 4096, 4096, ALIGNED | TRIMS, 0, 0] {
                 out.u32(number);
             }
         }

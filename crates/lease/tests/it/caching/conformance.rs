@@ -190,6 +190,18 @@ fn statopen4() {
     }
 }
 
+/// smb2.oplock.statopen1: to an oplock, an open that reads the descriptor is none.
+#[test]
+fn statopen1() {
+    for (right, is_stat) in [(0x80, true), (0x100, true), (0x10_0000, true), (0x2_0000, false), (0x1, false)]
+    {
+        let mut store = Store::file();
+        store.opens(plain(Asks::Oplock(state("RWH"))));
+        let opening = Opening { access: AccessMask(right), ..plain(Asks::Nothing) };
+        assert_eq!(store.opens_after_breaks(opening).0.is_empty(), is_stat, "{right:#x}");
+    }
+}
+
 #[test]
 fn multibreak() {
     let mut store = Store::held(1, "RH");

@@ -265,15 +265,10 @@ impl Run {
         match result {
             Ok(Judgement::Go(grant)) => {
                 assert!(!excluded);
-                let is_stat = opening.access.0 & !0x12_0180 == 0;
-                let takes = if opening.overwrites {
-                    toll(Act::Write)
-                } else if is_stat {
-                    (CachingState::NONE, CachingState::NONE)
-                } else {
-                    toll(Act::Read)
-                };
-                self.is_judged_well(Judgement::Go(()), takes, own);
+                let stat = |it| if matches!(it, LeaseHolder::Oplock(_)) { 0x10_0180 } else { 0x12_0180 };
+                let is_stat = |it| !opening.overwrites && opening.access.0 & !stat(it) == 0;
+                let takes = toll(if opening.overwrites { Act::Write } else { Act::Read });
+                self.is_judged_well(Judgement::Go(()), takes, |it| own(it) || is_stat(it));
                 let noted = self.object.held(holder.unwrap_or(LeaseHolder::Oplock(open)));
                 self.opens.insert(open, (noted.and(holder), opening.access, opening.sharing));
                 let had = holder.and_then(|it| before.get(&it)).map_or(CachingState::NONE, |it| it.state);
