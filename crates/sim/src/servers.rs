@@ -304,7 +304,10 @@ impl ManyServers {
         match self.below(26) {
             0..9 => self.server_receives(at, server)?,
             9..18 => self.client_receives(at, server)?,
-            18..21 => self.delivers()?,
+            18..21 => {
+                // Servers repeat what is not confirmed, so the more is under way the more arrives.
+                (0..=self.under_way.len() / 4).try_for_each(|_| self.delivers())?;
+            }
             21 => self.pass_time(400)?,
             22 => self.background(server)?,
             23 if self.faults => self.moves_a_region(server)?,
