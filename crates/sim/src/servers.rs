@@ -10,6 +10,7 @@ mod machines;
 mod wires;
 
 use crate::counts::counts;
+use crate::gather::gather;
 use crate::host::Violation;
 use crate::host::server::{Server, enrols};
 use crate::model::{File, Model};
@@ -53,7 +54,7 @@ const LABELS: usize = 6;
 /// Steps within which a call is answered, and within which all comes to rest.
 const STEPS_MAX: u32 = 40_000;
 /// The longest note of what happens.
-const NOTE_MAX: usize = 400;
+const NOTE_MAX: usize = 6000;
 /// The space of every server.
 const SPACE: Space = Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 };
 
@@ -219,9 +220,10 @@ impl ManyServers {
                 return Err(format!("machine {at}: {call} gave {found:?}, expected {expected:?}"));
             }
         };
-        self.model.compare(call, &reply, |parts| {
-            crate::gather::gather(parts, |share| self.shares.get(share).map(Vec::as_slice))
-        })?;
+        let stored = |share: &ShareId| self.shares.get(share).map(Vec::as_slice);
+        let compared = self.model.compare(call, &reply, |parts| gather(parts, stored));
+        compared.map_err(|what| format!("machine {at}: {what}"))?;
+
         let made = match (&reply, call) {
             (Reply::Node(entry, _), Call::Create { .. }) => Some(entry.file.clone()),
             _ => None,

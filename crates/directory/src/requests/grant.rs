@@ -91,6 +91,7 @@ impl Transaction<'_> {
         fields: &[(Field, Kind)],
         excluded: &[Label],
     ) -> Held {
+        debug_assert!(!self.files.regions.are_leaving(file), "{file} is granted while its region leaves");
         self.files.change_holdings(file, |holdings| {
             if whole {
                 holdings.grant_whole(session);
@@ -301,6 +302,7 @@ impl Transaction<'_> {
         granted.sort();
         for Entry { file, .. } in entries {
             let free = self.files.holdings(&file).is_empty()
+                && !self.files.regions.are_leaving(&file)
                 && granted.binary_search(&file).is_err()
                 && !self.state.region.pending.others_wait(&file, session)
                 && !self.state.region.contention.is_contended_anywhere(self.now, &file);
