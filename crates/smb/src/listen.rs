@@ -175,7 +175,7 @@ async fn read_frames(
         connection.receive(frame).map_err(|ends| io::Error::new(ErrorKind::InvalidData, ends))?;
         // The request begins before the next frame is read: that may be its CANCEL.
         tokio::task::yield_now().await;
-        outbox.has_room().await;
+        outbox.has_room(connection.unsent_bytes_max()).await;
     }
 }
 

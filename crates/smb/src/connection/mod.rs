@@ -11,7 +11,10 @@ use crate::channel::Channel;
 use crate::client::Client;
 use crate::credits::Window;
 use crate::keeping::keep_or_close;
-use crate::limits::{CREDITS_MAX, EARLY_CREDITS_MAX, EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MAX};
+use crate::limits::{
+    CREDITS_MAX, EARLY_CREDITS_MAX, EARLY_FRAME_BYTES_MAX, EARLY_UNSENT_BYTES_MAX, FRAME_BYTES_MAX,
+    UNSENT_BYTES_MAX,
+};
 use crate::negotiated::Negotiated;
 use crate::outbox::Outbox;
 use crate::server::Server;
@@ -88,6 +91,11 @@ impl Connection {
     /// Returns the most bytes that the next frame may have.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         if self.has_logged_on() { FRAME_BYTES_MAX } else { EARLY_FRAME_BYTES_MAX }
+    }
+
+    /// Returns the most bytes of answers that may wait when the next frame is read.
+    pub(crate) fn unsent_bytes_max(&self) -> usize {
+        if self.has_logged_on() { UNSENT_BYTES_MAX } else { EARLY_UNSENT_BYTES_MAX }
     }
 
     fn grant(&self, asked: u16) -> u16 {

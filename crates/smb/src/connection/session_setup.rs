@@ -17,9 +17,14 @@ use crate::wire::{HEADER_BYTES, NtStatus, Reader, Writer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+const TOO_MANY_FAILED: Ends = Ends("too many logons have failed");
+
 impl Connection {
     /// Answers SESSION_SETUP.
     pub(super) async fn session_setup(&self, request: &Request) -> Result<Reply, Ends> {
+        if self.failed_logons.load(Relaxed) >= FAILED_LOGONS_MAX {
+            return Err(TOO_MANY_FAILED);
+        }
         let step = match self.step_logon(request) {
             Ok(step) => step,
             Err(status) => return Ok(Reply::error(status)),
@@ -43,9 +48,11 @@ impl Connection {
                 if let Some(Logon { aim: Aim::Renew(channel), .. }) = logon {
                     self.logoff(&channel.session).await;
                 }
+                // Counted before the delay, or a client would have as many tries at once as credits.
+                let failed = self.failed_logons.fetch_add(1, Relaxed) + 1;
                 tokio::time::sleep(FAILED_LOGON_DELAY).await;
-                if self.failed_logons.fetch_add(1, Relaxed) + 1 >= FAILED_LOGONS_MAX {
-                    return Err(Ends("too many logons have failed"));
+                if failed >= FAILED_LOGONS_MAX {
+                    return Err(TOO_MANY_FAILED);
                 }
                 Ok(Reply { session: Some(id), ..Reply::error(NtStatus::LOGON_FAILURE) })
             }
