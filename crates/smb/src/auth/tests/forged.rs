@@ -10,6 +10,9 @@ use crate::chance::{Chance, rounds};
 use crate::wire::utf16;
 use crypto::smb::nt_hash;
 
+/// A list of mechanisms, and the signature of it.
+type Signed<'a> = (&'a [&'a [u8]], Option<&'a [u8]>);
+
 const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 
 fn hash_of(user: &str) -> Option<[u8; 16]> {
@@ -40,11 +43,7 @@ fn proof(client: &Client, nonce: [u8; 8]) -> Vec<u8> {
 
 /// A server's answer to the message, which comes bare, or in SPNEGO with such a signature of the
 /// list.
-fn present(
-    message: &[u8],
-    nonce: [u8; 8],
-    list: Option<(&[&[u8]], Option<&[u8]>)>,
-) -> Result<Step, LogonFailed> {
+fn present(message: &[u8], nonce: [u8; 8], list: Option<Signed<'_>>) -> Result<Step, LogonFailed> {
     let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS));
     let Some((list, mic)) = list else {
         challenge_of(&mut acceptor, &first, nonce);

@@ -79,16 +79,14 @@ impl Session {
         let mut message = self.message(command, tree, body);
         self.key.sign(&mut message);
         let requests = BTreeSet::from([self.peer.next - 1]);
-        loop {
-            let answers = self.ask(message, &requests).await.expect("the connection goes on");
-            let (header, answer) = answers.into_iter().next_back().unwrap();
-            assert!(!header.status.is_error(), "{command:?}: {header:?}");
-            if header.status != NtStatus::PENDING {
-                return (header, answer);
-            }
-            let answer = timeout(Duration::from_secs(60), self.peer.queue.recv()).await.unwrap().unwrap();
-            return read_answers(&answer).pop().unwrap();
+        let answers = self.ask(message, &requests).await.expect("the connection goes on");
+        let (header, answer) = answers.into_iter().next_back().unwrap();
+        assert!(!header.status.is_error(), "{command:?}: {header:?}");
+        if header.status != NtStatus::PENDING {
+            return (header, answer);
         }
+        let answer = timeout(Duration::from_secs(60), self.peer.queue.recv()).await.unwrap().unwrap();
+        read_answers(&answer).pop().unwrap()
     }
 
     async fn opens(&mut self, tree: u32, name: &str, disposition: u32, options: u32) -> FileId {
