@@ -5,6 +5,8 @@
 
 pub mod accounts;
 pub mod auth;
+#[cfg(test)]
+mod chance;
 mod channel;
 mod client;
 mod commands;

@@ -19,6 +19,8 @@ pub const CREDITS_MAX: u64 = 8192;
 pub const EARLY_CREDITS_MAX: u64 = 64;
 /// The most sessions, tree connects and opens of a connection or session.
 pub const SESSIONS_MAX: usize = 64;
+/// The most logons under way on a connection without a session.
+pub const EARLY_LOGONS_MAX: usize = 8;
 /// The most connections of a session.
 pub const CHANNELS_MAX: usize = 32;
 /// See [`SESSIONS_MAX`].
@@ -27,6 +29,8 @@ pub const TREES_MAX: usize = 256;
 pub const OPENS_MAX: usize = 16 << 10;
 /// The most bytes of answers that wait for a client to read them. Then no more is read from it.
 pub const UNSENT_BYTES_MAX: usize = 8 << 20;
+/// The same before a logon.
+pub const EARLY_UNSENT_BYTES_MAX: usize = 32 << 10;
 /// The most connections.
 pub const CONNECTIONS_MAX: usize = 16 << 10;
 /// The most connections without a session.

@@ -175,7 +175,7 @@ async fn read_frames(
         connection.receive(frame).map_err(|ends| io::Error::new(ErrorKind::InvalidData, ends))?;
         // Answers go out and others' connections have their turn.
         tokio::task::yield_now().await;
-        outbox.has_room().await;
+        outbox.has_room(connection.unsent_bytes_max()).await;
     }
 }
 

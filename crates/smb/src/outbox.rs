@@ -1,6 +1,5 @@
 //! Messages on their way to a client.
 
-use crate::limits::UNSENT_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::{Notify, mpsc};
@@ -38,9 +37,9 @@ impl Outbox {
         self.0.sent.notify_one();
     }
 
-    /// Waits until few enough bytes are unsent that more may be read.
-    pub(crate) async fn has_room(&self) {
-        while self.0.unsent.load(Relaxed) > UNSENT_BYTES_MAX {
+    /// Waits until at most so many bytes are unsent: then more may be read.
+    pub(crate) async fn has_room(&self, most: usize) {
+        while self.0.unsent.load(Relaxed) > most {
             self.0.sent.notified().await;
         }
     }

@@ -54,6 +54,7 @@ impl Client {
                     mode == AskMode::Ship && !wants.iter().any(|want| want.field == lease::Field::Path);
                 match self.publishes_first(now, &mut waiting, operation.as_ref(), by_name, out) {
                     Some(barriers) => WaitingFor::Published(barriers),
+                    None if mode == AskMode::Ship => self.ship_in_order(&mut waiting, *operation, out),
                     None => self.ask(*operation, wants, mode, out),
                 }
             }
@@ -61,7 +62,7 @@ impl Client {
                 let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
                 self.ask(operation::List { dir }.into(), wants, AskMode::Page { after }, out)
             }
-            Need::Ship { operation } => self.ask(*operation, Vec::new(), AskMode::Ship, out),
+            Need::Ship { operation } => self.ship_in_order(&mut waiting, *operation, out),
             Need::Integers(dir) => {
                 self.reserve(&dir, out);
                 WaitingFor::Integers(dir)
@@ -113,7 +114,8 @@ impl Client {
         by_name: bool,
         out: &mut Vec<Output>,
     ) -> Option<BTreeMap<FileId, u64>> {
-        if !by_name || !matches!(operation, Operation::Rename { .. }) {
+        let is_published = matches!(waiting.progress, Progress::Ordering(_));
+        if !by_name || is_published || !matches!(operation, Operation::Rename { .. }) {
             return None;
         }
         let barriers = match &waiting.progress {
@@ -123,6 +125,37 @@ impl Client {
         waiting.progress = Progress::Publishing(barriers.clone());
         let is_out = |(file, barrier): (&FileId, &u64)| self.has_published(file, *barrier);
         (!barriers.iter().all(is_out)).then_some(barriers)
+    }
+
+    /// Ships an operation once all other servers have what was done here before. The server that
+    /// leads it may ask them, and what they have not heard of does not exist for them.
+    fn ship_in_order(
+        &mut self,
+        waiting: &mut Waiting,
+        operation: Operation,
+        out: &mut Vec<Output>,
+    ) -> WaitingFor {
+        if self.servers.is_one() {
+            return self.ship(operation, out);
+        }
+        let leads = self.servers.id_for(&operation);
+        let through = match &waiting.progress {
+            Progress::Ordering(through) => through.clone(),
+            _ => {
+                let others = self.servers.iter().filter(|(server, _)| *server != leads);
+                others.map(|(server, session)| (server, session.log.last())).collect()
+            }
+        };
+        let is_behind = |(server, last): &&(ServerId, u64)| self.servers.get(*server).log.applied() < *last;
+        let behind = through.iter().find(is_behind).copied();
+        waiting.progress = Progress::Ordering(through);
+        match behind {
+            Some((server, last)) => {
+                self.servers.get_mut(server).flush_log(out);
+                WaitingFor::Applied(server, last)
+            }
+            None => self.ship(operation, out),
+        }
     }
 
     /// Whether an operation that wants these leases is on files of several servers.
@@ -142,9 +175,6 @@ impl Client {
         mode: AskMode,
         out: &mut Vec<Output>,
     ) -> WaitingFor {
-        if mode == AskMode::Ship {
-            return self.ship(operation, out);
-        }
         // Another server's leases are wanted by the next try, if they are wanted still.
         let server =
             wants.first().map_or_else(|| self.servers.id_for(&operation), |w| self.server_of(&w.file));

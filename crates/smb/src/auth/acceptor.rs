@@ -72,13 +72,15 @@ impl Acceptor {
                 Ok(Step::More(answer))
             }
             Stage::ExpectNegotiate => {
-                let init = spnego::parse_init(token)?;
+                let mut init = spnego::parse_init(token)?;
+                // Nobody needs it longer: a ticket of Kerberos is long.
+                let first = init.token.take();
                 if !init.has_ntlm {
                     return Err(Refused("the client does not offer NTLM"));
                 }
-                match &init.token {
+                match first {
                     Some(first) if init.prefers_ntlm => {
-                        let challenge = Challenge::answer(first, nonce, time, computer)?;
+                        let challenge = Challenge::answer(&first, nonce, time, computer)?;
                         Ok(self.challenge(challenge, init))
                     }
                     _ => {

@@ -13,6 +13,8 @@ const PROOF: usize = 16;
 const BEFORE_PAIRS: usize = PROOF + 28;
 /// The longest message that is looked at.
 const BYTES_MAX: usize = 16 << 10;
+/// The longest NEGOTIATE message, which is kept until the proof comes. It has two names at most.
+const NEGOTIATE_BYTES_MAX: usize = 1 << 10;
 
 pub(super) const ANONYMOUS: Refused = Refused("the logon is anonymous");
 
@@ -110,6 +112,9 @@ impl Challenge {
         computer: &str,
     ) -> Result<Challenge, Refused> {
         let wanted = begin(negotiate, 1)?.u32()?;
+        if negotiate.len() > NEGOTIATE_BYTES_MAX {
+            return Err(Refused("the message is too long"));
+        }
         if wanted & flag::UNICODE == 0 || wanted & flag::EXTENDED_SECURITY == 0 {
             return Err(Refused("the client offers NTLMv1 alone"));
         }
@@ -313,6 +318,11 @@ impl<'a> Pairs<'a> {
             }
             seen |= bit;
             match id {
+                // Behind an end that somebody on the way has put into the challenge there would be
+                // the client's word that it has sent a MIC.
+                pair::END if reader.rest().iter().any(|byte| *byte != 0) => {
+                    return Err(Refused("there is more behind the pairs"));
+                }
                 pair::END => return Ok(pairs),
                 pair::FLAGS => {
                     let bits =
@@ -338,8 +348,9 @@ impl<'a> Pairs<'a> {
         match self.timestamp {
             Some(time) if time == challenge.timestamp => Ok(()),
             Some(_) => Err(Refused("the time is not that of the challenge")),
-            None if self.has_mic => Err(Refused("the time of the challenge is missing")),
-            None => Ok(()),
+            // All clients send back what they are sent. Without the time, those that know the MIC
+            // would not announce one.
+            None => Err(Refused("the time of the challenge is missing")),
         }
     }
 }

@@ -12,6 +12,9 @@ const SPNEGO: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x02];
 /// The mechanism NTLMSSP, 1.3.6.1.4.1.311.2.2.10.
 pub const NTLMSSP: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x82, 0x37, 0x02, 0x02, 0x0a];
 
+/// The longest list of mechanisms, which is kept until it is signed.
+const MECHANISMS_BYTES_MAX: usize = 1 << 10;
+
 const fn context(number: u8) -> u8 {
     0xa0 | number
 }
@@ -59,6 +62,9 @@ pub fn parse_init(mut bytes: &[u8]) -> Result<Init, Malformed> {
     let mut choice = take(&mut inner, context(0))?;
     let mut fields = take(&mut choice, SEQUENCE)?;
     let list = take(&mut fields, context(0))?;
+    if list.len() > MECHANISMS_BYTES_MAX {
+        return Err(Malformed("the list of mechanisms is too long"));
+    }
     let mut mechanisms = take(&mut &*list, SEQUENCE)?;
     let (mut has_ntlm, mut prefers_ntlm, mut count) = (false, false, 0);
     while !mechanisms.is_empty() {

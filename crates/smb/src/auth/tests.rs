@@ -1,5 +1,7 @@
 //! Exchanges of a client that knows the protocol, and of many that do not keep to it.
 
+mod forged;
+
 use super::acceptor::{Acceptor, LogonFailed, Step};
 use super::spnego::{NTLMSSP, client, response};
 use super::{ntlm, spnego};

@@ -45,4 +45,4 @@ impl Connection {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

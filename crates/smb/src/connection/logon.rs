@@ -3,7 +3,7 @@
 use super::State;
 use crate::auth::Acceptor;
 use crate::channel::Channel;
-use crate::limits::SESSIONS_MAX;
+use crate::limits::{EARLY_LOGONS_MAX, SESSIONS_MAX};
 use crate::session::Session;
 use crate::wire::NtStatus;
 use crypto::smb::PreauthHash;
@@ -30,7 +30,8 @@ impl State {
         if !matches!(aim, Aim::Renew(_)) {
             // Some may have ended on another connection.
             self.sessions.retain(|_, channel| !channel.session.has_ended.load(Relaxed));
-            if self.logons.len() + self.sessions.len() >= SESSIONS_MAX {
+            let most = if self.sessions.is_empty() { EARLY_LOGONS_MAX } else { SESSIONS_MAX };
+            if self.logons.len() + self.sessions.len() >= most {
                 return Err(NtStatus::INSUFFICIENT_RESOURCES);
             }
         }

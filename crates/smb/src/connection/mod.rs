@@ -11,7 +11,10 @@ use crate::channel::Channel;
 use crate::client::Client;
 use crate::credits::Window;
 use crate::keeping::keep_or_close;
-use crate::limits::{CREDITS_MAX, EARLY_CREDITS_MAX, EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MAX};
+use crate::limits::{
+    CREDITS_MAX, EARLY_CREDITS_MAX, EARLY_FRAME_BYTES_MAX, EARLY_UNSENT_BYTES_MAX, FRAME_BYTES_MAX,
+    UNSENT_BYTES_MAX,
+};
 use crate::negotiated::Negotiated;
 use crate::outbox::Outbox;
 use crate::server::Server;
@@ -24,7 +27,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use tokio::sync::Notify;
 
 /// The reason why a connection is closed: its client does not keep to the protocol.
@@ -40,7 +43,9 @@ pub(crate) struct Connection {
     pub(crate) reached: Option<SocketAddr>,
     outbox: Outbox,
     state: Mutex<State>,
-    failed_logons: tokio::sync::Mutex<u32>,
+    failed_logons: AtomicU32,
+    /// Held while a logon that has failed waits for its answer.
+    failing: tokio::sync::Mutex<()>,
     has_logged_on: AtomicBool,
     /// Ends the connection from within a request.
     ends: Notify,
@@ -79,7 +84,8 @@ impl Connection {
             reached,
             outbox,
             state: Mutex::default(),
-            failed_logons: tokio::sync::Mutex::new(0),
+            failed_logons: AtomicU32::new(0),
+            failing: tokio::sync::Mutex::new(()),
             has_logged_on: AtomicBool::new(false),
             ends: Notify::new(),
         }
@@ -88,6 +94,11 @@ impl Connection {
     /// Returns the most bytes that the next frame may have.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         if self.has_logged_on() { FRAME_BYTES_MAX } else { EARLY_FRAME_BYTES_MAX }
+    }
+
+    /// Returns the most bytes of answers that may wait when the next frame is read.
+    pub(crate) fn unsent_bytes_max(&self) -> usize {
+        if self.has_logged_on() { UNSENT_BYTES_MAX } else { EARLY_UNSENT_BYTES_MAX }
     }
 
     fn grant(&self, asked: u16) -> u16 {

@@ -17,9 +17,17 @@ use crate::wire::{HEADER_BYTES, NtStatus, Reader, Writer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+const TOO_MANY_FAILED: Ends = Ends("too many logons have failed");
+
 impl Connection {
     /// Answers SESSION_SETUP.
     pub(super) async fn session_setup(&self, request: &Request) -> Result<Reply, Ends> {
+        // A logon that has failed is answered first: a connection has one guess in that time.
+        drop(self.failing.lock().await);
+        // Somebody who has logged on keeps his session, whoever else mistypes beside him.
+        if self.failed_logons.load(Relaxed) >= FAILED_LOGONS_MAX && !self.has_logged_on() {
+            return Err(TOO_MANY_FAILED);
+        }
         let step = match self.step_logon(request) {
             Ok(step) => step,
             Err(status) => return Ok(Reply::error(status)),
@@ -43,13 +51,12 @@ impl Connection {
                 if let Some(Logon { aim: Aim::Renew(channel), .. }) = logon {
                     self.logoff(&channel.session).await;
                 }
-                // One after the other: a connection has one guess in that time.
-                let mut failed = self.failed_logons.lock().await;
+                // Counted before the delay, or a client would have as many tries at once as credits.
+                let failed = self.failed_logons.fetch_add(1, Relaxed) + 1;
+                let _failing = self.failing.lock().await;
                 tokio::time::sleep(FAILED_LOGON_DELAY).await;
-                *failed += 1;
-                // Somebody who has logged on keeps his session, whoever else mistypes beside him.
-                if *failed >= FAILED_LOGONS_MAX && !self.has_logged_on() {
-                    return Err(Ends("too many logons have failed"));
+                if failed >= FAILED_LOGONS_MAX && !self.has_logged_on() {
+                    return Err(TOO_MANY_FAILED);
                 }
                 Ok(Reply { session: Some(id), ..Reply::error(NtStatus::LOGON_FAILURE) })
             }

@@ -1,6 +1,12 @@
 //! Clients that have not logged on: whatever they send, they get no session, and the server goes
 //! on.
 
+mod answers;
+mod early;
+mod late;
+mod samples;
+mod tampered;
+
 use super::Connection;
 use crate::outbox::Outbox;
 use crate::server::Server;
@@ -124,6 +130,12 @@ async fn settle() {
 
 pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// The same with time that passes by itself when nobody has anything to do.
+fn block_on_paused<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(future)
 }
 
 #[test]

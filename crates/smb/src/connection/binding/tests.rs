@@ -18,13 +18,17 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A server with users, in a directory of its own.
-struct Bed {
-    server: Arc<Server>,
-    data: PathBuf,
+pub(in crate::connection) struct Bed {
+    pub(in crate::connection) server: Arc<Server>,
+    pub(in crate::connection) data: PathBuf,
 }
 
 impl Bed {
-    fn new() -> Bed {
+    pub(in crate::connection) fn new() -> Bed {
+        Bed::above(Store::new(Arc::new(Nothing)))
+    }
+
+    pub(in crate::connection) fn above(store: Arc<Store>) -> Bed {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("lh-smb-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
         let data = std::env::temp_dir().join(name);
@@ -32,12 +36,16 @@ impl Bed {
         for user in ["anna", "bert"] {
             add_user(&data, User::new(user, "secret", 1000, 1000, Vec::new())).unwrap();
         }
-        let server = Server::new(Store::new(Arc::new(Nothing)), data.clone(), "box").unwrap();
+        let server = Server::new(store, data.clone(), "box").unwrap();
         Bed { server, data }
     }
 
     /// Connects, and negotiates 3.1.1 with AES-GMAC, or what `change` makes of the request.
-    async fn connect(&self, dialects: &[u16], change: impl Fn(&mut Vec<u8>)) -> Peer {
+    pub(in crate::connection) async fn connect(
+        &self,
+        dialects: &[u16],
+        change: impl Fn(&mut Vec<u8>),
+    ) -> Peer {
         let (connection, queue) = connection(&self.server);
         let (hash, asked) = (PreauthHash::START, PreauthHash::START);
         let mut peer = Peer { connection, queue, next: 0, hash, asked };
@@ -62,10 +70,10 @@ impl Drop for Bed {
 }
 
 /// The client's end of a connection.
-struct Peer {
-    connection: Arc<Connection>,
-    queue: UnboundedReceiver<Vec<u8>>,
-    next: u64,
+pub(in crate::connection) struct Peer {
+    pub(in crate::connection) connection: Arc<Connection>,
+    pub(in crate::connection) queue: UnboundedReceiver<Vec<u8>>,
+    pub(in crate::connection) next: u64,
     /// The hash of all that was said, and that of all but the last answer.
     hash: PreauthHash,
     asked: PreauthHash,
@@ -111,7 +119,7 @@ impl Peer {
     }
 
     /// Logs on. Returns the last answer, and the key that signs here then.
-    async fn log_on(
+    pub(in crate::connection) async fn log_on(
         &mut self,
         (session, flags): (u64, u8),
         user: &Client,
