@@ -95,6 +95,9 @@ impl Segments {
             .rename(&file, &self.dir.join(spare_name(first)))
             .map_err(|e| failed("retiring", &file, e))?;
         self.spares.push(first);
+        // Trap: the frame of that number goes into the segment before. If the name came back after
+        // a power cut, that segment would pass for one of an older log.
+        self.sync_dir()?;
         Ok(None)
     }
 
@@ -219,9 +222,14 @@ impl Segments {
             Segment::create(&*self.disk, &path, &reserve, self.key, self.segment_bytes, body_len)
         }();
         let segment = entered.map_err(|e| failed("creating", &path, e))?;
-        self.disk.sync_dir(&self.dir).map_err(|e| failed("syncing", &self.dir, e))?;
+        self.sync_dir()?;
         self.in_service.insert(self.next_frame, segment);
         Ok(())
+    }
+
+    /// Makes the names of the segments durable.
+    fn sync_dir(&self) -> Result<(), LogError> {
+        self.disk.sync_dir(&self.dir).map_err(|e| failed("syncing", &self.dir, e))
     }
 
     /// Retires the segments before `oldest`, except the one that is written to.
@@ -236,7 +244,12 @@ impl Segments {
     pub(super) fn retire(&mut self, retired: BTreeMap<u64, Segment>) -> Result<(), LogError> {
         for (first, segment) in retired {
             let path = self.path(first);
-            if segment.bytes == self.segment_bytes && self.spares.len() < SPARES_MAX {
+            // A spare may have the same number: one that entered service before, and whose first
+            // frame a power cut took.
+            let is_kept = segment.bytes == self.segment_bytes
+                && self.spares.len() < SPARES_MAX
+                && !self.spares.contains(&first);
+            if is_kept {
                 self.disk
                     .rename(&path, &self.dir.join(spare_name(first)))
                     .map_err(|e| failed("retiring", &path, e))?;

@@ -38,12 +38,17 @@ fn vote() -> Vote {
 
 /// An entry of about `bytes` bytes that contains its index.
 fn entry(index: u64, bytes: usize) -> GroupEntry {
+    stamped(index, index, bytes)
+}
+
+/// An entry of about `bytes` bytes that contains `stamp`.
+fn stamped(index: u64, stamp: u64, bytes: usize) -> GroupEntry {
     let shares =
         (0..bytes / 16).map(|number| ShareWork::Drop(namespace::ShareId([number as u8; 16]))).collect();
     let waiting = WaitingInput::new(Input::SharesSettled(shares));
     GroupEntry {
         log_id: log_id(index),
-        payload: EntryPayload::Normal(Batch::new(Time(index), 0, wire::Version::NEWEST, vec![waiting])),
+        payload: EntryPayload::Normal(Batch::new(Time(stamp), 0, wire::Version::NEWEST, vec![waiting])),
     }
 }
 

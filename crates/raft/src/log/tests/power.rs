@@ -124,7 +124,8 @@ impl Disk for Forgetful {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let platter = self.0.lock();
-        let within = platter.names.keys().filter_map(|path| path.strip_prefix(dir).ok());
+        // A directory has no order.
+        let within = platter.names.keys().rev().filter_map(|path| path.strip_prefix(dir).ok());
         Ok(within.map(|name| name.to_string_lossy().into_owned()).collect())
     }
 
@@ -318,13 +319,9 @@ impl Run {
         let (log, model) = (&self.logs[group], &self.now[group]);
         match &change {
             Change::Append(stamps) => {
-                let entries = (model.next()..).zip(stamps).map(|(index, stamp)| {
-                    let mut entry = entry(index, (stamp * 37 % 900) as usize);
-                    let EntryPayload::Normal(batch) = &mut entry.payload else { unreachable!() };
-                    batch.now = Time(*stamp);
-                    entry
-                });
-                log.append(entries).unwrap();
+                let entries = (model.next()..).zip(stamps);
+                log.append(entries.map(|(index, stamp)| stamped(index, *stamp, (stamp * 37 % 900) as usize)))
+                    .unwrap();
             }
             Change::Truncate(keep) => {
                 let end = model.first() + *keep as u64;
@@ -352,24 +349,40 @@ impl Run {
         true
     }
 
+    fn draw(&mut self) -> u64 {
+        let chance = self.chance.wrapping_mul(6_364_136_223_846_793_005);
+        self.chance = chance.wrapping_add(1_442_695_040_888_963_407);
+        self.chance >> 40
+    }
+
+    /// The power goes and comes back. All that was not synced is gone, or nothing, or any part.
+    fn lose_power(&mut self) {
+        let (disk, mood) = (self.disk.clone(), self.draw() % 4);
+        disk.loses_power(|| match mood {
+            0 => false,
+            1 => true,
+            _ => self.draw() % 2 == 0,
+        });
+    }
+
     /// Opens the log again. Everything promised is there, and of what was put later all before
-    /// some point.
+    /// some point. The power may go again meanwhile.
     fn reopen(&mut self, power: bool) {
         self.logs.clear();
-        let (mut chance, mood) = (self.chance, self.chance % 4);
-        if power {
-            self.disk.loses_power(|| {
-                chance =
-                    chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                match mood {
-                    0 => false,
-                    1 => true,
-                    _ => chance >> 40 & 1 == 0,
+        let mut lost = power;
+        self.logs = loop {
+            if lost {
+                self.lose_power();
+            }
+            self.disk.0.lock().left = (self.draw() % 3 == 0).then(|| self.draw() % 8);
+            match Run::open(&self.disk, self.now.len()) {
+                Ok(logs) => break logs,
+                Err(error) => {
+                    assert_eq!(self.disk.0.lock().left, Some(0), "{error}");
+                    lost = true;
                 }
-            });
-        }
-        self.chance = chance.wrapping_add(1);
-        self.logs = Run::open(&self.disk, self.now.len()).unwrap();
+            }
+        };
         let found: Vec<Model> = self.logs.iter().map(Model::of).collect();
         let mut expected = self.promised.clone();
         for (group, change) in &self.put {
