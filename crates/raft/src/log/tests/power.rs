@@ -361,7 +361,7 @@ impl Run {
         disk.loses_power(|| match mood {
             0 => false,
             1 => true,
-            _ => self.draw() % 2 == 0,
+            _ => self.draw().is_multiple_of(2),
         });
     }
 
@@ -374,7 +374,7 @@ impl Run {
             if lost {
                 self.lose_power();
             }
-            self.disk.0.lock().left = (self.draw() % 3 == 0).then(|| self.draw() % 8);
+            self.disk.0.lock().left = self.draw().is_multiple_of(3).then(|| self.draw() % 8);
             match Run::open(&self.disk, self.now.len()) {
                 Ok(logs) => break logs,
                 Err(error) => {
