@@ -17,7 +17,7 @@ use crate::alarm::Alarm;
 use crate::batch::WaitingInput;
 use crate::disk::{Disk, Local};
 use crate::indispensable::Indispensable;
-use crate::log::RaftLog;
+use crate::log::{LogDevice, RaftLog};
 use crate::lookout::Lookout;
 use crate::machine::{Position, Replica, StateMachine, position_of};
 use crate::peers::{Ear, Here, KnownPeers, Peers};
@@ -25,6 +25,7 @@ use crate::proposer::{Clock, Proposer};
 use crate::queue::{End, ProposalQueue};
 use crate::store::{RowView, StoreError, StoreSettings, StoreStats};
 use crate::trust::Trust;
+use crate::types::GroupId;
 use crate::{Conversation, Deliver, Event, Host, LogError, Standing, Wires};
 use directory::{Directory, Fault, Input, Store};
 use lease::{SessionId, Time};
@@ -201,7 +202,7 @@ pub struct Logged {
 /// crash. Nothing that was delivered is lost.
 pub struct Group {
     pub(crate) machine: Arc<RwLock<Replica>>,
-    log: Arc<Mutex<RaftLog>>,
+    log: Arc<RaftLog>,
     queue: Arc<ProposalQueue>,
     clock: Arc<Mutex<Option<Clock>>>,
     standing: Arc<Mutex<Standing>>,
@@ -287,10 +288,10 @@ impl Group {
         let segment_bytes = settings.log_bytes / SEGMENTS;
         let keep_bytes = settings.log_bytes + SEGMENTS_MEANWHILE * segment_bytes;
         let mark = place.mark.as_deref();
-        let log = RaftLog::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
-        let log = Arc::new(Mutex::new(log));
-        let lacks_rows = is_new && log.lock().was_there();
-        if lacks_rows || log.lock().purged() > machine.read().position.applied {
+        let log = LogDevice::open(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
+        let log = Arc::new(log.group(GroupId::FIRST));
+        let lacks_rows = is_new && log.was_there();
+        if lacks_rows || log.purged() > machine.read().position.applied {
             return Err(GroupError::Behind { rows: dir.join("rows") });
         }
         let queue = Arc::new(ProposalQueue::default());
@@ -298,7 +299,7 @@ impl Group {
         let state = StateMachine {
             machine: machine.clone(),
             log: log.clone(),
-            log_full: log.lock().full(),
+            log_full: log.full(),
             alone: alone.clone(),
             deliver,
             checkpointed: Arc::default(),
@@ -465,8 +466,7 @@ impl Group {
     pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
         let answer = self.query(|directory, store| directory.query(session, question, store))?;
         if self.standing.lock().alone {
-            let synced = self.log.lock().sync();
-            match synced {
+            match self.log.sync() {
                 // The answer comes from an entry, which waits for room.
                 Err(error) if error.lacks_room() => {
                     self.propose(Input::Message { session, message: question.clone() });
@@ -515,7 +515,7 @@ impl Group {
     /// Rereads from the disk the log segment after the one whose first frame is `after`. Returns
     /// its first frame and its size in bytes.
     pub fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
-        self.log.lock().reread(after).unwrap_or_else(|error| {
+        self.log.reread(after).unwrap_or_else(|error| {
             if error.is_damage() { self.alarm.raise(&error) } else { self.alarm.stop(&error) }
         })
     }
@@ -561,18 +561,17 @@ impl Group {
     /// entries before they are durable.
     pub fn agreed(&self) -> Option<u64> {
         let alone = self.alone.load(SeqCst);
-        let (applied, durable) = (self.applied(), self.log.lock().durable());
+        let (applied, durable) = (self.applied(), self.log.durable());
         if alone { applied.min(durable.map(|log_id| log_id.index)) } else { applied }
     }
 
     /// Returns the log's entry at `index` from this member. None if it has no such entry, or not
     /// any more.
     pub fn entry(&self, index: u64) -> Result<Option<Logged>, LogError> {
-        let mut log = self.log.lock();
-        let recent = log.recent().lock().get(index);
+        let recent = self.log.recent().lock().get(index);
         let entry = match recent {
             Some(entry) => Some(entry),
-            None => log.read(index)?,
+            None => self.log.read(index)?,
         };
         Ok(entry.map(|entry| {
             let term = entry.log_id.leader_id.term;
@@ -599,7 +598,7 @@ impl Group {
     pub fn status(&self) -> GroupStatus {
         let machine = self.machine.read();
         let applied = machine.position.applied;
-        let log = self.log.lock();
+        let log = &self.log;
         GroupStatus {
             applied: applied.map_or(0, |log_id| log_id.index),
             term: applied.map_or(0, |log_id| log_id.leader_id.term),

@@ -19,7 +19,7 @@ use lease::Time;
 use openraft::EntryPayload;
 use openraft::async_runtime::AsyncRuntime;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ pub(super) type Raft = openraft::Raft<Types, StateMachine>;
 pub struct StateMachine {
     pub(super) machine: Arc<RwLock<Replica>>,
     /// The log. Applied entries may not be durable yet.
-    pub(super) log: Arc<Mutex<RaftLog>>,
+    pub(super) log: Arc<RaftLog>,
     /// The flag of [`RaftLog::full`].
     pub(super) log_full: Arc<AtomicBool>,
     /// Whether there is no other member. Then committed entries are durable nowhere else.
@@ -194,7 +194,7 @@ impl StateMachine {
 
     fn has_room(&self) -> bool {
         let machine = self.machine.read();
-        !machine.store.is_checkpointing() || (!machine.store.is_full() && self.log.lock().has_spare())
+        !machine.store.is_checkpointing() || (!machine.store.is_full() && self.log.has_spare())
     }
 
     /// Returns whether the disk is full: rows or log entries wait for room.
@@ -219,7 +219,7 @@ impl StateMachine {
                     // Connections are tasks of this thread, which is about to wait for the disk.
                     tokio::task::yield_now().await;
                 }
-                when_there_is_room(&self.log, &self.queue, RaftLog::sync).await?;
+                when_there_is_room(&self.log, &self.queue).await?;
                 self.machine.write().lasting = false;
             }
             outputs = resting;
@@ -236,7 +236,7 @@ impl StateMachine {
 
     /// Begins a checkpoint of the present state. Durable rows must not be ahead of the durable log.
     async fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
-        when_there_is_room(&self.log, &self.queue, RaftLog::sync).await?;
+        when_there_is_room(&self.log, &self.queue).await?;
         self.machine.write().checkpoint()
     }
 

@@ -53,7 +53,7 @@ const SNAPSHOT_MS: u64 = 3_600_000;
 /// The parts that the group's thread works with.
 pub(super) struct Proposer {
     pub(super) queue: Arc<ProposalQueue>,
-    pub(super) log: Arc<Mutex<RaftLog>>,
+    pub(super) log: Arc<RaftLog>,
     pub(super) state: StateMachine,
     pub(super) settings: GroupSettings,
     pub(super) clock: Arc<Mutex<Option<Clock>>>,
@@ -345,7 +345,7 @@ impl Proposer {
     fn is_checkpoint_due(&self, changed_at: Option<Instant>) -> bool {
         let machine = self.state.machine.read();
         let is_due = machine.store.is_full()
-            || self.log.lock().bytes() >= self.settings.log_bytes
+            || self.log.is_due(self.settings.log_bytes)
             || changed_at.is_some_and(|at| at.elapsed() >= self.settings.checkpoint_after);
         is_due && !machine.store.is_checkpointing()
     }

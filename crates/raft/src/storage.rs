@@ -3,7 +3,8 @@
 //! In a group of several, a member's answer says that an entry is durable here. So the member makes
 //! it durable at once. A follower does that on the spot, which costs no wake-up of another thread.
 //! The leader does it on another thread, while the entry is on its way to the others, which make it
-//! durable at the same time.
+//! durable at the same time. So does a follower on a machine with several groups, whose thread goes
+//! on with the others.
 //!
 //! A lone voter promises nothing by storing an entry. It may apply the entry at once, and makes it
 //! durable before any output that rests on it leaves ([`super::machine::StateMachine`]). So an
@@ -30,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 /// openraft's handle on the log.
 #[derive(Clone)]
 pub(super) struct LogStorage {
-    log: Arc<Mutex<RaftLog>>,
+    log: Arc<RaftLog>,
     recent: Arc<Mutex<Recent>>,
     /// Whether this is the group's only member. A learner, too, makes it one of several: a crash
     /// here must not undo what the learner has applied.
@@ -40,17 +41,13 @@ pub(super) struct LogStorage {
     alarm: Alarm,
 }
 
-/// Does `what` with the log, and repeats it as long as the disk is full, unless the member ends.
-pub(super) async fn when_there_is_room<T>(
-    log: &Mutex<RaftLog>,
-    queue: &ProposalQueue,
-    mut what: impl FnMut(&mut RaftLog) -> Result<T, LogError>,
-) -> Result<T, LogError> {
+/// Makes everything in the log durable. It waits as long as the disk is full, unless the member
+/// ends: the member answers nothing until there is room, and the others go on without it.
+pub(super) async fn when_there_is_room(log: &RaftLog, queue: &ProposalQueue) -> Result<(), LogError> {
     loop {
-        let done = what(&mut log.lock());
-        match done {
+        match log.flushed().await {
             Err(error) if error.lacks_room() && !queue.is_ending() => tokio::time::sleep(LOOK).await,
-            done => return done,
+            flushed => return flushed,
         }
     }
 }
@@ -64,38 +61,53 @@ const SEND_BYTES_MAX: usize = 4 << 20;
 impl LogStorage {
     /// Makes the storage of the member with this log. `alone` and `standing` are that member's.
     pub(super) fn new(
-        log: Arc<Mutex<RaftLog>>,
+        log: Arc<RaftLog>,
         alone: Arc<AtomicBool>,
         standing: Arc<Mutex<Standing>>,
         queue: Arc<ProposalQueue>,
         alarm: Alarm,
     ) -> LogStorage {
-        let recent = log.lock().recent();
+        let recent = log.recent();
         LogStorage { log, recent, alone, standing, queue, alarm }
     }
 
-    /// Waits while the disk is full. The member answers nothing until there is room, and the others
-    /// go on without it.
-    async fn when_there_is_room<T>(
-        &self,
-        what: impl FnMut(&mut RaftLog) -> Result<T, LogError>,
-    ) -> Result<T, LogError> {
-        when_there_is_room(&self.log, &self.queue, what).await
+    async fn sync(&self) -> io::Result<()> {
+        Ok(when_there_is_room(&self.log, &self.queue).await?)
+    }
+
+    /// Writes entries on which nothing rests yet, if there are many. On a full disk they wait on.
+    async fn write_what_is_heavy(&self) -> Result<(), LogError> {
+        if !self.log.is_heavy() {
+            return Ok(());
+        }
+        match self.log.flushed().await {
+            Err(error) if error.lacks_room() => Ok(()),
+            flushed => flushed,
+        }
     }
 
     /// Makes all appended entries durable, on a thread that may wait for the disk.
     fn sync_beside(&self, callback: IOFlushed<Types>) {
         let storage = self.clone();
-        Runtime::beside(move || {
-            let synced = storage.log.lock().sync();
-            match synced {
-                Err(error) if error.lacks_room() => drop(Runtime::spawn(async move {
-                    let synced = storage.when_there_is_room(RaftLog::sync).await;
-                    callback.io_completed(synced.map_err(io::Error::from));
-                })),
-                synced => callback.io_completed(synced.map_err(io::Error::from)),
+        self.log.flush_beside(move |flushed| match flushed {
+            Err(error) if error.lacks_room() => {
+                drop(Runtime::spawn(async move { callback.io_completed(storage.sync().await) }));
             }
+            flushed => callback.io_completed(flushed.map_err(io::Error::from)),
         });
+    }
+
+    /// Reads an entry from the disk.
+    async fn read_from_disk(&self, index: u64) -> Result<Option<GroupEntry>, LogError> {
+        loop {
+            match self.log.read(index) {
+                // It waits to be written.
+                Err(error) if error.lacks_room() && !self.queue.is_ending() => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                read => return read,
+            }
+        }
     }
 
     /// Reads entries. The latest ones come from memory, without waiting for the disk.
@@ -111,11 +123,11 @@ impl LogStorage {
             let entry = match recent(index) {
                 Some(entry) => entry,
                 None => {
-                    let entry = match self.when_there_is_room(|log| log.read(index)).await {
+                    let entry = match self.read_from_disk(index).await {
                         Err(error) if error.is_damage() => self.alarm.raise(&error),
                         entry => entry?,
                     };
-                    let there = self.log.lock().indices();
+                    let there = self.log.indices();
                     let Some(entry) = entry else {
                         indices = indices.start.max(there.start)..indices.end.min(there.end);
                         continue;
@@ -153,7 +165,7 @@ impl RaftLogReader<Types> for LogStorage {
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
-        Ok(self.log.lock().vote())
+        Ok(self.log.vote())
     }
 }
 
@@ -161,8 +173,7 @@ impl RaftLogStorage<Types> for LogStorage {
     type LogReader = LogStorage;
 
     async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
-        let log = self.log.lock();
-        Ok(LogState { last_purged_log_id: log.purged(), last_log_id: log.last() })
+        Ok(LogState { last_purged_log_id: self.log.purged(), last_log_id: self.log.last() })
     }
 
     async fn get_log_reader(&mut self) -> LogStorage {
@@ -170,7 +181,8 @@ impl RaftLogStorage<Types> for LogStorage {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
-        Ok(self.when_there_is_room(|log| log.save_vote(*vote)).await?)
+        self.log.save_vote(*vote)?;
+        self.sync().await
     }
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
@@ -183,27 +195,34 @@ impl RaftLogStorage<Types> for LogStorage {
         let entries = entries.into_iter().inspect(|entry| {
             several |= matches!(&entry.payload, EntryPayload::Membership(members) if members.nodes().count() > 1);
         });
-        let appended = self.log.lock().append(entries);
-        match appended {
-            Err(error) if !error.lacks_room() => callback.io_completed(Err(error.into())),
-            _ if several && !was_alone && self.standing.lock().leads => self.sync_beside(callback),
-            _ => {
-                let synced = if several { self.when_there_is_room(RaftLog::sync).await } else { Ok(()) };
-                if several && was_alone && synced.is_ok() {
-                    // Only now: until this point outputs rest on entries that no other member has.
-                    self.alone.store(false, SeqCst);
-                }
-                callback.io_completed(synced.map_err(io::Error::from));
-            }
+        if let Err(error) = self.log.append(entries) {
+            callback.io_completed(Err(error.into()));
+            return Ok(());
         }
+        let beside = self.standing.lock().leads || self.log.is_shared();
+        if several && !was_alone && beside {
+            self.sync_beside(callback);
+            return Ok(());
+        }
+        let synced = match several {
+            true => self.sync().await,
+            false => self.write_what_is_heavy().await.map_err(io::Error::from),
+        };
+        if several && was_alone && synced.is_ok() {
+            // Only now: until this point outputs rest on entries that no other member has.
+            self.alone.store(false, SeqCst);
+        }
+        callback.io_completed(synced);
         Ok(())
     }
 
     async fn truncate_after(&mut self, keep: Option<LogId>) -> io::Result<()> {
-        Ok(self.when_there_is_room(|log| log.truncate(keep)).await?)
+        self.log.truncate(keep)?;
+        self.sync().await
     }
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
-        Ok(self.when_there_is_room(|log| log.purge(upto)).await?)
+        self.log.purge(upto)?;
+        self.sync().await
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Trust {
     member: u64,
     /// Whether the files are not those of the last start.
     moved: bool,
-    log: Arc<Mutex<RaftLog>>,
+    log: Arc<RaftLog>,
     starts: Arc<Mutex<Starts>>,
     own: Start,
     started: Instant,
@@ -104,13 +104,14 @@ impl Trust {
     pub(super) async fn begin(
         member: u64,
         moved: bool,
-        log: Arc<Mutex<RaftLog>>,
+        log: Arc<RaftLog>,
         queue: &ProposalQueue,
         alarm: Alarm,
     ) -> Result<Trust, super::LogError> {
-        let starts = log.lock().starts();
+        let starts = log.starts();
         starts.lock().begin(drawn());
-        when_there_is_room(&log, queue, RaftLog::save_starts).await?;
+        log.save_starts();
+        when_there_is_room(&log, queue).await?;
         let own = starts.lock().own();
         let (started, state) = (Instant::now(), Mutex::default());
         Ok(Trust { member, moved, log, starts, own, started, state, alarm })
@@ -128,8 +129,7 @@ impl Trust {
 
     /// Returns this member's statement about itself.
     pub(super) fn introduction(&self) -> Introduction {
-        let log = self.log.lock();
-        let (last, vote) = (log.durable(), log.vote());
+        let (last, vote) = (self.log.durable(), self.log.vote());
         self.starts.lock().introduce(self.member, last, vote)
     }
 
@@ -160,8 +160,8 @@ impl Trust {
         match judged {
             Ok(false) => Ok(()),
             Ok(true) => {
-                let saved = self.log.lock().save_starts();
-                saved.map_err(|error| {
+                self.log.save_starts();
+                self.log.sync().map_err(|error| {
                     if !error.lacks_room() {
                         self.alarm.stop(&error);
                     }

@@ -166,7 +166,7 @@ impl Group {
     /// Purges the whole log, so that a newcomer gets a snapshot and not the log from its beginning.
     /// No entry contains the founder's state before its first entry.
     async fn leave_nothing_to_replay(&self) {
-        while self.log.lock().purged().is_none() {
+        while self.log.purged().is_none() {
             let _ = self.ask_checkpoint().await;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

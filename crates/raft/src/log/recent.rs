@@ -5,10 +5,6 @@ use crate::types::GroupEntry;
 use openraft::EntryPayload;
 use std::collections::BTreeMap;
 
-/// Bytes kept in memory. Older entries are read from the disk: a member that is so far behind waits
-/// for other things.
-const BYTES_MAX: usize = 16 << 20;
-
 /// The recent entries of a log.
 #[derive(Default)]
 pub(crate) struct Recent {
@@ -17,10 +13,11 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    pub(super) fn add(&mut self, entry: GroupEntry) {
+    /// Adds an entry, and forgets the oldest ones beyond `bytes_max` bytes.
+    pub(super) fn add(&mut self, entry: GroupEntry, bytes_max: usize) {
         self.bytes += bytes_of(&entry);
         self.entries.insert(entry.log_id.index, entry);
-        while self.bytes > BYTES_MAX
+        while self.bytes > bytes_max
             && let Some((_, oldest)) = self.entries.pop_first()
         {
             self.bytes -= bytes_of(&oldest);

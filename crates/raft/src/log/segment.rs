@@ -117,6 +117,11 @@ impl Segment {
         self.key
     }
 
+    /// Returns whether it has no frame.
+    pub(super) fn is_empty(&self) -> bool {
+        self.end == ALIGNMENT
+    }
+
     /// Returns whether a body of this length fits behind the last frame.
     pub(super) fn has_room(&self, body_len: usize) -> bool {
         self.end + frame_bytes(body_len) <= self.bytes
