@@ -69,9 +69,11 @@ impl Client {
                 self.granted(server, number);
             }
             ToClient::Recall { leases, ahead } => self.on_recall(now, server, leases, ahead, out),
-            ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
+            ToClient::Flush { number, file, field } => {
+                self.on_flush(now, (server, number), file, &field, out)
+            }
             ToClient::FlushThrough { number, file } => {
-                self.on_flush_content(now, Flushing { number, file, through: true }, out);
+                self.on_flush_content(now, Flushing { server, number, file, through: true }, out);
             }
             ToClient::Heard { file, through, goes_on } => self.on_heard(server, &file, through, goes_on),
             ToClient::Applied { through, rejected } => self.on_applied(server, through, &rejected, out),

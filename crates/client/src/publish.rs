@@ -93,7 +93,7 @@ impl Client {
             ctime,
             change,
         });
-        let server = self.servers.of_mut(file);
+        let server = self.session_of_mut(file);
         let sequence = server.push_update(since, operation);
         server.publications.push(sequence, Publication { file: file.clone(), shares, bytes });
     }
@@ -266,7 +266,7 @@ impl Client {
         if self.files.holds(file, &Field::Content, Kind::Write) {
             self.fold_from(file, URGENT_BYTES_MAX + 1, out);
         }
-        if !self.servers.of(file).publications.has(file) {
+        if !self.session_of(file).publications.has(file) {
             self.close_content(file);
         }
     }

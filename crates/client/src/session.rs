@@ -8,8 +8,8 @@ use crate::knowledge::KnownFile;
 use crate::server::{Opening, ServerId, ServerSession};
 use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket, call};
 use ident::FileId;
-use lease::Time;
-use namespace::Error;
+use lease::{Held, Time};
+use namespace::{Error, Operation};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 use wire::ToServer;
@@ -62,13 +62,33 @@ impl Client {
         if is_valid { Ok(()) } else { Err(Stop::until(WaitingFor::Session(server))) }
     }
 
-    /// The server that has granted the leases on `file`, or manages the file if nothing is known of
-    /// it here.
+    /// The server that has granted leases on `file`. If nothing is held of the file, the server that
+    /// manages it by the last that was said.
     pub(crate) fn server_of(&self, file: &FileId) -> ServerId {
-        match self.files.get(file) {
-            Some(known) if !self.servers.is_one() => known.server,
-            _ => self.servers.id_of(file),
+        if self.servers.is_one() {
+            return ServerId::ROOT;
         }
+        let is_held = |known: &&KnownFile| known.handles.is_some() || known.held != Held::default();
+        match self.files.get(file).filter(is_held) {
+            Some(known) => known.server,
+            None => self.servers.id_of(file),
+        }
+    }
+
+    /// The session with that server.
+    pub(crate) fn session_of(&self, file: &FileId) -> &ServerSession {
+        self.servers.get(self.server_of(file))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn session_of_mut(&mut self, file: &FileId) -> &mut ServerSession {
+        let server = self.server_of(file);
+        self.servers.get_mut(server)
+    }
+
+    /// The server that is asked for `operation`, or whose log has it.
+    pub(crate) fn leader_of(&self, operation: &Operation) -> ServerId {
+        self.server_of(operation.leading_file())
     }
 
     /// The event that a request to this server waits for, unless the server can be asked now.

@@ -159,7 +159,7 @@ impl Client {
 
     /// Decides an update that uses up space. A refused update costs nothing.
     fn decide_charged(&mut self, now: Now, waiting: &Waiting, operation: Operation) -> Result<Answer, Stop> {
-        let (server, (bytes, files)) = (self.servers.id_for(&operation), cost(&operation));
+        let (server, (bytes, files)) = (self.leader_of(&operation), cost(&operation));
         self.charge(server, waiting, bytes, files)?;
         let decided = self.decide(now, operation);
         if decided.is_err() {
@@ -357,7 +357,7 @@ impl Client {
         let call::Unlink { dir, label, directory } = unlink;
         let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
         let open = lingers.is_some() || self.has_open(&dir, &label);
-        let server = self.servers.id_of(&dir);
+        let server = self.server_of(&dir);
         let reply =
             self.answer(now, operation::Unlink { dir, label, directory, open, cred, time: now.wall }.into())?;
         Ok(self.removed(server, lingers, reply))
@@ -424,7 +424,7 @@ impl Client {
         if whiteout && self.integer(&from_dir).is_none() {
             return Err(self.without_integer(operation, from_dir));
         }
-        let server = self.servers.id_for(&operation);
+        let server = self.leader_of(&operation);
         let reply = self.decide_charged(now, waiting, operation.clone());
         if let Err(Stop::Need(Need::Leases { wants, .. })) = &reply
             && wants.iter().any(|want| want.field == Field::Path)

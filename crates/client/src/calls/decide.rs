@@ -34,12 +34,12 @@ impl Client {
         if self.servers.is_one() {
             return false;
         }
-        let leads = self.servers.id_for(operation);
-        effects.iter().any(|effect| self.servers.id_of(effect.file()) != leads)
+        let leads = self.leader_of(operation);
+        effects.iter().any(|effect| self.server_of(effect.file()) != leads)
     }
 
     fn commit(&mut self, now: Now, operation: Operation, effects: &Effects) {
-        let server = self.servers.id_for(&operation);
+        let server = self.leader_of(&operation);
         let sequence = self.servers.get_mut(server).push_update(now.time, operation);
         for effect in effects {
             self.files.apply(effect, true);
@@ -70,7 +70,7 @@ impl Client {
     /// Buries `file`, whose death is this entry of the server's log.
     pub(crate) fn bury(&mut self, server: ServerId, sequence: u64, file: &FileId) {
         self.forget_content(file);
-        self.servers.of_mut(file).break_promise(file, 0..u64::MAX);
+        self.session_of_mut(file).break_promise(file, 0..u64::MAX);
         self.servers.get_mut(server).tombstones.push(sequence, file.clone());
     }
 
@@ -84,7 +84,7 @@ impl Client {
         let Answer::Stat(stat) = self.decide(now, operation::Stat { file: file.clone() }.into())? else {
             unreachable!("a stat answers with a stat")
         };
-        let occupied = stat.occupied.saturating_add(self.servers.of(file).promised.of(file));
+        let occupied = stat.occupied.saturating_add(self.session_of(file).promised.of(file));
         let atime = self.accesses.shown(file, &stat.attributes);
         let attributes = namespace::Attributes { atime, ..stat.attributes };
         Ok(namespace::Stat { attributes, occupied, ..stat })

@@ -218,7 +218,7 @@ impl Client {
         self.charge_write(now, waiting, file, &range, wire::cost_of_write(size, length))?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
-        self.servers.of_mut(file).promised.take(file, &range);
+        self.session_of_mut(file).promised.take(file, &range);
         if offset != opinion {
             // The kernel has put the appended data where it took the end to be.
             out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
@@ -245,7 +245,7 @@ impl Client {
         let before = self.content(file, Kind::Write)?.size();
         self.change_content(now, file, |content| content.truncate(size, now.wall))?;
         if size < before {
-            self.servers.of_mut(file).break_promise(file, size..u64::MAX);
+            self.session_of_mut(file).break_promise(file, size..u64::MAX);
         }
         Ok(())
     }
@@ -261,7 +261,7 @@ impl Client {
     fn promise(&mut self, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
         let content = self.content(file, Kind::Write)?;
         let (size, holes) = (content.size(), content.holes_in(range));
-        let server = self.servers.id_of(file);
+        let server = self.server_of(file);
         let lacks = self.servers.get(server).promised.lacks(file, holes);
         let bytes: u64 = lacks.iter().map(|part| part.end - part.start).sum();
         self.charge(server, waiting, wire::cost_of_write(size, bytes), 0)?;
@@ -289,7 +289,7 @@ impl Client {
             }
             AllocateMode::Punch => {
                 self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
-                self.servers.of_mut(file).break_promise(file, offset..end);
+                self.session_of_mut(file).break_promise(file, offset..end);
             }
             AllocateMode::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;
@@ -362,7 +362,7 @@ impl Client {
         let released = Released { file: file.clone(), field: Field::Content, keep: None };
         self.files.release(std::slice::from_ref(&released));
         self.publishing.orphan(file);
-        self.push_release(self.servers.id_of(file), vec![released], Vec::new());
+        self.push_release(self.server_of(file), vec![released], Vec::new());
     }
 
     /// Learns extents, or inline content, from the server.

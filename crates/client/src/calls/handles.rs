@@ -131,7 +131,8 @@ impl Client {
         }
         if hand_over {
             let keep = self.files.holds(file, &Field::Handles, Kind::Read).then_some(Kind::Read);
-            self.release(now, vec![Released { file: file.clone(), field: Field::Handles, keep }]);
+            let released = Released { file: file.clone(), field: Field::Handles, keep };
+            self.release(now, self.server_of(file), vec![released]);
         }
         Ok(Reply::Nothing)
     }

@@ -88,9 +88,10 @@ impl Client {
 
     /// Logs the lock changes that the server does not have yet, before the lease on locks goes.
     pub(crate) fn write_down_locks(&mut self, now: Now, file: &FileId) {
+        let server = self.server_of(file);
         let Some(locks) = self.files.get_mut(file).and_then(|known| known.locks.as_mut()) else { return };
         let Some(written) = locks.written.take() else { return };
-        let server = self.servers.of_mut(file);
+        let server = self.servers.get_mut(server);
         for change in locks.now.changes_since(&written) {
             server.push_update(now.time, operation::Lock { file: file.clone(), change }.into());
         }

@@ -91,7 +91,7 @@ impl Client {
                 WaitingFor::Freed { until: now.time.after_ms(FREED_MS) }
             }
             Need::Extents { file, from } => {
-                let (number, server) = (self.number(), self.servers.of_mut(&file));
+                let (number, server) = (self.number(), self.session_of_mut(&file));
                 server.request(number, ToServer::Extents { number, file, from }, out);
                 WaitingFor::Number(number)
             }
@@ -138,7 +138,7 @@ impl Client {
         if self.servers.is_one() {
             return self.ship(operation, out);
         }
-        let leads = self.servers.id_for(&operation);
+        let leads = self.leader_of(&operation);
         let through = match &waiting.progress {
             Progress::Ordering(through) => through.clone(),
             _ => {
@@ -163,9 +163,9 @@ impl Client {
         if self.servers.is_one() {
             return false;
         }
-        let leads = self.servers.id_for(operation);
+        let leads = self.leader_of(operation);
         let named = operation.files().into_iter().chain(wants.iter().map(|want| &want.file));
-        named.into_iter().any(|file| self.servers.id_of(file) != leads)
+        named.into_iter().any(|file| self.server_of(file) != leads)
     }
 
     fn ask(
@@ -176,15 +176,14 @@ impl Client {
         out: &mut Vec<Output>,
     ) -> WaitingFor {
         // Another server's leases are wanted by the next try, if they are wanted still.
-        let server =
-            wants.first().map_or_else(|| self.servers.id_for(&operation), |w| self.server_of(&w.file));
+        let server = wants.first().map_or_else(|| self.leader_of(&operation), |w| self.server_of(&w.file));
         if let Some(session) = self.needs_session(server, out) {
             return session;
         }
         let wants: Vec<Lease> =
             wants.into_iter().filter(|want| self.server_of(&want.file) == server).collect();
         // A server that has not the directory of a name is asked about the file itself.
-        let operation = match wants.first().filter(|_| self.servers.id_for(&operation) != server) {
+        let operation = match wants.first().filter(|_| self.leader_of(&operation) != server) {
             Some(want) => operation::Stat { file: want.file.clone() }.into(),
             None => operation,
         };

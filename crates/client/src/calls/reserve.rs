@@ -39,19 +39,19 @@ impl Client {
         };
         if !children.integers.is_reserving {
             children.integers.is_reserving = true;
-            self.servers.of_mut(dir).request_integers(dir, out);
+            self.session_of_mut(dir).request_integers(dir, out);
         }
     }
 
     /// The next inode number for a new file in `dir`, which is not used up yet.
     pub(crate) fn inode(&self, dir: &FileId) -> Result<u64, Stop> {
-        let server = self.servers.id_of(dir);
+        let server = self.server_of(dir);
         self.servers.get(server).inodes.first().ok_or(Stop::Need(Need::Inodes(server)))
     }
 
     /// Uses up an inode number for a new file in `dir`.
     pub(crate) fn take_inode(&mut self, dir: &FileId) {
-        self.servers.of_mut(dir).inodes.take();
+        self.session_of_mut(dir).inodes.take();
     }
 
     /// Charges the allowance. A call that the client has accepted fits.
@@ -103,7 +103,7 @@ impl Client {
         range: &Range<u64>,
         cost: u64,
     ) -> Result<(), Stop> {
-        let id = self.servers.id_of(file);
+        let id = self.server_of(file);
         let server = self.servers.get_mut(id);
         let promised = server.promised.covers(file, range);
         let rest = cost.saturating_sub(promised);

@@ -16,7 +16,7 @@ impl Client {
     /// ([`Client::is_in_doubt`]), but the kernel would answer from its cache. So the client sends
     /// the request once front doors have revoked these files.
     pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> WaitingFor {
-        let server = self.servers.id_for(&operation);
+        let server = self.leader_of(&operation);
         if let Some(session) = self.needs_session(server, out) {
             return session;
         }

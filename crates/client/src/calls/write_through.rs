@@ -44,7 +44,7 @@ impl Client {
     pub(crate) fn begin_through(&mut self, file: &FileId) -> bool {
         let is_unheard = self.files.get(file).is_some_and(|known| known.writes == Writes::Unheard);
         let begins =
-            !is_unheard && !self.servers.of(file).requests.want(file) && self.may_write_through(file);
+            !is_unheard && !self.session_of(file).requests.want(file) && self.may_write_through(file);
         if begins {
             self.set_writes(file, Writes::Through);
         }
@@ -83,7 +83,7 @@ impl Client {
         self.publish(now, file, LAZY_BYTES_MAX, out);
         self.set_writes(file, Writes::Unheard);
         waiting.progress = Progress::Written(bytes);
-        let id = self.servers.id_of(file);
+        let id = self.server_of(file);
         let server = self.servers.get_mut(id);
         let sequence = server.log.push(LogEntry::Wrote { file: file.clone() }, 16);
         server.unheard.push(sequence, file.clone());
@@ -109,7 +109,7 @@ impl Client {
     /// again for everything that is written.
     pub(crate) fn write_all_back(&mut self, server: ServerId) {
         self.servers.get_mut(server).unheard.clear();
-        for (_, known) in self.files.all.iter_mut().filter(|(file, _)| self.servers.id_of(file) == server) {
+        for (_, known) in self.files.all.iter_mut().filter(|(_, known)| known.server == server) {
             known.writes = Writes::Back;
         }
     }

@@ -62,7 +62,7 @@ impl Client {
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
             self.publishing.orphan(&file);
-            self.push_release(self.servers.id_of(&file), released, Vec::new());
+            self.push_release(self.server_of(&file), released, Vec::new());
             self.files.all.remove(&file);
         }
     }
@@ -77,11 +77,11 @@ impl Client {
             KnownContent::Unknown | KnownContent::Head(..) => false,
         };
         known.gone
-            || self.servers.of(file).promised.of(file) > 0
+            || self.session_of(file).promised.of(file) > 0
             || known.handles.is_some()
             || known.looked_up.is_recent(now.time)
             || content_busy
-            || self.servers.of(file).requests.want(file)
+            || self.session_of(file).requests.want(file)
             || file == self.root()
             || self.is_waited_for(file)
     }

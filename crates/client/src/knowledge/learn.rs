@@ -24,7 +24,6 @@ impl Client {
         if self.rights().are_of_subtree() {
             self.files.revive(&grant);
         }
-        self.servers.find(&file, server);
         self.files.grant(grant);
         if let Some(known) = self.files.get_mut(&file) {
             known.server = server;

@@ -8,7 +8,7 @@ use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::caching::CachingState;
 use lease::{Field, Kind, Label, Released};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::LogEntry;
 
 impl Client {
@@ -21,13 +21,14 @@ impl Client {
         out: &mut Vec<Output>,
     ) {
         leases.iter().filter(|it| it.field == Field::Content).for_each(|it| self.note_passing(now, &it.file));
-        let (answered, due): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| self.is_answered(it));
+        let (answered, due): (Vec<_>, Vec<_>) =
+            leases.into_iter().partition(|it| self.is_answered(server, it));
         if !answered.is_empty() {
             self.servers.get_mut(server).send_log_first(out);
         }
-        self.revocations.recall(due);
+        self.revocations.recall(server, due);
         ahead.retain(|released| self.holds_more(released));
-        self.revocations.offer(ahead, Cause::WishedFor);
+        self.revocations.offer(server, ahead, Cause::WishedFor);
         self.yield_recalled(now, out);
     }
 
@@ -43,7 +44,8 @@ impl Client {
             let keep = known.held.kind(&Field::Children);
             let name =
                 |label: &Label| Released { file: dir.clone(), field: Field::Child(label.clone()), keep };
-            self.revocations.offer(known.held.named().map(name).collect(), Cause::TooMany);
+            let names = known.held.named().map(name).collect();
+            self.revocations.offer(known.server, names, Cause::TooMany);
         }
     }
 
@@ -109,7 +111,7 @@ impl Client {
 
     fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
         let wanted = ready.iter().filter(|y| y.cause != Cause::TooMany);
-        let waiting: BTreeSet<ServerId> = wanted.map(|y| self.servers.id_of(&y.released.file)).collect();
+        let waiting: BTreeSet<ServerId> = wanted.map(|y| y.server).collect();
         let (recalled, mut others): (Vec<_>, Vec<_>) = ready.into_iter().partition(Yielding::is_recalled);
         self.release_looked_up(now, recalled);
         // Trap: nothing is owed for these, so each has to release something when its turn comes.
@@ -125,9 +127,12 @@ impl Client {
 
     fn release_looked_up(&mut self, now: Now, ready: Vec<Yielding>) {
         if !ready.is_empty() {
-            let leases: Vec<Released> = ready.into_iter().map(|y| y.released).collect();
-            self.linger_if_looked_up(now, &leases);
-            self.release(now, leases);
+            let mut by_server: BTreeMap<ServerId, Vec<Released>> = BTreeMap::new();
+            for Yielding { released, server, .. } in ready {
+                by_server.entry(server).or_default().push(released);
+            }
+            by_server.values().for_each(|leases| self.linger_if_looked_up(now, leases));
+            by_server.into_iter().for_each(|(server, leases)| self.release(now, server, leases));
         }
     }
 
@@ -137,8 +142,8 @@ impl Client {
     /// The server recalled before it saw that release. A grant made after it would have come after
     /// its acknowledgment. So the server expects no other answer, and counts a second one as a
     /// release of a lease that is not held.
-    fn is_answered(&self, recalled: &Released) -> bool {
-        let server = self.servers.of(&recalled.file);
+    fn is_answered(&self, server: ServerId, recalled: &Released) -> bool {
+        let server = self.servers.get(server);
         !self.holds_more(recalled)
             && server.is_letting_go(&recalled.file)
             && server.log.any_release(|released| answers(&released, recalled))
@@ -164,8 +169,7 @@ impl Client {
                 self.revocations.flushing.push(flushing);
                 continue;
             }
-            let Flushing { number, file, through } = flushing;
-            let server = self.servers.id_of(&file);
+            let Flushing { server, number, file, through } = flushing;
             let begins = through && self.begin_through(&file);
             flushed.push(match begins {
                 true => (server, LogEntry::FlushedThrough { number, file }),
@@ -179,18 +183,18 @@ impl Client {
     pub(crate) fn on_flush(
         &mut self,
         now: Now,
-        number: u64,
+        (server, number): (ServerId, u64),
         file: FileId,
         field: &Field,
         out: &mut Vec<Output>,
     ) {
         if *field == Field::Content {
-            return self.on_flush_content(now, Flushing { number, file, through: false }, out);
+            return self.on_flush_content(now, Flushing { server, number, file, through: false }, out);
         }
         if *field == Field::Locks {
             self.write_down_locks(now, &file);
         }
-        self.answer_flushes(vec![(self.servers.id_of(&file), LogEntry::Flushed { number })], out);
+        self.answer_flushes(vec![(server, LogEntry::Flushed { number })], out);
     }
 
     /// Prepares a report of content, which may have to be published first.
@@ -220,7 +224,7 @@ impl Client {
     /// Forgets the server's requests for reports. Over a new connection it asks again for those
     /// that it still wants.
     pub(crate) fn forget_reports(&mut self, server: ServerId) {
-        let is_its = |report: &Flushing| self.servers.id_of(&report.file) == server;
+        let is_its = |report: &Flushing| report.server == server;
         self.revocations.flushing.retain(|report| !is_its(report));
         self.revocations.reporting.retain(|_, report| !is_its(report));
     }

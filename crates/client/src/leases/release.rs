@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use wire::LogEntry;
 
 impl Client {
-    pub(crate) fn release(&mut self, now: Now, leases: Vec<Released>) {
+    /// Releases leases to the server that granted them, or recalls them.
+    pub(crate) fn release(&mut self, now: Now, server: ServerId, leases: Vec<Released>) {
         for released in leases.iter().filter(|released| released.field == Field::Locks) {
             self.write_down_locks(now, &released.file);
         }
@@ -32,11 +33,8 @@ impl Client {
                     self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
             }
         }
-        let mut answers = self.servers.split(answers);
-        for (server, leases) in self.servers.split(still_held) {
-            self.servers.get_mut(server).log.age_from(now.time);
-            self.push_release(server, leases, answers.remove(&server).unwrap_or_default());
-        }
+        self.servers.get_mut(server).log.age_from(now.time);
+        self.push_release(server, still_held, answers);
     }
 
     /// Logs releases of leases from one server. Those of one file's black boxes go in one entry,

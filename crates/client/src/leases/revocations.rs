@@ -1,5 +1,6 @@
 //! The leases that are to be released, and what each of them waits for.
 
+use crate::server::ServerId;
 use ident::FileId;
 use lease::{Field, Released};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,8 @@ pub(super) enum Cause {
 pub(crate) struct Yielding {
     pub released: Released,
     pub cause: Cause,
+    /// The server that gets the release.
+    pub server: ServerId,
     /// How often front doors have dropped their pages for it.
     pub rounds: u8,
 }
@@ -38,7 +41,8 @@ impl Yielding {
 /// A report of content that waits for it to be published.
 #[derive(Debug)]
 pub(crate) struct Flushing {
-    /// The server's number for it.
+    /// The server that asks, and its number for the report.
+    pub server: ServerId,
     pub number: u64,
     pub file: FileId,
     /// The file is to be in write-through mode from then on, if it may be.
@@ -80,26 +84,27 @@ impl Revocations {
     /// Takes recalls. A recall replaces an earlier one of the same lease that kept something else.
     /// Over a new connection the server repeats unanswered recalls, and a repetition changes
     /// nothing.
-    pub(super) fn recall(&mut self, mut due: Vec<Released>) {
+    pub(super) fn recall(&mut self, server: ServerId, mut due: Vec<Released>) {
         let told: BTreeSet<&Released> =
             self.all().filter(|y| y.is_recalled()).map(|yielding| &yielding.released).collect();
         due.retain(|released| !told.contains(released));
         let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(lease).collect();
         self.retain(|before| !leases.contains(&lease(before)));
-        self.begin(due, Cause::Recalled);
+        self.begin(server, due, Cause::Recalled);
     }
 
     /// Adds releases that the client does not owe.
-    pub(super) fn offer(&mut self, mut due: Vec<Released>, cause: Cause) {
+    pub(super) fn offer(&mut self, server: ServerId, mut due: Vec<Released>, cause: Cause) {
         let leases: BTreeSet<(&FileId, &Field)> = self.all().map(|y| lease(&y.released)).collect();
         due.retain(|released| !leases.contains(&lease(released)));
         due.sort_by(|one, other| lease(one).cmp(&lease(other)));
         due.dedup_by(|one, other| lease(one) == lease(other));
-        self.begin(due, cause);
+        self.begin(server, due, cause);
     }
 
-    pub(super) fn begin(&mut self, due: Vec<Released>, cause: Cause) {
-        self.publishing.extend(due.into_iter().map(|released| Yielding { released, cause, rounds: 0 }));
+    pub(super) fn begin(&mut self, server: ServerId, due: Vec<Released>, cause: Cause) {
+        let yielding = |released| Yielding { released, cause, server, rounds: 0 };
+        self.publishing.extend(due.into_iter().map(yielding));
     }
 
     /// Drops the pending releases that `released` covers, which this client released unasked. The

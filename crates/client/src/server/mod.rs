@@ -1,8 +1,8 @@
 //! The server boundary: everything that belongs to one server, and which server has a file.
 //!
 //! Servers say which of them has a region ([`Servers::learn`]); the client asks nobody for a map.
-//! Code that acts on a file finds its server by the file's identifier ([`Servers::of`]). Code about
-//! a connection goes by the server's number. The host connects to the root server only, until
+//! Code that acts on a file finds its server by [`Client::server_of`](crate::Client::server_of).
+//! Code about a connection goes by the server's number. The host connects to the root server only, until
 //! machines have the groups of several servers.
 
 mod ack_queue;
@@ -28,7 +28,7 @@ use namespace::{Error, Operation, ShareId, Timestamp};
 use promised::Promised;
 use publications::Publications;
 use requests::Requests;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use term::Term;
 use wire::{Rights, Space, ToServer, Version};
@@ -40,9 +40,6 @@ pub(crate) struct Servers {
     map: FileMap<ServerId>,
     /// The epoch in which each region of `map` came to its server; the root's began with it.
     epochs: BTreeMap<FileId, u64>,
-    /// Files in `map` by themselves, since a server granted leases on them. The server has told no
-    /// region and no epoch.
-    found: BTreeSet<FileId>,
     /// Each server that is in `map`.
     sessions: BTreeMap<ServerId, ServerSession>,
 }
@@ -51,21 +48,13 @@ impl Servers {
     /// The one server, without a session.
     pub fn new() -> Servers {
         let sessions = BTreeMap::from([(ServerId::ROOT, ServerSession::new(ServerId::ROOT))]);
-        Servers {
-            map: FileMap::new(ServerId::ROOT),
-            epochs: BTreeMap::new(),
-            found: BTreeSet::new(),
-            sessions,
-        }
+        Servers { map: FileMap::new(ServerId::ROOT), epochs: BTreeMap::new(), sessions }
     }
 
     /// Learns that `server` manages `region` since this epoch, unless a later one is known.
     ///
     /// Returns whether that is news.
     pub fn learn(&mut self, region: FileId, epoch: u64, server: ServerId) -> bool {
-        for file in self.found.extract_if(.., |file| region.is_prefix_of(file)) {
-            self.map.remove(&file);
-        }
         if self.epochs.get(&region).is_some_and(|known| *known >= epoch) {
             return false;
         }
@@ -75,38 +64,14 @@ impl Servers {
         true
     }
 
-    /// Learns that `server` has granted leases on `file`, so it manages the file: the region has come
-    /// there since the client heard of it last.
-    pub fn find(&mut self, file: &FileId, server: ServerId) {
-        if self.id_of(file) != server {
-            self.map.insert(file.clone(), server);
-            self.found.insert(file.clone());
-        }
-    }
-
     /// Whether there is only the root server.
     pub fn is_one(&self) -> bool {
         self.sessions.len() == 1
     }
 
-    /// The server that manages `file`.
+    /// The server that manages `file`, by the last that any server said.
     pub fn id_of(&self, file: &FileId) -> ServerId {
         *self.map.lookup(file)
-    }
-
-    /// The server that is asked for `operation`, or whose log has it.
-    pub fn id_for(&self, operation: &Operation) -> ServerId {
-        self.id_of(operation.leading_file())
-    }
-
-    /// The session with the server that manages `file`.
-    pub fn of(&self, file: &FileId) -> &ServerSession {
-        self.get(self.id_of(file))
-    }
-
-    /// The same, to be changed.
-    pub fn of_mut(&mut self, file: &FileId) -> &mut ServerSession {
-        self.get_mut(self.id_of(file))
     }
 
     /// The session with `server`.
@@ -152,15 +117,6 @@ impl Servers {
     /// The operations that servers are doing for this client.
     pub fn shipped(&self) -> impl Iterator<Item = &Operation> {
         self.sessions.values().flat_map(|session| session.requests.shipped())
-    }
-
-    /// Releases by the server that manages their files.
-    pub fn split(&self, leases: Vec<Released>) -> BTreeMap<ServerId, Vec<Released>> {
-        let mut by_server: BTreeMap<ServerId, Vec<Released>> = BTreeMap::new();
-        for released in leases {
-            by_server.entry(self.id_of(&released.file)).or_default().push(released);
-        }
-        by_server
     }
 }
 
@@ -366,14 +322,13 @@ mod tests {
             let allowance = Allowance { bytes: 1 << 20, files: 100, asking: None };
             server.begin(Time(0), Opening { term_ms: 30_000, inodes: 2..9, allowance });
         }
-        let grants = dirs.iter().map(|dir| {
+        for (server, dir) in [ServerId::ROOT, second].into_iter().zip(&dirs) {
             let mut grant = wire::FileGrant { whole: true, ..empty(dir) };
             grant.values.reservation = Some((1, 9));
             grant.values.times = Some(namespace::Times::default());
-            grant
-        });
-        let granted = ToClient::Granted { number: 1, grants: grants.collect(), gone: Vec::new() };
-        client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
+            let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
+            client.handle(at(1), Input::Message(server, granted), &mut out);
+        }
         let [one, other] = dirs;
         (client, [(ServerId::ROOT, one), (second, other)])
     }
@@ -448,7 +403,15 @@ mod tests {
             field: Field::Attributes,
             keep: None,
         };
-        client.release(at(2), dirs.iter().map(release).collect());
+        for (server, dir) in &dirs {
+            let recall =
+                ToClient::Recall { leases: vec![release(&(*server, dir.clone()))], ahead: Vec::new() };
+            let mut out = Vec::new();
+            client.handle(at(2), Input::Message(*server, recall), &mut out);
+            let Some(Output::Yield { number, .. }) = out.first() else { panic!("{out:?}") };
+            let yielded = Input::Yielded { number: *number, kept: std::collections::BTreeSet::new() };
+            client.handle(at(2), yielded, &mut Vec::new());
+        }
         for (server, dir) in &dirs {
             let session = client.servers.get_mut(*server);
             assert!(session.is_letting_go(dir));

@@ -10,13 +10,13 @@ pub type LogonFailed = Refused;
 /// A logon under way.
 #[derive(Debug, Default)]
 pub struct Acceptor {
-    stage: Stage,
+    pub(super) stage: Stage,
     /// A client that has proven who it is may prove that it is nobody.
     admits_anonymous: bool,
 }
 
 #[derive(Debug, Default)]
-enum Stage {
+pub(super) enum Stage {
     /// Nothing has come yet.
     #[default]
     ExpectNegotiate,
