@@ -54,7 +54,7 @@ const LABELS: usize = 6;
 /// Steps within which a call is answered, and within which all comes to rest.
 const STEPS_MAX: u32 = 40_000;
 /// The longest note of what happens.
-const NOTE_MAX: usize = 6000;
+const NOTE_MAX: usize = 1000;
 /// The space of every server.
 const SPACE: Space = Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 };
 

@@ -92,7 +92,10 @@ impl Transaction<'_> {
             return Err(Misdeed::QuestionLogged);
         }
         if !self.files.regions.manage(operation.leading_file()) {
-            return Err(Misdeed::NotHere);
+            // An access time may rest on values that were reported without a lease. So its file may
+            // have gone to another server meanwhile.
+            let rests_on_leases = !matches!(operation, Operation::Accessed(_));
+            return if rests_on_leases { Err(Misdeed::NotHere) } else { Ok(Err(Error::Stale)) };
         }
         if let Some(error) = self.refusal_of_update(session, operation) {
             return Ok(Err(error));
