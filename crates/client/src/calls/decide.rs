@@ -28,14 +28,16 @@ impl Client {
         }
     }
 
-    /// Whether the effects are on files of several servers. Then the server that leads the
-    /// operation does it together with the others.
+    /// Whether an update is on files of several servers. Then the server that leads the operation
+    /// does it together with the others. A rename of one name of a file to another has no effects,
+    /// and rests on what is known of both directories all the same.
     fn spans_servers(&self, operation: &Operation, effects: &Effects) -> bool {
-        if self.servers.is_one() {
+        if self.servers.is_one() || !operation.is_update() {
             return false;
         }
         let leads = self.leader_of(operation);
-        effects.iter().any(|effect| self.server_of(effect.file()) != leads)
+        let mut files = operation.files().into_iter().chain(effects.iter().map(namespace::Effect::file));
+        files.any(|file| self.server_of(file) != leads)
     }
 
     fn commit(&mut self, now: Now, operation: Operation, effects: &Effects) {
