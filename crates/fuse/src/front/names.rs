@@ -108,10 +108,7 @@ impl Front {
         self.ask(dir, asker, call, move |front, told| {
             bound(noted, &told);
             reply(match told {
-                // The directory is gone. Linux reports ENOENT for that. It takes ESTALE only where
-                // it may look a name up anew.
-                Err(Error::Stale) => Err(Error::NotFound.into()),
-                Err(error) => Err(error.into()),
+                Err(error) => Err(of_name(error)),
                 Ok(node) => front.node_of(node, true, (asker, dir, &label), since),
             });
         });
@@ -197,7 +194,7 @@ impl Front {
         let since = self.nodes.since(dir);
         self.ask(dir, asker, call, move |front, told| {
             bound(noted, &told);
-            let node = told.map_err(Errno::from);
+            let node = told.map_err(of_name);
             reply(node.and_then(|node| front.node_of(node, true, (asker, dir, &label), since)));
         });
     }
@@ -214,7 +211,7 @@ impl Front {
         let noted = self.watches.begins([(&file, &label)]);
         let call = call::Unlink { dir: file, label: label.clone(), directory };
         self.ask(dir, asker, call, move |front, told| {
-            reply(told.map_err(Errno::from).map(|lingering| {
+            reply(told.map_err(of_name).map(|lingering| {
                 noted.into_iter().for_each(Noted::gone);
                 if let Some(file) = &lingering {
                     front.lingers(file);
@@ -247,7 +244,7 @@ impl Front {
         let dirs = noted.as_ref().map(|_| (from_dir.clone(), to_dir.clone()));
         let call = call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode, whiteout };
         self.ask(to, asker, call, move |front, told| {
-            reply(told.map_err(Errno::from).map(|lingering| {
+            reply(told.map_err(of_name).map(|lingering| {
                 if let (Some(noted), Some((from_dir, to_dir))) = (noted, dirs) {
                     let (from, to) = ((&from_dir, &from_name), (&to_dir, &to_name));
                     noted.renamed(from, to, mode == RenameMode::Exchange, whiteout);
@@ -349,6 +346,16 @@ impl Front {
     fn can_splice(&self, asker: Asker, from: u64, to: u64) -> bool {
         let is_idle = |whose| self.flight.idle(Whose::Node(whose));
         is_idle(RENAMES) && (from == to || is_idle(from)) && !syscall::may_rename(asker.pid)
+    }
+}
+
+/// The error of a call that binds or unbinds names. Another program has removed a directory, or the
+/// file to be linked, since the kernel found it. Linux reports ENOENT for that, as on a local disk.
+/// It takes ESTALE only where it may look a name up anew.
+fn of_name(error: Error) -> Errno {
+    match error {
+        Error::Stale => Error::NotFound.into(),
+        error => error.into(),
     }
 }
 
