@@ -54,7 +54,7 @@ impl Client {
         if !self.servers.learn(region.clone(), epoch, server) {
             return;
         }
-        let is_left = |(file, known): &(&FileId, &Box<KnownFile>)| {
+        let is_left = |file: &FileId, known: &KnownFile| {
             region.is_prefix_of(file)
                 && known.server != server
                 && self.servers.id_of(file) == server
@@ -62,8 +62,8 @@ impl Client {
                 && !known.gone
                 && self.publishing.dirty_since(file).is_none()
         };
-        let left = self.files.all.iter().filter(is_left).map(|(file, _)| file.clone());
-        for file in left.collect::<Vec<FileId>>() {
+        let left = self.files.all.iter().filter(|(file, known)| is_left(file, known));
+        for file in left.map(|(file, _)| file.clone()).collect::<Vec<FileId>>() {
             self.forget_content(&file);
             if let Some(known) = self.files.all.remove(&file) {
                 out.extend(known.handed_out(&file).map(Output::Invalidate));

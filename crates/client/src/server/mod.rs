@@ -23,7 +23,7 @@ use crate::Output;
 use crate::knowledge::NumberBlocks;
 use ack_queue::{AckQueue, UnackedFiles};
 use ident::{FileId, FileMap};
-use lease::{Released, Time};
+use lease::Time;
 use namespace::{Error, Operation, ShareId, Timestamp};
 use promised::Promised;
 use publications::Publications;
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
     use crate::{Call, Client, Input, Outcome, Settings, call};
-    use lease::{Field, Label};
+    use lease::{Field, Label, Released};
     use namespace::{Cred, FileKind, FileSpec};
     use wire::{LogEntry, ToClient};
 

@@ -25,12 +25,21 @@ const PATIENCE_MS: u64 = 5_000;
 const ROWS_PER_STEP: usize = 512;
 
 impl Regions {
-    /// Begins to hand `region` over to `to`.
-    fn leave(&mut self, now: Time, region: &FileId, to: ServerId) -> Result<(), DelegateError> {
+    /// Begins to hand `region` over to `to`, if the region begins at a file.
+    fn leave(
+        &mut self,
+        now: Time,
+        region: &FileId,
+        has_file: bool,
+        to: ServerId,
+    ) -> Result<(), DelegateError> {
         let is_root = *region == FileId::root() || *region == FileId::root().child(OVERFLOW);
         let epoch = match self.of(region) {
             _ if is_root => return Err(DelegateError::Root),
             _ if to == self.server => return Err(DelegateError::SameServer),
+            (_, Standing::Owned { .. }) if !has_file && self.manage(region) => {
+                return Err(DelegateError::NoFile);
+            }
             (within, Standing::Owned { epoch }) if self.born_elsewhere(within, region).is_none() => {
                 // A longer prefix that begins anew counts from where its region is.
                 epoch + 1
@@ -113,11 +122,8 @@ impl Files<'_> {
 impl Transaction<'_> {
     /// Begins to hand a region over to another server.
     pub fn delegate(&mut self, region: FileId, to: ServerId) {
-        let begun = match self.files.regions.manage(&region) && self.files.record(&region).is_none() {
-            true => Err(DelegateError::NoFile),
-            false => self.files.regions.leave(self.now, &region, to),
-        };
-        match begun {
+        let has_file = self.files.record(&region).is_some();
+        match self.files.regions.leave(self.now, &region, has_file, to) {
             Ok(()) => self.again = true,
             Err(error) => self.out.push(Output::Delegated { region, result: Err(error) }),
         }

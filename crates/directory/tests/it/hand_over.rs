@@ -570,6 +570,7 @@ fn what_cannot_be_delegated_is_refused_with_the_reason() {
     assert_eq!(refusal(&ROOT.child(1), 1), Err(DelegateError::Root));
     assert_eq!(refusal(&dir, 0), Err(DelegateError::SameServer));
     assert_eq!(refusal(&ServerId(4).overflow(), 1), Err(DelegateError::NotHere));
+    assert_eq!(refusal(&dir.child(99), 1), Err(DelegateError::NoFile));
     root.input(Input::Delegate { region: file.clone(), to: ServerId(1) });
     assert_eq!(root.delegated, [], "it has begun");
     let mut refusal = |region: &FileId, to: u16| {

@@ -22,12 +22,12 @@ const TOO_MANY_FAILED: Ends = Ends("too many logons have failed");
 impl Connection {
     /// Answers SESSION_SETUP.
     pub(super) async fn session_setup(&self, request: &Request) -> Result<Reply, Ends> {
-        // A logon that has failed is answered first: a connection has one guess in that time.
-        drop(self.failing.lock().await);
         // Somebody who has logged on keeps his session, whoever else mistypes beside him.
         if self.failed_logons.load(Relaxed) >= FAILED_LOGONS_MAX && !self.has_logged_on() {
             return Err(TOO_MANY_FAILED);
         }
+        // A logon that has failed is answered first: a connection has one guess in that time.
+        drop(self.failing.lock().await);
         let step = match self.step_logon(request) {
             Ok(step) => step,
             Err(status) => return Ok(Reply::error(status)),
