@@ -52,7 +52,7 @@ impl Client {
 
     /// Stops a call unless the session with the server of its file is valid: leases count only
     /// during their session. Decisions look at the sessions of further files
-    /// ([`Files::lapsed`]).
+    /// ([`crate::knowledge::Files::lapsed`]).
     pub(crate) fn require_session(&self, now: Now, call: &Call) -> Result<(), Stop> {
         if self.files.lapsed.is_empty() && !self.ending {
             return Ok(());

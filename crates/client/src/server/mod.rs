@@ -1,8 +1,8 @@
 //! The server boundary: everything that belongs to one server, and which server has a file.
 //!
 //! Servers say which of them has a region ([`Servers::learn`]); the client asks nobody for a map.
-//! Code that acts on a file finds its server by [`Client::server_of`](crate::Client::server_of).
-//! Code about a connection goes by the server's number. The host connects to the root server only, until
+//! Code that acts on a file finds its server by [`crate::Client::server_of`]. Code about a
+//! connection goes by the server's number. The host connects to the root server only, until
 //! machines have the groups of several servers.
 
 mod ack_queue;
