@@ -62,8 +62,8 @@ impl Client {
         if is_valid { Ok(()) } else { Err(Stop::until(WaitingFor::Session(server))) }
     }
 
-    /// The server that has granted leases on `file`. If nothing is held of the file, the server that
-    /// manages it by the last that was said.
+    /// The server that has granted leases on `file`. If nothing is held of the file, the server
+    /// that manages it by the last that was said.
     pub(crate) fn server_of(&self, file: &FileId) -> ServerId {
         if self.servers.is_one() {
             return ServerId::ROOT;

@@ -162,9 +162,9 @@ impl Watches {
     }
 
     /// A file or directory has gone from its `old` place to its `new` one, both as in
-    /// [`Watches::report`] (MS-FSA §2.1.5.15.11). Within a directory it has two names, and otherwise
-    /// it is removed and added. A watch that is not for names hears of a file, if it is for what
-    /// comes with a new name.
+    /// [`Watches::report`] (MS-FSA §2.1.5.15.11). Within a directory it has two names, and
+    /// otherwise it is removed and added. A watch that is not for names hears of a file, if it is
+    /// for what comes with a new name.
     pub(crate) fn renamed(
         &self,
         old: (&[FileId], &[String]),

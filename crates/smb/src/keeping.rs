@@ -45,8 +45,8 @@ pub(crate) async fn keep_or_close(server: &Arc<Server>, handles: Vec<Arc<Handle>
     close_all(others).await;
 }
 
-/// Closes the opens of a holder that could not be asked, and so ends its break. Resilient ones stay,
-/// and it counts as acknowledged with none.
+/// Closes the opens of a holder that could not be asked, and so ends its break. Resilient ones
+/// stay, and it counts as acknowledged with none.
 ///
 /// If none of them waits, their connection is about to end, which closes them or gives them up; or
 /// the client has just come back, and its break counts as acknowledged with none.

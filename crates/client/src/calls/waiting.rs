@@ -86,7 +86,8 @@ pub(crate) enum Progress {
     Syncing { barriers: BTreeMap<FileId, u64>, through: Vec<(ServerId, u64)> },
     /// An operation that the server is to do once content is in the log up to these barriers.
     Publishing(BTreeMap<FileId, u64>),
-    /// An operation that the server is to do once other servers have their logs up to these entries.
+    /// An operation that the server is to do once other servers have their logs up to these
+    /// entries.
     Ordering(Vec<(ServerId, u64)>),
     /// A write in write-through mode: this many bytes are written.
     Written(u32),

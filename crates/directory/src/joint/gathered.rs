@@ -1,5 +1,5 @@
-//! The knowledge that the leader of a joint operation decides on: what is lent to the operation, and
-//! nothing else.
+//! The knowledge that the leader of a joint operation decides on: what is lent to the operation,
+//! and nothing else.
 
 use super::{Borrowed, Standing};
 use crate::requests::authority::Replay;

@@ -1,7 +1,7 @@
 //! Leading a joint operation.
 //!
-//! 1. Gathering: each server concerned is asked for the fields of its files, this one too. With what
-//!    is lent the operation is decided, which may show that more is needed.
+//! 1. Gathering: each server concerned is asked for the fields of its files, this one too. With
+//!    what is lent the operation is decided, which may show that more is needed.
 //! 2. One entry decides. It applies the effects on this server's files, and keeps those on others'.
 //!    A refused operation, one that takes too long, and one that is wounded has no effects.
 //! 3. Settling: each server that was asked for anything is told the effects on its files, until it
@@ -278,8 +278,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// An older operation waits for what this one has borrowed of `from`. This one begins anew, with
-    /// its age, so that it becomes the oldest one day.
+    /// An older operation waits for what this one has borrowed of `from`. This one begins anew,
+    /// with its age, so that it becomes the oldest one day.
     pub(super) fn on_wounded(&mut self, from: ServerId, op: JointId) {
         let is_lender = |borrowed: &Borrowed| borrowed.server == from;
         let files = self.state.server.joint.gathering(op);

@@ -3,8 +3,8 @@
 //!
 //! The server that manages the directory whose entry changes leads. Each server concerned, the
 //! leader too, lends the operation the fields that it needs: a lease in the table of holdings, of a
-//! session that stands for the operation. So a lent field is leased to nobody. When all is lent, the
-//! leader decides once, and its entry commits the operation or gives it up.
+//! session that stands for the operation. So a lent field is leased to nobody. When all is lent,
+//! the leader decides once, and its entry commits the operation or gives it up.
 //!
 //! * `leader`: gathering, the decision, and telling it.
 //! * `lender`: lending fields, and taking them back.
@@ -48,7 +48,7 @@ pub(crate) struct JointOperations {
     leading: BTreeMap<JointId, Leading>,
     /// The operations that fields of this server are lent to, or that wait for some.
     lending: BTreeMap<JointId, Lending>,
-    /// What is over, by leader.
+    /// The tries that are over, by leader.
     settled: BTreeMap<ServerId, SettledTries>,
     /// When messages were last said again.
     said: Time,

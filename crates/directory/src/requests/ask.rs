@@ -99,8 +99,8 @@ impl Transaction<'_> {
     }
 
     /// Whether another server manages the file that the request is about; if so, tells the asker
-    /// where. So it is with the files whose leases are wanted; of a shipped operation these are only
-    /// files that the asker doubts.
+    /// where. So it is with the files whose leases are wanted; of a shipped operation these are
+    /// only files that the asker doubts.
     fn is_elsewhere(&mut self, asked: &Asked) -> bool {
         let is_wanted = asked.mode != AskMode::Ship;
         let wanted = asked.wants.iter().filter(|_| is_wanted).map(|want| &want.file);

@@ -295,7 +295,7 @@ struct Walk<'a> {
     shields: BTreeSet<(SessionId, FileId)>,
     /// Sessions that are not over, or have departed and are not yet cleared away.
     sessions: FxHashSet<SessionId>,
-    /// What is lent to joint operations, as they know and their files do not yet.
+    /// Fields lent to joint operations, as they know and their files do not yet.
     lent: BTreeSet<(SessionId, FileId)>,
     files: u64,
     dying: u64,

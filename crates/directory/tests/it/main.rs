@@ -11,6 +11,7 @@ mod grants;
 mod hand_over;
 mod handles;
 mod joint;
+mod joint_cases;
 mod locks;
 mod messages;
 mod recalls;

@@ -51,7 +51,8 @@ impl Connection {
                 if let Some(Logon { aim: Aim::Renew(channel), .. }) = logon {
                     self.logoff(&channel.session).await;
                 }
-                // Counted before the delay, or a client would have as many tries at once as credits.
+                // Counted before the delay, or a client would have as many tries at once as
+                // credits.
                 let failed = self.failed_logons.fetch_add(1, Relaxed) + 1;
                 let _failing = self.failing.lock().await;
                 tokio::time::sleep(FAILED_LOGON_DELAY).await;

@@ -300,7 +300,7 @@ fn which() -> impl Strategy<Value = usize> {
 struct Run {
     disk: Forgetful,
     logs: Vec<RaftLog>,
-    /// What every group was promised, and what was put since.
+    /// The entries that every group was promised, and those that were put since.
     promised: Vec<Model>,
     put: Vec<(usize, Change)>,
     now: Vec<Model>,
