@@ -448,8 +448,12 @@ impl Group {
     /// applied. Then [`Group::answer`] gives the current state. Returns false if another member
     /// leads. It costs no message while the leader's lease lasts.
     pub async fn confirm(&self) -> bool {
-        if self.standing.lock().alone {
-            return true;
+        let (leads, alone) = {
+            let standing = self.standing.lock();
+            (standing.leads, standing.alone)
+        };
+        if alone || !leads {
+            return alone;
         }
         let votes = {
             let metrics = self.ear.raft.metrics();
@@ -465,7 +469,15 @@ impl Group {
     /// entries that several have applied are committed.
     pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
         let answer = self.query(|directory, store| directory.query(session, question, store))?;
-        if self.standing.lock().alone {
+        let (leads, alone) = {
+            let standing = self.standing.lock();
+            (standing.leads, standing.alone)
+        };
+        if !leads {
+            // Another may lead by now. What it changes comes after this look at the state.
+            return None;
+        }
+        if alone {
             match self.log.sync() {
                 // The answer comes from an entry, which waits for room.
                 Err(error) if error.lacks_room() => {
@@ -609,6 +621,15 @@ impl Group {
             lacks_room: machine.store.lacks_room() || log.full().load(SeqCst),
             store: machine.store.stats(),
         }
+    }
+
+    /// Makes another member lead, if this one leads and another is there, after all proposals so
+    /// far. The receiver hears of the end, or its sender is gone: another leads by then, none does
+    /// within two seconds, or this member did not lead.
+    pub fn hand_over(&self) -> oneshot::Receiver<()> {
+        let (tell, done) = oneshot::channel();
+        self.queue.hand_over(tell);
+        done
     }
 
     /// Ends the group. It applies what was proposed and checkpoints, so that the next start replays

@@ -22,8 +22,8 @@ use openraft::base::{BoxFuture, BoxStream};
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, stream_append_sequential, v2::RaftNetworkV2};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, VoteRequest,
-    VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,9 @@ enum PeerCall {
     /// Judges the other member in that start: whether it remembers all its promises, as far as the
     /// speaker knows.
     Judges(Start, Result<Voting, VoteRefusal>),
+    /// Names the member that the leader hands over to: that member calls for votes at once, and
+    /// the others no longer heed the leader's lease.
+    HandOver(TransferLeaderRequest<Types>),
 }
 
 /// The speaker: a member in one of its starts.
@@ -371,6 +374,17 @@ impl RaftNetworkV2<Types> for Peer {
         self.ask_for_vote(PeerCall::PreVote(request), option.soft_ttl()).await
     }
 
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<Types>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
+        match self.ask(&PeerCall::HandOver(request), option.soft_ttl()).await? {
+            PeerAnswer::Taken => Ok(Ok(())),
+            _ => Err(CallError::Other.into()),
+        }
+    }
+
     async fn full_snapshot(
         &mut self,
         vote: Vote,
@@ -487,6 +501,11 @@ impl Conversation {
             }
             PeerCall::PreVote(request) => {
                 PeerAnswer::Vote(ear.raft.pre_vote(request).await.map_err(|e| failed(&e))?)
+            }
+            PeerCall::HandOver(request) => {
+                let taken = ear.raft.handle_transfer_leader(request).await.map_err(|e| failed(&e))?;
+                taken.map_err(|e| failed(&e))?;
+                PeerAnswer::Taken
             }
             PeerCall::At(member, addresses) => {
                 let metrics = ear.raft.metrics();

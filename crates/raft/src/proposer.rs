@@ -37,7 +37,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(250);
 /// A leader without answers from a majority for this long may have been deposed without knowing it.
 /// It hangs up on its clients, so that they look for another.
-const QUORUM_LOST: Duration = Duration::from_millis(1500);
+pub(super) const QUORUM_LOST: Duration = Duration::from_millis(1500);
+/// How long a leader that resigns waits for another to lead. After that the others miss it, as after
+/// a crash.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
 /// openraft's times, ms. A leader is missed after its lease (the longer time-out) and one more
 /// time-out. Shorter pauses of a disk or a scheduler do no harm.
 const HEARTBEAT_MS: u64 = 150;
@@ -149,7 +152,7 @@ impl Proposer {
                 }
                 None => false,
             };
-            let Work { batch, batch_bytes, checkpoints, end } = tokio::select! {
+            let Work { batch, batch_bytes, checkpoints, hands_over, end } = tokio::select! {
                 biased;
                 // It ends with openraft, and the next proposal reports that.
                 changed = members.changed() => match changed {
@@ -171,6 +174,11 @@ impl Proposer {
                 let batch = Batch::new(self.now(), digest, version, batch);
                 self.write(&raft, batch, timer.as_mut()).await;
                 self.queue.applied(batch_bytes);
+            }
+            if let Some(tell) = hands_over {
+                self.hand_over(&raft).await;
+                // The waiter may have left.
+                let _ = tell.send(());
             }
             let is_clean = self.state.machine.read().store.is_clean();
             changed_at = if is_clean { None } else { changed_at.or_else(|| Some(Instant::now())) };
@@ -246,6 +254,23 @@ impl Proposer {
         self.queue.close();
         self.standing.lock().leads = false;
         (self.state.deliver)(Event::Standing);
+    }
+
+    /// Makes another member lead, if one can. This member answers nothing from the moment at which
+    /// it asks the others, since they no longer heed its lease.
+    async fn hand_over(&self, raft: &Raft) {
+        self.look(raft).await;
+        let successor = self.standing.lock().successor(self.place.member, Instant::now().into_std());
+        let Some(successor) = successor else { return };
+        self.hang_up();
+        raft.trigger().transfer_leader(successor).await.unwrap_or_else(|error| self.stop(&error));
+        let leads = |id: Option<u64>| id.is_some_and(|id| id != self.place.member);
+        let another = raft.wait(Some(HANDED_OVER_WITHIN));
+        let another = another.metrics(|metrics| leads(metrics.current_leader), "another leads").await;
+        if let Err(error) = another {
+            tracing::warn!(error = &error as &dyn std::error::Error, "no other server leads yet");
+        }
+        self.look(raft).await;
     }
 
     /// Returns the time of a proposal made now.

@@ -31,6 +31,8 @@ pub(super) struct Work {
     pub(super) batch_bytes: usize,
     /// The waiters for a checkpoint.
     pub(super) checkpoints: Vec<oneshot::Sender<()>>,
+    /// The one that waits for another member to lead.
+    pub(super) hands_over: Option<oneshot::Sender<()>>,
     pub(super) end: Option<End>,
 }
 
@@ -40,6 +42,7 @@ struct QueueState {
     open: bool,
     waiting: VecDeque<WaitingInput>,
     checkpoints: Vec<oneshot::Sender<()>>,
+    hands_over: Option<oneshot::Sender<()>>,
     end: Option<End>,
 }
 
@@ -63,6 +66,7 @@ impl ProposalQueue {
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.open = false;
+        state.hands_over = None;
         let dropped: usize = state.waiting.drain(..).map(|waiting| waiting.len()).sum();
         self.backlog.fetch_sub(dropped, Ordering::Relaxed);
     }
@@ -83,6 +87,14 @@ impl ProposalQueue {
 
     pub(super) fn ask_checkpoint(&self, tell: oneshot::Sender<()>) {
         self.state.lock().checkpoints.push(tell);
+        self.wake.notify_one();
+    }
+
+    /// Asks for another member to lead, after all proposals so far. `tell` is dropped if another
+    /// leads already.
+    pub(super) fn hand_over(&self, tell: oneshot::Sender<()>) {
+        let mut state = self.state.lock();
+        state.hands_over = Some(tell).filter(|_| state.open);
         self.wake.notify_one();
     }
 
@@ -129,9 +141,13 @@ impl ProposalQueue {
         }
         if state.waiting.is_empty() {
             turn.checkpoints = std::mem::take(&mut state.checkpoints);
+            turn.hands_over = state.hands_over.take();
             turn.end = state.end;
         }
-        let idle = turn.batch.is_empty() && turn.checkpoints.is_empty() && turn.end.is_none();
+        let idle = turn.batch.is_empty()
+            && turn.checkpoints.is_empty()
+            && turn.hands_over.is_none()
+            && turn.end.is_none();
         (!idle).then_some(turn)
     }
 }

@@ -80,7 +80,7 @@ impl SharedRow {
     /// The row's rate must be at least this ratio of the compared rate.
     pub fn ratio_bar(self, least: f64) -> SharedRow {
         let met = self.ratio.is_some_and(|ratio| ratio >= least);
-        self.bar(format!("{least} of one machine"), met)
+        self.bar(format!("{least:.2} of one machine"), met)
     }
 
     /// The row's cost must be at most so many times the compared cost.

@@ -105,8 +105,8 @@ impl Regions {
     /// The server of an overflow prefix below the root's own region, which it has from its
     /// beginning.
     fn born_elsewhere(&self, region: &FileId, file: &FileId) -> Option<ServerId> {
-        let server = ServerId::of_overflow(file).filter(|_| *region == FileId::root())?;
-        (server != self.server).then_some(server)
+        let server = ServerId::of_overflow(file)?;
+        (server != self.server && *region == FileId::root()).then_some(server)
     }
 
     /// The answer to the request `number` about `file`, if another server manages the file.

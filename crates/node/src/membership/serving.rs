@@ -202,6 +202,9 @@ impl Membership {
 impl Serving {
     pub(super) fn end(&mut self) {
         self.server.stop();
+        // While the listener hears them: the next leader calls this member, and clients ask here for
+        // that leader.
+        let _ = self.server.group().hand_over().blocking_recv();
         self.listener = None;
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.

@@ -110,6 +110,8 @@ counts! {
         rotten,
         /// Times that a server's disk was put back to an older copy, or emptied.
         put_back,
+        /// Times that a leader was asked to hand over.
+        handed_over,
         /// Times that a server refused to go on with such a disk, and was added anew.
         refused,
         /// Times that a server's disk was full.

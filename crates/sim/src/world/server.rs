@@ -319,7 +319,8 @@ impl World {
         Ok(())
     }
 
-    /// Crashes some servers, each for a random time.
+    /// Crashes some servers, each for a random time. Or the leader hands over, and may crash at any
+    /// moment of that.
     pub(super) fn servers_crash(&mut self) {
         let pause = self.some_time(40_000);
         if self.group.is_lone() {
@@ -327,6 +328,12 @@ impl World {
         }
         let replicas = self.group.replicas.len();
         let leader = self.leader().unwrap_or_default();
+        if self.weather.shipped && self.one_in(3) {
+            self.member_hands_over(leader);
+            if self.one_in(2) {
+                return;
+            }
+        }
         let (some, others) =
             (self.below(replicas as u64) as usize, 1 + self.below(replicas as u64 - 1) as usize);
         match self.below(5) {

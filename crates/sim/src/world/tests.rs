@@ -426,6 +426,7 @@ fn the_shipped_code_goes_through_everything() {
     all += once;
     println!("{all:?}");
     assert!(all.elections > 10 && all.restarts > 20 && all.snapshots > 10 && all.questions > 100, "{all:?}");
+    assert!(all.handed_over > 10, "{all:?}");
     assert!(all.rotten > 0 && all.rotten == all.refused, "{all:?}");
 }
 

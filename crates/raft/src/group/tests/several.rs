@@ -226,6 +226,40 @@ fn any_one_of_three_may_die_and_come_back() {
     }
 }
 
+/// A leader that stays up leads on for ever unless it hands over.
+#[test]
+fn a_leader_that_is_about_to_end_hands_over() {
+    let mut building = TestGroup::new(3);
+    for _ in 0..6 {
+        (0..10).for_each(|_| building.open());
+        let leader = building.leader();
+        let before = leader.member();
+        leader.hand_over().blocking_recv().unwrap();
+        let confirmed = async { leader.confirm().await.then_some(()).ok_or(MembersError::NoMajority) };
+        assert!(!leader.leads() && wait(confirmed).is_err());
+        let standing = leader.standing();
+        assert!(standing.leader.is_some_and(|id| id != before), "{standing:?}");
+        drop(leader);
+        building.open();
+        assert_ne!(building.leader().member(), before);
+        building.agree();
+    }
+    // Members that do not lead have nothing to hand over.
+    let leader = building.leader().member();
+    let others = building.net.up.read().clone().into_values().filter(|group| group.member() != leader);
+    others.for_each(|group| assert!(group.hand_over().blocking_recv().is_err()));
+    assert_eq!(building.leader().member(), leader);
+    // If the next one is not there after all, this one goes on, or another later.
+    let others = (1..=3).filter(|id| *id != leader);
+    others.clone().for_each(|id| building.kill(id));
+    let left = building.net.up.read()[&leader].clone();
+    let _ = left.hand_over().blocking_recv();
+    drop(left);
+    others.for_each(|id| building.start(id));
+    building.open();
+    building.agree();
+}
+
 /// The leader comes back first. Its earlier leadership does not entitle it to lead. A breach of
 /// that shows here only sometimes; the drill's kill-all found it.
 #[test]

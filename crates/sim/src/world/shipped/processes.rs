@@ -118,6 +118,16 @@ impl World {
         }
     }
 
+    /// Asks the server to hand over.
+    pub(in crate::world) fn member_hands_over(&mut self, at: usize) {
+        if let Some(group) = &self.shipped.servers[at].group {
+            // The world hears of the end as clients do.
+            drop(group.hand_over());
+            self.happened.handed_over += 1;
+            self.notes(|| format!("server {at} is asked to hand over"));
+        }
+    }
+
     /// The server's disk loses or changes durable data while the process is not running.
     pub(super) fn member_rots(&mut self, at: usize) {
         let seed = self.below(u64::MAX);
