@@ -448,19 +448,16 @@ impl Group {
     /// applied. Then [`Group::answer`] gives the current state. Returns false if another member
     /// leads. It costs no message while the leader's lease lasts.
     pub async fn confirm(&self) -> bool {
-        let (leads, alone) = {
-            let standing = self.standing.lock();
-            (standing.leads, standing.alone)
-        };
-        if alone || !leads {
-            return alone;
+        if self.standing.lock().alone {
+            return true;
         }
         let votes = {
             let metrics = self.ear.raft.metrics();
             let metrics = metrics.borrow_watched();
             metrics.membership_config.membership().voter_ids().any(|voter| voter == self.member)
         };
-        // The voters that replaced this member no longer heed its lease.
+        // The voters that replaced this member no longer heed its lease. Once it hands over,
+        // openraft confirms nothing.
         let policy = if votes { ReadPolicy::LeaseRead } else { ReadPolicy::ReadIndex };
         self.ear.raft.ensure_linearizable(policy).await.is_ok()
     }
