@@ -621,8 +621,8 @@ impl Group {
     }
 
     /// Makes another member lead, if this one leads and another is there, after all proposals so
-    /// far. The receiver hears of the end, or its sender is gone: another leads by then, none does
-    /// within two seconds, or this member did not lead.
+    /// far. The receiver hears of the end, or its sender is gone: this member has voted for its
+    /// successor by then, there is none within a second, or this member did not lead.
     pub fn hand_over(&self) -> oneshot::Receiver<()> {
         let (tell, done) = oneshot::channel();
         self.queue.hand_over(tell);

@@ -38,9 +38,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// A leader without answers from a majority for this long may have been deposed without knowing it.
 /// It hangs up on its clients, so that they look for another.
 pub(super) const QUORUM_LOST: Duration = Duration::from_millis(1500);
-/// How long a leader that resigns waits for another to lead. After that the others miss it, as after
-/// a crash.
-const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
+/// How long a leader that hands over waits for its successor to stand. After that the others miss
+/// the leader, as after a crash.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(1);
 /// openraft's times, ms. A leader is missed after its lease (the longer time-out) and one more
 /// time-out. Shorter pauses of a disk or a scheduler do no harm.
 const HEARTBEAT_MS: u64 = 150;
@@ -264,11 +264,10 @@ impl Proposer {
         let Some(successor) = successor else { return };
         self.hang_up();
         raft.trigger().transfer_leader(successor).await.unwrap_or_else(|error| self.stop(&error));
-        let leads = |id: Option<u64>| id.is_some_and(|id| id != self.place.member);
-        let another = raft.wait(Some(HANDED_OVER_WITHIN));
-        let another = another.metrics(|metrics| leads(metrics.current_leader), "another leads").await;
-        if let Err(error) = another {
-            tracing::warn!(error = &error as &dyn std::error::Error, "no other server leads yet");
+        let asked = raft.wait(Some(HANDED_OVER_WITHIN));
+        let asked = asked.metrics(|metrics| metrics.state != ServerState::Leader, "the successor stands");
+        if asked.await.is_err() {
+            tracing::warn!("no other server takes over yet");
         }
         self.look(raft).await;
     }

@@ -201,10 +201,10 @@ impl Membership {
 
 impl Serving {
     pub(super) fn end(&mut self) {
-        self.server.stop();
-        // While the listener hears them: the next leader calls this member, and clients ask here for
+        // While all of it still works: the next leader calls this member, and clients ask here for
         // that leader.
         let _ = self.server.group().hand_over().blocking_recv();
+        self.server.stop();
         self.listener = None;
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
