@@ -64,7 +64,7 @@ impl Keys {
             Keys::None => message,
             Keys::Signing(key) => {
                 message[16] |= Flags::SIGNED as u8;
-                let signature = key.sign(&message, header.nonce());
+                let signature = key.sign(&mut message, header.nonce());
                 message[48..HEADER_BYTES].copy_from_slice(&signature);
                 message
             }
