@@ -127,7 +127,9 @@ impl Target {
     /// Stops the file system in order.
     pub fn stop(&mut self) -> io::Result<()> {
         match self.process.take() {
-            Some(process) => process.stop().map_err(|error| io::Error::other(format!("the {}: {error}", self.kind))),
+            Some(process) => {
+                process.stop().map_err(|error| io::Error::other(format!("the {}: {error}", self.kind)))
+            }
             None => Ok(()),
         }
     }

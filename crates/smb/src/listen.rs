@@ -154,11 +154,7 @@ async fn serve(server: Arc<Server>, stream: TcpStream, address: SocketAddr) {
     drop(counted);
 }
 
-async fn read_frames(
-    connection: &Arc<Connection>,
-    reads: OwnedReadHalf,
-    outbox: &Outbox,
-) -> io::Result<()> {
+async fn read_frames(connection: &Arc<Connection>, reads: OwnedReadHalf, outbox: &Outbox) -> io::Result<()> {
     let mut reads = BufReader::with_capacity(SHORT_BYTES, reads);
     loop {
         let mut header = [0; 4];

@@ -29,8 +29,8 @@ use crate::target::{Target, TargetKind};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-pub(crate) use testbed::Testbed;
 use testbed::Measured;
+pub(crate) use testbed::Testbed;
 
 /// The delay added to each message between a machine and its server, either way.
 const DELAY: Duration = Duration::from_millis(5);

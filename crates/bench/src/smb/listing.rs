@@ -39,9 +39,8 @@ pub(super) fn beside(beside: &Beside, entries: usize, tell: &mut dyn FnMut(&str)
     tell("making a large directory");
     fill(beside.ours.target.dir(), entries)?;
     fill(&beside.samba.dir, entries)?;
-    let run = |client: &mut Client, _| {
-        (0..TIMES).try_for_each(|_| list(client, Purpose::List, entries).map(drop))
-    };
+    let run =
+        |client: &mut Client, _| (0..TIMES).try_for_each(|_| list(client, Purpose::List, entries).map(drop));
     let work = Work { name: format!("listing of {entries}"), units: TIMES, way: Way::Signed, run: &run };
     beside.compare(&work, |_, _| Ok(()), tell)
 }

@@ -1,9 +1,7 @@
 //! The client's side of signing and encrypting (MS-SMB2 §3.1.4.1, §3.1.4.3), with the algorithms
 //! that Windows 11 prefers: AES-128-GMAC and AES-128-GCM.
 
-use crypto::smb::{
-    MessageCipher, MessageCipherKind, PreauthHash, SigningAlgorithm, SigningKey, derive_key,
-};
+use crypto::smb::{MessageCipher, MessageCipherKind, PreauthHash, SigningAlgorithm, SigningKey, derive_key};
 use smb::wire::{Flags, HEADER_BYTES, Header, TRANSFORM_BYTES, TRANSFORM_PROTOCOL, TransformHeader};
 use std::io;
 
@@ -34,7 +32,11 @@ pub(super) enum Keys {
     /// There is no session yet.
     None,
     Signing(SigningKey),
-    Encryption { seals: MessageCipher, opens: MessageCipher, nonce: u64 },
+    Encryption {
+        seals: MessageCipher,
+        opens: MessageCipher,
+        nonce: u64,
+    },
 }
 
 impl Keys {

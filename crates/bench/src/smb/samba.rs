@@ -108,10 +108,16 @@ fn add_user(conf: &Path) -> io::Result<()> {
     command.arg("-c").arg(conf).args(["-s", "-a", USER]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?.write_all(format!("{PASSWORD}\n{PASSWORD}\n").as_bytes())?;
+    child
+        .stdin
+        .take()
+        .ok_or(io::ErrorKind::BrokenPipe)?
+        .write_all(format!("{PASSWORD}\n{PASSWORD}\n").as_bytes())?;
     let done = child.wait_with_output()?;
     match done.status.success() {
         true => Ok(()),
-        false => Err(io::Error::other(format!("smbpasswd: {}", String::from_utf8_lossy(&done.stderr).trim()))),
+        false => {
+            Err(io::Error::other(format!("smbpasswd: {}", String::from_utf8_lossy(&done.stderr).trim())))
+        }
     }
 }

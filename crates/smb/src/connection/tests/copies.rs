@@ -32,7 +32,8 @@ impl Session {
 
     async fn controls(&mut self, file: FileId, code: u32, input: &[u8]) -> NtStatus {
         let input_count = input.len() as u32;
-        let fixed = IoctlRequest { code, file, input_offset: 120, input_count, flags: 1, ..Default::default() };
+        let fixed =
+            IoctlRequest { code, file, input_offset: 120, input_count, flags: 1, ..Default::default() };
         self.asks(Command::Ioctl, self.tree, &[&fixed.to_bytes(), input].concat()).await.0.status
     }
 
