@@ -76,6 +76,12 @@ pub(super) struct Client {
     answer: Vec<u8>,
 }
 
+/// A request that is not protected yet.
+struct Message {
+    header: Header,
+    bytes: Vec<u8>,
+}
+
 fn malformed(malformed: Malformed) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, malformed)
 }
@@ -160,39 +166,28 @@ impl Client {
 
     /// Opens a file by its path in the share. Returns it, and the state of the lease that it has.
     pub(super) fn open(&mut self, path: &str, purpose: Purpose) -> io::Result<(FileId, u32)> {
-        let name = utf16(path);
-        let (access, disposition, options) = purpose.fields();
-        let context_at = (120 + name.len()).next_multiple_of(8);
-        let lease = matches!(purpose, Purpose::ListUnderLease).then(|| {
-            let v2 = Some(LeaseV2 { parent: None, epoch: 0 });
-            let lease = LeaseContext { key: [7; 16], state: READ_AND_HANDLE, flags: 0, v2 };
-            to_bytes(&[(b"RqLs", lease.to_bytes())])
-        });
-        let fixed = CreateRequest {
-            oplock_level: if lease.is_some() { 0xff } else { 0 },
-            impersonation: 2,
-            access,
-            sharing: 7,
-            disposition,
-            options,
-            name_offset: 120,
-            name_length: name.len() as u16,
-            context_offset: if lease.is_some() { context_at as u32 } else { 0 },
-            context_length: lease.as_ref().map_or(0, |lease| lease.len() as u32),
-            ..CreateRequest::default()
-        };
-        let mut body = fixed.to_bytes();
-        body.put(&name);
-        match lease {
-            Some(lease) => {
-                body.resize(context_at - HEADER_BYTES, 0);
-                body.put(&lease);
-            }
-            None => body.u8(0),
-        }
-        self.ask(Command::Create, &body, 0)?;
+        self.ask(Command::Create, &create(path, purpose), 0)?;
         let answer = CreateResponse::parse(&self.answer).map_err(malformed)?;
         Ok((answer.file, self.lease_state(&answer)?))
+    }
+
+    /// Opens a file and closes it, by one message with both requests.
+    pub(super) fn open_and_close(&mut self, path: &str, purpose: Purpose) -> io::Result<()> {
+        let close = FileRequest { file: FileId::RELATED, ..FileRequest::default() }.to_bytes();
+        let mut create = self.message(Command::Create, &create(path, purpose), 1);
+        create.bytes.pad(0, 8);
+        create.header.next = create.bytes.len() as u32;
+        create.bytes.set_u32(20, create.header.next);
+        let mut close = self.message(Command::Close, &close, 1);
+        close.header.flags.0 |= Flags::RELATED;
+        close.bytes.set_u32(16, close.header.flags.0);
+        // The messages of a compound are signed one by one.
+        let both = [create, close].map(|one| self.keys.protect(&one.header, one.bytes));
+        self.send_frame(&both.concat())?;
+        let first = self.receive()?;
+        check(&first)?;
+        let second = Header::parse(self.answer.get(first.next as usize..).unwrap_or_default());
+        check(&second.map_err(malformed)?)
     }
 
     /// The state of the lease in the only context of an answer to CREATE, 0 without one.
@@ -237,6 +232,13 @@ impl Client {
         body.u8(0);
         self.ask(Command::Read, &body, length)?;
         Ok(ReadResponse::parse(&self.answer).map_err(malformed)?.length as usize)
+    }
+
+    /// What the last read has returned.
+    #[cfg(test)]
+    pub(super) fn content(&self) -> &[u8] {
+        let read = ReadResponse::parse(&self.answer).unwrap();
+        &self.answer[usize::from(read.data_offset)..][..read.length as usize]
     }
 
     /// Lists a directory from its beginning. Returns the number of entries.
@@ -293,6 +295,15 @@ impl Client {
 
     /// Sends a request. Returns it as it was before it was protected.
     fn send(&mut self, command: Command, body: &[u8], charge: u16) -> io::Result<Vec<u8>> {
+        let Message { header, bytes } = self.message(command, body, charge);
+        // Only a logon needs the bytes that went out.
+        let plain = if matches!(self.keys, Keys::None) { bytes.clone() } else { Vec::new() };
+        let bytes = self.keys.protect(&header, bytes);
+        self.send_frame(&bytes)?;
+        Ok(plain)
+    }
+
+    fn message(&mut self, command: Command, body: &[u8], charge: u16) -> Message {
         let header = Header {
             charge,
             status: NtStatus::SUCCESS,
@@ -306,17 +317,17 @@ impl Client {
             signature: [0; 16],
         };
         self.next += u64::from(charge.max(1));
-        let mut message = Vec::with_capacity(4 + HEADER_BYTES + body.len());
-        header.emit(&mut message);
-        message.put(body);
-        // Only a logon needs the bytes that went out.
-        let plain = if matches!(self.keys, Keys::None) { message.clone() } else { Vec::new() };
-        let message = self.keys.protect(&header, message);
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+        header.emit(&mut bytes);
+        bytes.put(body);
+        Message { header, bytes }
+    }
+
+    fn send_frame(&mut self, message: &[u8]) -> io::Result<()> {
         let mut frame = Vec::with_capacity(4 + message.len());
         frame.put(&(message.len() as u32).to_be_bytes());
-        frame.put(&message);
-        self.stream.write_all(&frame)?;
-        Ok(plain)
+        frame.put(message);
+        self.stream.write_all(&frame)
     }
 
     /// Waits for the answer to the last request. Breaks, and words that something waits, do not
@@ -334,6 +345,41 @@ impl Client {
             }
         }
     }
+}
+
+/// The body of a CREATE.
+fn create(path: &str, purpose: Purpose) -> Vec<u8> {
+    let name = utf16(path);
+    let (access, disposition, options) = purpose.fields();
+    let context_at = (120 + name.len()).next_multiple_of(8);
+    let lease = matches!(purpose, Purpose::ListUnderLease).then(|| {
+        let v2 = Some(LeaseV2 { parent: None, epoch: 0 });
+        let lease = LeaseContext { key: [7; 16], state: READ_AND_HANDLE, flags: 0, v2 };
+        to_bytes(&[(b"RqLs", lease.to_bytes())])
+    });
+    let fixed = CreateRequest {
+        oplock_level: if lease.is_some() { 0xff } else { 0 },
+        impersonation: 2,
+        access,
+        sharing: 7,
+        disposition,
+        options,
+        name_offset: 120,
+        name_length: name.len() as u16,
+        context_offset: if lease.is_some() { context_at as u32 } else { 0 },
+        context_length: lease.as_ref().map_or(0, |lease| lease.len() as u32),
+        ..CreateRequest::default()
+    };
+    let mut body = fixed.to_bytes();
+    body.put(&name);
+    match lease {
+        Some(lease) => {
+            body.resize(context_at - HEADER_BYTES, 0);
+            body.put(&lease);
+        }
+        None => body.u8(0),
+    }
+    body
 }
 
 /// The credits that a payload costs.

@@ -12,6 +12,8 @@ mod logon;
 mod protection;
 mod row;
 mod samba;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use row::{SmbRow, text};
@@ -88,7 +90,8 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
         match part {
             Section::Open => {
                 let beside = Beside::start(&base, settings.rounds, tell)?;
-                rows.push(work::opens(&beside, settings.opens, tell)?.cheaper_by(2.0));
+                let both = work::opens(&beside, settings.opens, tell)?;
+                rows.extend(both.map(|row| row.cheaper_by(2.0)));
             }
             Section::Bulk => {
                 let beside = Beside::start(&base, settings.rounds, tell)?;

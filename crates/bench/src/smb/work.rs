@@ -1,5 +1,6 @@
 //! Work on files: opens, long transfers, many small files.
 
+use super::client::Client;
 use super::client::Purpose::{MakeDirectory, Read, Replace};
 use super::doors::{Beside, Work};
 use super::protection::Way;
@@ -9,9 +10,10 @@ use std::io;
 const MIB: usize = 1 << 20;
 const SMALL_BYTES: usize = 4096;
 
-/// Opens a file and closes it, again and again.
-pub(super) fn opens(beside: &Beside, opens: usize, tell: &mut dyn FnMut(&str)) -> io::Result<SmbRow> {
-    let work = Work {
+/// Opens a file and closes it, again and again: by two requests one after the other, and by a
+/// compound, as clients do that look at a file.
+pub(super) fn opens(beside: &Beside, opens: usize, tell: &mut dyn FnMut(&str)) -> io::Result<[SmbRow; 2]> {
+    let one_by_one = Work {
         name: "open and close".into(),
         units: opens,
         way: Way::Signed,
@@ -23,11 +25,16 @@ pub(super) fn opens(beside: &Beside, opens: usize, tell: &mut dyn FnMut(&str)) -
             Ok(())
         },
     };
-    let prepare = |client: &mut super::client::Client, _| {
+    let compound = Work {
+        name: "open and close at once".into(),
+        run: &|client, _| (0..opens).try_for_each(|_| client.open_and_close("opened", Read)),
+        ..one_by_one
+    };
+    let prepare = |client: &mut Client, _| {
         let (file, _) = client.open("opened", Replace)?;
         client.close(file)
     };
-    beside.compare(&work, prepare, tell)
+    Ok([beside.compare(&one_by_one, prepare, tell)?, beside.compare(&compound, prepare, tell)?])
 }
 
 /// Writes a file of so many MiB, which becomes durable, and reads it.
@@ -84,7 +91,7 @@ pub(super) fn files(beside: &Beside, files: usize, tell: &mut dyn FnMut(&str)) -
             Ok(())
         },
     };
-    let prepare = |client: &mut super::client::Client, round| {
+    let prepare = |client: &mut Client, round| {
         let (dir, _) = client.open(&format!("files-{round}"), MakeDirectory)?;
         client.close(dir)
     };

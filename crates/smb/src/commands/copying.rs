@@ -146,15 +146,16 @@ pub(super) async fn duplicate(call: &Call<'_>, target: &Arc<Open>, input: &[u8])
         return Err(NtStatus::ACCESS_DENIED);
     }
     let (of_source, of_target) = (source.info().await?, target.info().await?);
+    if to.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     let is_within = |at: u64, size: u64| at.checked_add(length).is_some_and(|end| end <= size);
     let is_sparse = |attributes: DosAttributes| attributes.has(DosAttributes::SPARSE);
     let overlaps = of_source.number == of_target.number && from.abs_diff(to) < length;
-    // Nothing is longer than before. A file without holes gets none.
-    if !is_within(from, of_source.size)
-        || !is_within(to, of_target.size)
-        || overlaps
-        || is_sparse(of_source.attributes) && !is_sparse(of_target.attributes)
-    {
+    // A file that may have no holes gets none, and is no longer than before.
+    let fits =
+        is_sparse(of_target.attributes) || is_within(to, of_target.size) && !is_sparse(of_source.attributes);
+    if !is_within(from, of_source.size) || overlaps || !fits {
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let mut done = 0;

@@ -83,7 +83,10 @@ fn extents_are_duplicated_within_both_files() {
         assert_eq!(session.controls(source, SET_SPARSE, &[1]).await, NtStatus::SUCCESS);
         assert_eq!(session.duplicates(source, target, [0, 0, 1]).await, NtStatus::NOT_SUPPORTED);
         assert_eq!(session.controls(target, SET_SPARSE, &[1]).await, NtStatus::SUCCESS);
-        assert_eq!(session.duplicates(source, target, [0, 0, BLOCK]).await, NtStatus::SUCCESS);
+        assert_eq!(session.duplicates(source, target, [0, 5 * BLOCK, BLOCK]).await, NtStatus::SUCCESS);
+        assert_eq!(session.reads(target, 8 * BLOCK as u32).await[5 * BLOCK as usize..], *front);
+        let at_end = [0, u64::MAX, 1];
+        assert_eq!(session.duplicates(source, target, at_end).await, NtStatus::INVALID_PARAMETER);
         session.peer.connection.close().await;
     });
     machine.stop().unwrap();
