@@ -1,5 +1,6 @@
 //! The cost of some work: wall time, and CPU time of the file system and of the caller.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -43,15 +44,53 @@ fn server_cpu(process: Option<u32>) -> io::Result<Duration> {
     process.map_or(Ok(Duration::ZERO), process_cpu)
 }
 
-/// CPU time of a whole process so far, from its `stat` (fields 14 and 15, in clock ticks, Linux
-/// proc(5)).
+/// CPU time of a whole process so far.
 pub fn process_cpu(process: u32) -> io::Result<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields: Vec<u64> =
-        after_name.split_whitespace().skip(11).take(2).filter_map(|f| f.parse().ok()).collect();
-    let ticks: u64 = fields.iter().sum();
-    Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)))
+    Stat::of(process).map(|stat| stat.cpu)
+}
+
+/// CPU time so far of a process and all processes below it that are still there.
+pub fn cpu_of_all_below(process: u32) -> io::Result<Duration> {
+    let mut parents = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        // A process may end meanwhile.
+        if let Some(number) = number
+            && let Ok(stat) = Stat::of(number)
+        {
+            parents.insert(number, stat);
+        }
+    }
+    let is_below = |mut number: u32| {
+        while number != process {
+            match parents.get(&number) {
+                Some(stat) => number = stat.parent,
+                None => return false,
+            }
+        }
+        true
+    };
+    Ok(parents.iter().filter(|(number, _)| is_below(**number)).map(|(_, stat)| stat.cpu).sum())
+}
+
+/// What the system tells of a process.
+struct Stat {
+    parent: u32,
+    cpu: Duration,
+}
+
+impl Stat {
+    /// Reads the `stat` of a process: fields 4, 14 and 15, CPU time in clock ticks (Linux proc(5)).
+    fn of(process: u32) -> io::Result<Stat> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let field = |number: usize| -> u64 {
+            after_name.split_whitespace().nth(number - 3).and_then(|field| field.parse().ok()).unwrap_or(0)
+        };
+        let ticks = field(14) + field(15);
+        let cpu = Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1));
+        Ok(Stat { parent: field(4) as u32, cpu })
+    }
 }
 
 fn caller_cpu() -> Duration {

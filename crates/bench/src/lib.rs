@@ -11,8 +11,8 @@
 //! CPU time is that of the file system's process and of the caller.
 //!
 //! [`shared`] measures several machines, as processes on this one. [`shares`] measures a share
-//! server in this process, beside its disk. [`paper`] counts leases as the paper did, and needs
-//! none of the three targets.
+//! server in this process, beside its disk. [`smb`] measures the SMB door beside Samba. [`paper`]
+//! counts leases as the paper did, and needs none of the three targets.
 
 pub mod bulk;
 pub mod cost;
@@ -21,7 +21,9 @@ pub mod load;
 pub mod local;
 pub mod names;
 pub mod paper;
+pub mod process;
 pub mod shared;
 pub mod shares;
+pub mod smb;
 pub mod table;
 pub mod target;

@@ -3,8 +3,9 @@
 use crate::bulk;
 use crate::cost::{Cost, device_bytes_written, resident_bytes};
 use crate::names::{Layout, NameWork};
+use crate::process::end_on_signals;
 use crate::table::Row;
-use crate::target::{Target, TargetKind, end_on_signals};
+use crate::target::{Target, TargetKind};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,61 +1,13 @@
 //! The file systems that are compared.
 
-use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use crate::process::Process;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::process::CommandExt;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// The running processes, in the order in which they were started, and whether a signal has ended
-/// them all.
-static RUNNING: Mutex<Running> = Mutex::new(Running { processes: Vec::new(), ended: false });
-
-struct Running {
-    processes: Vec<Pid>,
-    ended: bool,
-}
-
-/// From now on a signal to this process ends the targets. The work on them fails, and its cleanup
-/// removes everything.
-pub fn end_on_signals() -> io::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
-            let processes = {
-                let mut running = RUNNING.lock();
-                running.ended = true;
-                running.processes.clone()
-            };
-            // One by one, the latest first: a machine needs its server to end. The threads that
-            // stop them reap them. Trap: a mount with open files of this process ends only when
-            // these threads have closed them, and they take the lock.
-            for process in processes.into_iter().rev() {
-                let _ = kill_process(process, Signal::TERM);
-                let _ = waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
-            }
-        }
-    })?;
-    Ok(())
-}
-
-/// Fails if a signal has ended the targets.
-pub fn not_ended() -> io::Result<()> {
-    RUNNING.lock().not_ended()
-}
-
-impl Running {
-    fn not_ended(&self) -> io::Result<()> {
-        match self.ended {
-            true => Err(io::Error::other("ended by a signal")),
-            false => Ok(()),
-        }
-    }
-}
 
 /// The kind of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +46,9 @@ pub struct Target {
     log: PathBuf,
     /// MiB of memory for the mount's server, if not the default.
     pub server_memory: Option<u32>,
-    process: Option<Child>,
+    /// Where the mount's machine serves SMB, too.
+    smb: Option<SocketAddr>,
+    process: Option<Process>,
     /// Kept open: a write to a closed pipe would fail.
     out: Option<BufReader<ChildStdout>>,
 }
@@ -120,7 +74,7 @@ impl Target {
         std::fs::create_dir_all(&dir)?;
         let log = base.join(format!("{kind}.log"));
         let mut target =
-            Target { kind, binary, dir, data, log, server_memory: None, process: None, out: None };
+            Target { kind, binary, dir, data, log, server_memory: None, smb: None, process: None, out: None };
         target.up()?;
         Ok(target)
     }
@@ -137,7 +91,7 @@ impl Target {
 
     /// The file system's process, if it has one.
     pub fn process(&self) -> Option<u32> {
-        self.process.as_ref().map(Child::id)
+        self.process.as_ref().map(Process::id)
     }
 
     fn up(&mut self) -> io::Result<()> {
@@ -149,15 +103,18 @@ impl Target {
                 if let Some(mib) = self.server_memory {
                     command.args(["--server-memory", &mib.to_string()]);
                 }
+                if let Some(address) = self.smb {
+                    command.args(["--smb", &address.to_string()]);
+                }
             }
             TargetKind::Floor => {
                 command.args(["bench", "floor"]).arg(&self.dir);
             }
             TargetKind::Disk => return Ok(()),
         }
-        let mut child = spawn(command.stdout(Stdio::piped()).stderr(File::create(&self.log)?))?;
-        let out = self.out.insert(BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?));
-        self.process = Some(child);
+        let mut process = Process::start(command.stdout(Stdio::piped()).stderr(File::create(&self.log)?))?;
+        let out = self.out.insert(BufReader::new(process.stdout()?));
+        self.process = Some(process);
         let mut lines = out.lines().map_while(Result::ok);
         if lines.any(|line| line.starts_with("mounted on")) {
             return Ok(());
@@ -169,20 +126,21 @@ impl Target {
 
     /// Stops the file system in order.
     pub fn stop(&mut self) -> io::Result<()> {
-        let Some(mut child) = self.process.take() else { return Ok(()) };
-        let pid = Pid::from_child(&child);
-        RUNNING.lock().processes.retain(|process| *process != pid);
-        kill_process(pid, Signal::TERM)?;
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while child.try_wait()?.is_none() {
-            if Instant::now() > deadline {
-                child.kill()?;
-                child.wait()?;
-                return Err(io::Error::other(format!("the {} does not stop", self.kind)));
+        match self.process.take() {
+            Some(process) => {
+                process.stop().map_err(|error| io::Error::other(format!("the {}: {error}", self.kind)))
             }
-            std::thread::sleep(Duration::from_millis(10));
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Starts the mount again, with SMB served at an address of the loopback, which is returned.
+    pub fn serve_smb(&mut self) -> io::Result<SocketAddr> {
+        self.stop()?;
+        let address = free_address()?;
+        self.smb = Some(address);
+        self.up()?;
+        Ok(address)
     }
 
     /// Empties every cache: restarts the file system and drops the kernel's caches (needs root).
@@ -211,20 +169,9 @@ impl Target {
     }
 }
 
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.stop();
-    }
-}
-
-/// Starts a process that a signal to this process ends. The process has its own group, so no Ctrl-C
-/// ends it before its turn.
-fn spawn(command: &mut Command) -> io::Result<Child> {
-    let mut running = RUNNING.lock();
-    running.not_ended()?;
-    let child = command.process_group(0).spawn()?;
-    running.processes.push(Pid::from_child(&child));
-    Ok(child)
+/// An address of the loopback at which nothing listens now.
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind(("127.0.0.1", 0))?.local_addr()
 }
 
 fn sync_all() {

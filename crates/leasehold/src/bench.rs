@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::answer::{Answer, put};
 use bench::local::{self, Section, Settings};
 use bench::paper::{self, Experiment};
-use bench::{floor, shared, shares, table};
+use bench::{floor, shared, shares, smb, table};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::io::{IsTerminal, Write};
@@ -39,6 +39,11 @@ pub enum Bench {
     /// Durable shares, renewals, lookups, the scrub, and what a large store takes. Needs no root.
     /// Figures are only comparable within one run. Exits with 1 if a bar is missed.
     Shares(Shares),
+    /// The SMB server beside Samba, asked by the same client in turns.
+    ///
+    /// By the CPU time of the server for each unit of work. Samba is installed by apt if it is
+    /// missing, which needs root, as Samba itself does. Exits with 1 if a bar is missed.
+    Smb(Smb),
     /// A machine of `paper --processes`: what it is to do comes on standard input.
     #[command(hide = true)]
     PaperMachine {
@@ -136,6 +141,36 @@ pub struct Shares {
 
 /// See the command's help.
 #[derive(Debug, Args)]
+pub struct Smb {
+    /// A directory on the disk that both servers are to use.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    data: PathBuf,
+    /// Only these parts: opens and closes; long writes and reads; files of 4 KiB; listings of a
+    /// large directory; connections that do nothing, which need no Samba.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(smb::Section::ALL, smb::Section::name))]
+    only: Vec<smb::Section>,
+    /// Rounds of each work, of which the middle one counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Opens of a round.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    opens: u32,
+    /// MiB written and read in a round.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    mib: u32,
+    /// Files made in a round.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    files: u32,
+    /// Entries of the large directory.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    entries: u32,
+    /// Connections that do nothing.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    connections: u32,
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
 pub struct Paper {
     /// Only these experiments: two clients that edit two files in one directory (Farsite §8.3.3);
     /// twelve that open one file (§8.3.4).
@@ -168,6 +203,7 @@ impl Bench {
             Bench::Paper(paper) => paper.run(),
             Bench::Shared(shared) => shared.run(),
             Bench::Shares(shares) => shares.run(),
+            Bench::Smb(smb) => smb.run(),
             Bench::PaperMachine { data, listen } => {
                 paper::play(&data, listen, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
                 Ok(Answer::nothing())
@@ -232,6 +268,26 @@ impl Shares {
         };
         let rows = telling_progress(|tell| shares::run(&self.data, &settings, tell))?;
         Ok(Answer::told(&rows, shares::text(&rows))?.no_if(rows.iter().any(|row| row.met == Some(false))))
+    }
+}
+
+impl Smb {
+    fn run(self) -> Result<Answer, Failure> {
+        let parts = match self.only.is_empty() {
+            true => smb::Section::ALL.to_vec(),
+            false => self.only,
+        };
+        let settings = smb::Settings {
+            parts,
+            rounds: self.rounds as usize,
+            opens: self.opens as usize,
+            mib: self.mib as usize,
+            files: self.files as usize,
+            entries: self.entries as usize,
+            connections: self.connections as usize,
+        };
+        let rows = telling_progress(|tell| smb::run(&self.data, &settings, tell))?;
+        Ok(Answer::told(&rows, smb::text(&rows))?.no_if(rows.iter().any(|row| row.met == Some(false))))
     }
 }
 

@@ -165,6 +165,7 @@ fn every_field_is_documented() {
     let bars = vec![bench::shared::Bar { bar: String::new(), met: true }];
     document.compare_with("bench shared", &[bench::shared::SharedRow { bars, ..Default::default() }]);
     document.compare_with("bench shares", &[bench::shares::SharesRow::of("", 1.0, "")]);
+    document.compare_with("bench smb", &[bench::smb::SmbRow::default()]);
     if !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: this machine has no /dev/fuse");
         return;

@@ -85,19 +85,19 @@ impl EncryptionKeys {
         }
     }
 
-    /// Encrypts an answer (§3.1.4.3).
-    pub fn seal(&self, session_id: u64, message: &[u8]) -> Vec<u8> {
+    /// Encrypts an answer in place (§3.1.4.3). Its first [`TRANSFORM_BYTES`] are room for the
+    /// header.
+    pub fn seal(&self, session_id: u64, out: &mut [u8]) {
+        let (front, message) = out.split_at_mut(TRANSFORM_BYTES);
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&self.nonce.fetch_add(1, Relaxed).to_le_bytes());
         let mut header = TransformHeader { tag: [0; 16], nonce, size: message.len() as u32, session_id };
-        let mut out = Vec::with_capacity(TRANSFORM_BYTES + message.len());
-        header.emit(&mut out);
-        let (front, _) = out.split_at(TRANSFORM_BYTES);
-        let aad = TransformHeader::aad(front).to_vec();
-        out.extend_from_slice(message);
-        header.tag = self.seals.seal(&nonce, &aad, &mut out[TRANSFORM_BYTES..]);
-        out[4..20].copy_from_slice(&header.tag);
-        out
+        let mut bytes = Vec::with_capacity(TRANSFORM_BYTES);
+        header.emit(&mut bytes);
+        header.tag = self.seals.seal(&nonce, TransformHeader::aad(&bytes), message);
+        bytes.clear();
+        header.emit(&mut bytes);
+        front.copy_from_slice(&bytes);
     }
 
     /// Decrypts a request in place. The message follows the header.

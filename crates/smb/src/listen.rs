@@ -5,12 +5,13 @@ use crate::keeping::give_up;
 use crate::limits::{CONNECTIONS_MAX, EARLY_CONNECTIONS_MAX, EARLY_TIME};
 use crate::outbox::Outbox;
 use crate::server::Server;
+use bytes::{Buf, BufMut};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -18,6 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// The most threads. A connection stays on one.
 const THREADS_MAX: usize = 8;
+/// A frame of so many bytes comes with its length in one read.
+const SHORT_BYTES: usize = 1 << 10;
 /// The pause after a failed accept: descriptors may be used up.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -151,11 +154,8 @@ async fn serve(server: Arc<Server>, stream: TcpStream, address: SocketAddr) {
     drop(counted);
 }
 
-async fn read_frames(
-    connection: &Arc<Connection>,
-    mut reads: OwnedReadHalf,
-    outbox: &Outbox,
-) -> io::Result<()> {
+async fn read_frames(connection: &Arc<Connection>, reads: OwnedReadHalf, outbox: &Outbox) -> io::Result<()> {
+    let mut reads = BufReader::with_capacity(SHORT_BYTES, reads);
     loop {
         let mut header = [0; 4];
         match reads.read_exact(&mut header).await {
@@ -170,8 +170,13 @@ async fn read_frames(
         if length > connection.frame_bytes_max() {
             return Err(io::Error::new(ErrorKind::InvalidData, "a frame is too long"));
         }
-        let mut frame = vec![0; length];
-        reads.read_exact(&mut frame).await?;
+        let mut frame = Vec::with_capacity(length);
+        while frame.len() < length {
+            let left = length - frame.len();
+            if reads.read_buf(&mut (&mut frame).limit(left)).await? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
         connection.receive(frame).map_err(|ends| io::Error::new(ErrorKind::InvalidData, ends))?;
         // Answers go out and others' connections have their turn.
         tokio::task::yield_now().await;
@@ -185,10 +190,8 @@ async fn send_frames(
     outbox: &Outbox,
 ) -> io::Result<()> {
     while let Some(message) = queue.recv().await {
-        let mut frame = Vec::with_capacity(4 + message.len());
-        frame.extend_from_slice(&(message.len() as u32).to_be_bytes());
-        frame.extend_from_slice(&message);
-        writes.write_all(&frame).await?;
+        let length = (message.len() as u32).to_be_bytes();
+        writes.write_all_buf(&mut Buf::chain(&length[..], &message[..])).await?;
         outbox.note_sent(message.len());
     }
     Ok(())

@@ -3,6 +3,7 @@
 use crate::keys::ChannelKey;
 use crate::wire::bodies::{Empty, error_body};
 use crate::wire::{Header, NtStatus};
+use bytes::Bytes;
 use objects::Acknowledged;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use std::sync::Arc;
 pub(crate) struct Request {
     pub(crate) header: Header,
     /// The message, from its header on.
-    pub(crate) message: Vec<u8>,
+    pub(crate) message: Bytes,
     /// It came encrypted.
     pub(crate) is_encrypted: bool,
     /// The check of its signature has refused it.
@@ -23,6 +24,8 @@ pub(crate) struct Request {
 pub(crate) struct Reply {
     pub(crate) status: NtStatus,
     pub(crate) body: Vec<u8>,
+    /// What follows the body: content that was read.
+    pub(crate) content: Vec<Bytes>,
     /// The session that the request has made.
     pub(crate) session: Option<u64>,
     /// The tree connect that the request has made.
@@ -35,7 +38,15 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn done(body: Vec<u8>) -> Reply {
-        Reply { status: NtStatus::SUCCESS, body, session: None, tree: None, signed_by: None, after: None }
+        Reply {
+            status: NtStatus::SUCCESS,
+            body,
+            content: Vec::new(),
+            session: None,
+            tree: None,
+            signed_by: None,
+            after: None,
+        }
     }
 
     pub(crate) fn error(status: NtStatus) -> Reply {

@@ -24,11 +24,13 @@ mod turns;
 pub use row::{Bar, SharedRow, text};
 pub use settings::{Section, Settings};
 
-use crate::target::{Target, TargetKind, end_on_signals, not_ended};
+use crate::process::{end_on_signals, not_ended};
+use crate::target::{Target, TargetKind};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use testbed::{Measured, Testbed};
+use testbed::Measured;
+pub(crate) use testbed::Testbed;
 
 /// The delay added to each message between a machine and its server, either way.
 const DELAY: Duration = Duration::from_millis(5);

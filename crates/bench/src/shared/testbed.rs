@@ -96,6 +96,16 @@ impl Testbed {
         Ok(testbed)
     }
 
+    /// Takes the last machine out of the testbed, to be dropped before the rest.
+    pub fn take_machine(&mut self) -> Option<Target> {
+        self.machines.pop()
+    }
+
+    /// Messages between the machines and the server so far.
+    pub fn messages(&self) -> io::Result<u64> {
+        self.counts().map(|counts| counts.messages)
+    }
+
     /// The machines' mounts, those of servers last.
     pub fn machines(&self) -> &[Target] {
         &self.machines

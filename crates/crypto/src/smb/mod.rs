@@ -3,11 +3,13 @@
 
 mod derive;
 mod encryption;
+mod gmac;
 mod ntlm;
 mod signing;
 
 pub use derive::{PreauthHash, derive_key};
 pub use encryption::{Forged, MessageCipher, MessageCipherKind};
+pub use gmac::Gmac;
 pub use ntlm::{hmac_md5, hmac_md5_is, md5, nt_hash, rc4};
 pub use signing::{SigningAlgorithm, SigningKey};
 

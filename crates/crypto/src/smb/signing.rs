@@ -1,9 +1,8 @@
 //! Signatures of messages (MS-SMB2 §3.1.4.1).
 
-use super::are_equal;
+use super::{Gmac, are_equal};
 use aes::Aes128;
 use cmac::{Cmac, KeyInit, Mac};
-use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hmac::{self, HMAC_SHA256};
 
 /// An algorithm of signatures, with its number in SMB2_SIGNING_CAPABILITIES (§2.2.3.1.7).
@@ -25,7 +24,7 @@ pub enum SigningKey {
     /// For AES-CMAC.
     Cmac(Box<Cmac<Aes128>>),
     /// For AES-GMAC.
-    Gmac(Box<LessSafeKey>),
+    Gmac(Box<Gmac>),
 }
 
 impl SigningKey {
@@ -34,16 +33,13 @@ impl SigningKey {
         match algorithm {
             SigningAlgorithm::HmacSha256 => SigningKey::Hmac(hmac::Key::new(HMAC_SHA256, key)),
             SigningAlgorithm::AesCmac => SigningKey::Cmac(Box::new(Cmac::new(key.into()))),
-            SigningAlgorithm::AesGmac => {
-                let key = UnboundKey::new(&AES_128_GCM, key).expect("a key of 16 bytes");
-                SigningKey::Gmac(Box::new(LessSafeKey::new(key)))
-            }
+            SigningAlgorithm::AesGmac => SigningKey::Gmac(Box::new(Gmac::new(key))),
         }
     }
 
-    /// Returns the signature of a message whose signature field is zero. The nonce counts for GMAC
-    /// alone. One nonce is for one message of one side.
-    pub fn sign(&self, message: &[u8], nonce: [u8; 12]) -> [u8; 16] {
+    /// Returns the signature of a message whose signature field is zero. The message is unchanged
+    /// after that. The nonce counts for GMAC alone. One nonce is for one message of one side.
+    pub fn sign(&self, message: &mut [u8], nonce: [u8; 12]) -> [u8; 16] {
         let mut signature = [0; 16];
         match self {
             SigningKey::Hmac(key) => signature.copy_from_slice(&hmac::sign(key, message).as_ref()[..16]),
@@ -52,19 +48,13 @@ impl SigningKey {
                 mac.update(message);
                 signature.copy_from_slice(&mac.finalize().into_bytes());
             }
-            SigningKey::Gmac(key) => {
-                let nonce = Nonce::assume_unique_for_key(nonce);
-                let tag = key
-                    .seal_in_place_separate_tag(nonce, Aad::from(message), &mut [])
-                    .expect("shorter than 64 GiB");
-                signature.copy_from_slice(tag.as_ref());
-            }
+            SigningKey::Gmac(key) => signature = key.tag(message, nonce),
         }
         signature
     }
 
     /// Returns whether this is the message's signature.
-    pub fn is_signed(&self, message: &[u8], nonce: [u8; 12], signature: &[u8; 16]) -> bool {
+    pub fn is_signed(&self, message: &mut [u8], nonce: [u8; 12], signature: &[u8; 16]) -> bool {
         are_equal(&self.sign(message, nonce), signature)
     }
 }
@@ -81,7 +71,7 @@ mod tests {
     #[test]
     fn cmac_is_that_of_rfc_4493() {
         let key = bytes("2b7e151628aed2a6abf7158809cf4f3c").try_into().unwrap();
-        let message = bytes(
+        let mut message = bytes(
             "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e5130c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710",
         );
         let key = SigningKey::new(SigningAlgorithm::AesCmac, &key);
@@ -91,7 +81,7 @@ mod tests {
             (40, "dfa66747de9ae63030ca32611497c827"),
             (64, "51f0bebf7e3b9d92fc49741779363cfe"),
         ] {
-            assert_eq!(key.sign(&message[..length], [0; 12]).to_vec(), bytes(mac));
+            assert_eq!(key.sign(&mut message[..length], [0; 12]).to_vec(), bytes(mac));
         }
     }
 
@@ -101,12 +91,12 @@ mod tests {
         for algorithm in [HmacSha256, AesCmac, AesGmac] {
             let key = SigningKey::new(algorithm, &[7; 16]);
             let mut message = (0..100).collect::<Vec<u8>>();
-            let signature = key.sign(&message, [1; 12]);
-            assert!(key.is_signed(&message, [1; 12], &signature));
-            assert_eq!(key.is_signed(&message, [2; 12], &signature), algorithm != AesGmac);
+            let signature = key.sign(&mut message, [1; 12]);
+            assert!(key.is_signed(&mut message, [1; 12], &signature));
+            assert_eq!(key.is_signed(&mut message, [2; 12], &signature), algorithm != AesGmac);
             for bit in 0..message.len() * 8 {
                 message[bit / 8] ^= 1 << (bit % 8);
-                assert!(!key.is_signed(&message, [1; 12], &signature));
+                assert!(!key.is_signed(&mut message, [1; 12], &signature));
                 message[bit / 8] ^= 1 << (bit % 8);
             }
         }

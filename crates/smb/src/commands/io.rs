@@ -81,13 +81,11 @@ pub(super) async fn read(call: &Call<'_>) -> Served {
         length: length as u32,
         ..ReadResponse::default()
     };
-    let mut body = Vec::with_capacity(17 + length);
-    answer.emit(&mut body);
-    parts.iter().for_each(|part| body.put(part));
+    let mut body = answer.to_bytes();
     if length == 0 {
         body.u8(0);
     }
-    Ok(Reply::done(body))
+    Ok(Reply { content: parts, ..Reply::done(body) })
 }
 
 pub(super) async fn write(call: &Call<'_>) -> Served {
@@ -111,7 +109,7 @@ pub(super) async fn write(call: &Call<'_>) -> Served {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
             let through = fixed.flags & WRITE_THROUGH != 0;
-            open.write(fixed.offset, Bytes::copy_from_slice(data), through).await?
+            open.write(fixed.offset, call.request.message.slice_ref(data), through).await?
         }
     };
     let mut body = WriteResponse { count, ..WriteResponse::default() }.to_bytes();

@@ -1,16 +1,16 @@
 //! IOCTL (MS-SMB2 §3.3.5.15).
 
 use super::call::Call;
+use super::copying::{copy, duplicate, resume_key};
 use super::interfaces::interfaces;
 use crate::connection::Ends;
 use crate::durable::Durable;
-use crate::handle::{Handle, HandleKind};
+use crate::handle::HandleKind;
 use crate::limits::{IO_BYTES_MAX, TRANSACT_BYTES_MAX};
 use crate::request::Reply;
 use crate::wire::bodies::{FileId, IoctlRequest, IoctlResponse};
 use crate::wire::{HEADER_BYTES, Malformed, NtStatus, Reader, Writer};
 use objects::{ByteRange, Open, StoreError};
-use std::sync::Arc;
 
 /// Control codes (MS-FSCC §2.3, MS-SMB2 §2.2.31).
 mod code {
@@ -21,6 +21,7 @@ mod code {
     pub const SET_SPARSE: u32 = 0x0009_00c4;
     pub const CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00c0;
     pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40cf;
+    pub const DUPLICATE_EXTENTS_TO_FILE: u32 = 0x0009_8344;
     pub const SET_ZERO_DATA: u32 = 0x0009_80c8;
     pub const FILE_LEVEL_TRIM: u32 = 0x0009_8208;
     pub const LMR_REQUEST_RESILIENCY: u32 = 0x0014_01d4;
@@ -35,11 +36,6 @@ mod code {
 
 /// SMB2_0_IOCTL_IS_FSCTL.
 const IS_FSCTL: u32 = 1;
-/// Limits of a server-side copy (§3.3.3).
-const CHUNKS_MAX: u32 = 256;
-const CHUNK_BYTES_MAX: u32 = 1 << 20;
-const COPY_BYTES_MAX: u32 = 16 << 20;
-
 /// A failure of an IOCTL.
 pub(super) enum IoctlError {
     Status(NtStatus),
@@ -121,7 +117,15 @@ pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
             vec![0; 16]
         }
         code::REQUEST_RESUME_KEY => resume_key(&handle, max)?,
-        code::COPYCHUNK | code::COPYCHUNK_WRITE => return copy(call, &fixed, open, input, max).await,
+        code::COPYCHUNK | code::COPYCHUNK_WRITE => {
+            let reads_target = fixed.code == code::COPYCHUNK;
+            let copied = copy(call, open, reads_target, input, max).await?;
+            return Ok(answer(&fixed, copied.status, &copied.output()));
+        }
+        code::DUPLICATE_EXTENTS_TO_FILE => {
+            duplicate(call, open, input).await?;
+            Vec::new()
+        }
         code::SET_SPARSE => {
             // No input stands for true.
             open.set_sparse(input.first() != Some(&0)).await?;
@@ -187,109 +191,6 @@ async fn trim(open: &Open, input: &[u8], max: usize) -> Result<Vec<u8>, IoctlErr
         open.zero(offset, offset.checked_add(length).ok_or(NtStatus::INVALID_PARAMETER)?).await?;
     }
     Ok(if max < 4 { Vec::new() } else { count.to_le_bytes().to_vec() })
-}
-
-/// The key by which a copy names its source (§2.2.32.3): the open's number.
-fn resume_key(handle: &Handle, max: usize) -> Result<Vec<u8>, NtStatus> {
-    if max < 32 {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
-    let mut out = Vec::with_capacity(32);
-    out.u64(handle.file.persistent);
-    out.u64(handle.file.volatile);
-    out.put(&[0; 16]);
-    Ok(out)
-}
-
-/// A piece to copy (§2.2.31.1.1).
-struct Chunk {
-    from: u64,
-    to: u64,
-    length: u32,
-}
-
-fn parse_copy(input: &[u8]) -> Result<(FileId, Vec<Chunk>, u32), Malformed> {
-    let mut reader = Reader::new(input);
-    let file = FileId { persistent: reader.u64()?, volatile: reader.u64()? };
-    reader.u64()?;
-    let count = reader.u32()?;
-    reader.u32()?;
-    let mut chunks = Vec::new();
-    for _ in 0..count.min(CHUNKS_MAX) {
-        let chunk = Chunk { from: reader.u64()?, to: reader.u64()?, length: reader.u32()? };
-        reader.u32()?;
-        chunks.push(chunk);
-    }
-    Ok((file, chunks, count))
-}
-
-/// Copies on the server (§3.3.5.15.6). A ChunkCount of 0, which macOS sends, copies nothing.
-async fn copy(
-    call: &Call<'_>,
-    fixed: &IoctlRequest,
-    target: &Arc<Open>,
-    input: &[u8],
-    max: usize,
-) -> Result<Reply, IoctlError> {
-    const READ_DATA: u32 = 0x1;
-    const EXECUTE: u32 = 0x20;
-    const WRITE_DATA: u32 = 0x2 | 0x4;
-    if max < 12 {
-        return Err(NtStatus::INVALID_PARAMETER.into());
-    }
-    if target.is_directory() {
-        return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
-    }
-    let (file, chunks, count) = parse_copy(input)?;
-    let output = |written: u32, bytes: u32, total: u32| {
-        let mut out = Vec::with_capacity(12);
-        out.u32(written);
-        out.u32(bytes);
-        out.u32(total);
-        out
-    };
-    let total = chunks.iter().map(|chunk| u64::from(chunk.length)).sum::<u64>();
-    let is_odd = |chunk: &Chunk| chunk.length == 0 || chunk.length > CHUNK_BYTES_MAX;
-    if count > CHUNKS_MAX || total > u64::from(COPY_BYTES_MAX) || chunks.iter().any(is_odd) {
-        let limits = output(CHUNKS_MAX, CHUNK_BYTES_MAX, COPY_BYTES_MAX);
-        return Ok(answer(fixed, NtStatus::INVALID_PARAMETER, &limits));
-    }
-    let source = call.session.opened(file).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-    let source = source.object()?;
-    let reads = fixed.code == code::COPYCHUNK && target.access().0 & READ_DATA == 0;
-    if source.access().0 & (READ_DATA | EXECUTE) == 0 || target.access().0 & WRITE_DATA == 0 || reads {
-        return Err(NtStatus::ACCESS_DENIED.into());
-    }
-    let (mut written, mut sum, mut status) = (0, 0, NtStatus::SUCCESS);
-    for chunk in &chunks {
-        match copy_chunk(source, target, chunk).await {
-            Ok(()) => (written, sum) = (written + 1, sum + chunk.length),
-            Err(refused) => {
-                status = refused;
-                break;
-            }
-        }
-    }
-    // A client is told how far it came even then.
-    Ok(answer(fixed, status, &output(written, 0, sum)))
-}
-
-async fn copy_chunk(source: &Open, target: &Open, chunk: &Chunk) -> Result<(), NtStatus> {
-    let parts = match source.read(chunk.from, chunk.length).await {
-        Err(StoreError::EndOfFile) => return Err(NtStatus::INVALID_VIEW_SIZE),
-        parts => parts?,
-    };
-    // A source that is shorter is not copied at all.
-    if parts.iter().map(|part| part.len() as u64).sum::<u64>() < u64::from(chunk.length) {
-        return Err(NtStatus::INVALID_VIEW_SIZE);
-    }
-    let mut at = chunk.to;
-    for part in parts {
-        let length = part.len() as u64;
-        target.write(at, part, false).await?;
-        at += length;
-    }
-    Ok(())
 }
 
 async fn allocated(fixed: &IoctlRequest, open: &Open, input: &[u8], max: usize) -> Result<Reply, IoctlError> {

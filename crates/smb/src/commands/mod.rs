@@ -2,6 +2,7 @@
 
 mod acknowledgment;
 pub(crate) mod call;
+mod copying;
 mod create;
 mod directory;
 mod info;

@@ -9,7 +9,8 @@ use crate::limits::{INTERIM_AFTER, LATE_INTERIM_AFTER};
 use crate::request::{Reply, Request};
 use crate::session::Session;
 use crate::wire::bodies::{FileId, error_body};
-use crate::wire::{Command, Flags, HEADER_BYTES, Header, NtStatus, Writer};
+use crate::wire::{Command, Flags, HEADER_BYTES, Header, NtStatus, TRANSFORM_BYTES, Writer};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -27,8 +28,16 @@ struct Chain {
 struct Answer {
     header: Header,
     body: Vec<u8>,
+    content: Vec<Bytes>,
     signed_by: Option<Arc<ChannelKey>>,
     after: Option<objects::Acknowledged>,
+}
+
+impl Answer {
+    /// The most bytes of the answer, with padding.
+    fn bytes(&self) -> usize {
+        HEADER_BYTES + self.body.len() + self.content.iter().map(Bytes::len).sum::<usize>() + 8
+    }
 }
 
 impl Connection {
@@ -141,7 +150,7 @@ impl Connection {
                 answer.tree_or_async = header.tree_or_async & 0xffff_ffff | u64::from(chain.tree_id) << 32;
             }
         }
-        signed_by = reply.signed_by.or(signed_by);
+        signed_by = reply.signed_by.clone().or(signed_by);
         let is_keyless =
             [NtStatus::USER_SESSION_DELETED, NtStatus::INVALID_PARAMETER].contains(&reply.status);
         if is_keyless && signed_by.is_none() {
@@ -149,7 +158,8 @@ impl Connection {
             answer.signature = header.signature;
             answer.flags.0 |= header.flags.0 & Flags::SIGNED;
         }
-        Ok(Answer { header: answer, body: reply.body, signed_by, after: reply.after })
+        let Reply { body, content, after, .. } = reply;
+        Ok(Answer { header: answer, body, content, signed_by, after })
     }
 
     async fn serve(
@@ -201,8 +211,13 @@ impl Connection {
         let mut interim = header.answer(NtStatus::PENDING, credits);
         interim.flags.0 |= Flags::ASYNC;
         interim.tree_or_async = id;
-        let interim =
-            Answer { header: interim, body: error_body(), signed_by: signed_by.clone(), after: None };
+        let interim = Answer {
+            header: interim,
+            body: error_body(),
+            content: Vec::new(),
+            signed_by: signed_by.clone(),
+            after: None,
+        };
         let mut all = std::mem::take(answers);
         all.push(interim);
         self.send(all, sealed_by);
@@ -210,13 +225,17 @@ impl Connection {
 
     /// Sends answers as one message: signed each, or encrypted together.
     fn send(&self, answers: Vec<Answer>, sealed_by: Option<&Arc<Session>>) {
-        let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.body.len() + 72).sum());
+        let keys = sealed_by.and_then(|session| Some((session.id, session.encryption.as_ref()?)));
+        let front = if keys.is_some() { TRANSFORM_BYTES } else { 0 };
+        let mut out = Vec::with_capacity(front + answers.iter().map(Answer::bytes).sum::<usize>());
+        out.resize(front, 0);
         let count = answers.len();
         let mut acknowledged = Vec::new();
         for (i, answer) in answers.into_iter().enumerate() {
             let start = out.len();
             answer.header.emit(&mut out);
             out.put(&answer.body);
+            answer.content.iter().for_each(|part| out.put(part));
             // The last of a compound has its padding, too.
             if count > 1 {
                 out.pad(start, 8);
@@ -230,11 +249,10 @@ impl Connection {
             }
             acknowledged.extend(answer.after);
         }
-        let keys = sealed_by.and_then(|session| Some((session.id, session.encryption.as_ref()?)));
-        self.outbox.send(match keys {
-            Some((id, keys)) => keys.seal(id, &out),
-            None => out,
-        });
+        if let Some((id, keys)) = keys {
+            keys.seal(id, &mut out);
+        }
+        self.outbox.send(out);
         // The next break goes out behind the answer.
         drop(acknowledged);
     }

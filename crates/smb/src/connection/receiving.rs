@@ -1,6 +1,7 @@
 //! Receiving frames: encryption, compounds, signatures, message numbers (MS-SMB2 §3.3.5.2).
 
 use super::{Connection, Ends};
+use crate::keys::ChannelKey;
 use crate::limits::COMPOUND_MAX;
 use crate::request::Request;
 use crate::session::Session;
@@ -9,13 +10,16 @@ use crate::wire::{
     Command, Flags, HEADER_BYTES, Header, NtStatus, SMB1_PROTOCOL, TRANSFORM_BYTES, TRANSFORM_PROTOCOL,
     TransformHeader,
 };
+use bytes::{Buf, Bytes, BytesMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Waker};
 
 impl Connection {
     /// Takes a frame. The answers go to the outbox, some of them later.
-    pub(crate) fn receive(self: &Arc<Self>, mut frame: Vec<u8>) -> Result<(), Ends> {
+    pub(crate) fn receive(self: &Arc<Self>, frame: Vec<u8>) -> Result<(), Ends> {
+        // Its parts are taken off without a copy.
+        let mut frame = BytesMut::from(Bytes::from(frame));
         if frame.starts_with(&SMB1_PROTOCOL) {
             let answer = self.negotiate_smb1(&frame)?;
             self.outbox.send(answer);
@@ -30,7 +34,7 @@ impl Connection {
             let keys = keys.ok_or(Ends("a message is encrypted, which was not agreed on"))?;
             keys.open(&header, &mut frame).map_err(|_| Ends("a message cannot be decrypted"))?;
             channel.session.has_encrypted.store(true, Relaxed);
-            frame.drain(..TRANSFORM_BYTES);
+            frame.advance(TRANSFORM_BYTES);
             sealed_by = Some(channel.session);
         }
         let requests = self.split(frame, sealed_by.as_ref())?;
@@ -68,7 +72,7 @@ impl Connection {
     }
 
     /// Splits a compound, and checks signatures.
-    fn split(&self, frame: Vec<u8>, sealed_by: Option<&Arc<Session>>) -> Result<Vec<Request>, Ends> {
+    fn split(&self, frame: BytesMut, sealed_by: Option<&Arc<Session>>) -> Result<Vec<Request>, Ends> {
         let mut requests: Vec<Request> = Vec::new();
         let mut rest = frame;
         loop {
@@ -94,15 +98,13 @@ impl Connection {
             {
                 session_id = before.header.session_id;
             }
-            let mut request = Request {
-                header: Header { session_id, ..header },
-                message: rest,
-                is_encrypted: sealed_by.is_some(),
-                refused: None,
-                signed_by: None,
+            let header = Header { session_id, ..header };
+            let (signed_by, refused) = match self.check_signature(&header, &mut rest, sealed_by) {
+                Ok(key) => (key, None),
+                Err(status) => (None, Some(status)),
             };
-            self.check_signature(&mut request, sealed_by);
-            requests.push(request);
+            let is_encrypted = sealed_by.is_some();
+            requests.push(Request { header, message: rest.freeze(), is_encrypted, refused, signed_by });
             match after {
                 Some(after) => rest = after,
                 None => return Ok(requests),
@@ -110,34 +112,35 @@ impl Connection {
         }
     }
 
-    /// Checks a signature (§3.3.5.2.4). Every message of a session is signed or encrypted.
-    fn check_signature(&self, request: &mut Request, sealed_by: Option<&Arc<Session>>) {
-        let (header, session_id) = (request.header, request.header.session_id);
+    /// Checks a signature (§3.3.5.2.4). Every message of a session is signed or encrypted. Returns
+    /// the key that signed, or the status of a refusal.
+    fn check_signature(
+        &self,
+        header: &Header,
+        message: &mut [u8],
+        sealed_by: Option<&Arc<Session>>,
+    ) -> Result<Option<Arc<ChannelKey>>, NtStatus> {
+        let session_id = header.session_id;
         if let Some(sealed_by) = sealed_by {
-            if session_id != 0 && sealed_by.id != session_id {
-                request.refused = Some(NtStatus::ACCESS_DENIED);
-            }
-            return;
+            let is_other = session_id != 0 && sealed_by.id != session_id;
+            return if is_other { Err(NtStatus::ACCESS_DENIED) } else { Ok(None) };
         }
         let key = match self.channel(session_id) {
             Some(channel) => channel.key,
-            None => match self.elsewhere(&header) {
+            None => match self.elsewhere(header) {
                 Some(session) => session.key.clone(),
-                None => return,
+                None => return Ok(None),
             },
         };
-        let is_new = self.session(session_id).is_none();
+        let is_setup = header.command == Command::SessionSetup as u16;
+        let is_negotiate = header.command == Command::Negotiate as u16;
         if header.flags.has(Flags::SIGNED) {
-            let parsed = Header { session_id, ..header };
-            if key.is_signed(&parsed, &mut request.message) {
-                request.signed_by = Some(key);
-            } else {
-                request.refused = Some(NtStatus::ACCESS_DENIED);
-            }
-        } else if header.command != Command::Negotiate as u16
-            && !(is_new && header.command == Command::SessionSetup as u16)
-        {
-            request.refused = Some(NtStatus::ACCESS_DENIED);
+            let is_signed = key.is_signed(header, message);
+            if is_signed { Ok(Some(key)) } else { Err(NtStatus::ACCESS_DENIED) }
+        } else if is_negotiate || is_setup && self.session(session_id).is_none() {
+            Ok(None)
+        } else {
+            Err(NtStatus::ACCESS_DENIED)
         }
     }
 

@@ -2,6 +2,7 @@
 //! on.
 
 mod answers;
+mod copies;
 mod early;
 mod late;
 mod samples;

@@ -26,11 +26,11 @@ const CREDIT_BYTES: usize = 64 << 10;
 const REQUESTS: usize = 40;
 
 /// A session, with its opens.
-struct Session {
-    peer: Peer,
+pub(super) struct Session {
+    pub(super) peer: Peer,
     id: u64,
     key: ChannelKey,
-    tree: u32,
+    pub(super) tree: u32,
     pipes: u32,
 }
 
@@ -75,13 +75,19 @@ impl Session {
     }
 
     /// Sends a request that must be done.
-    async fn does(&mut self, command: Command, tree: u32, body: &[u8]) -> (Header, Vec<u8>) {
+    pub(super) async fn does(&mut self, command: Command, tree: u32, body: &[u8]) -> (Header, Vec<u8>) {
+        let (header, answer) = self.asks(command, tree, body).await;
+        assert!(!header.status.is_error(), "{command:?}: {header:?}");
+        (header, answer)
+    }
+
+    /// Sends a request that may be refused.
+    pub(super) async fn asks(&mut self, command: Command, tree: u32, body: &[u8]) -> (Header, Vec<u8>) {
         let mut message = self.message(command, tree, body);
         self.key.sign(&mut message);
         let requests = BTreeSet::from([self.peer.next - 1]);
         let answers = self.ask(message, &requests).await.expect("the connection goes on");
         let (header, answer) = answers.into_iter().next_back().unwrap();
-        assert!(!header.status.is_error(), "{command:?}: {header:?}");
         if header.status != NtStatus::PENDING {
             return (header, answer);
         }
@@ -89,12 +95,12 @@ impl Session {
         read_answers(&answer).pop().unwrap()
     }
 
-    async fn opens(&mut self, tree: u32, name: &str, disposition: u32, options: u32) -> FileId {
+    pub(super) async fn opens(&mut self, tree: u32, name: &str, disposition: u32, options: u32) -> FileId {
         let (_, answer) = self.does(Command::Create, tree, &create(name, disposition, options, &[])).await;
         CreateResponse::parse(&answer).unwrap().file
     }
 
-    async fn begin(bed: &Bed, name: &str) -> (Session, Files) {
+    pub(super) async fn begin(bed: &Bed, name: &str) -> (Session, Files) {
         let mut peer = bed.connect(&[0x311], |_| {}).await;
         let (header, key) = peer.log_on((0, 0), &Client::of("root", "secret"), None).await;
         assert_eq!(header.status, NtStatus::SUCCESS);

@@ -13,7 +13,7 @@ use crate::wire::{Command, HEADER_BYTES, Writer, utf16};
 
 const ALL_ACCESS: u32 = 0x1f_01ff;
 /// Control codes, each with its file's kind and input.
-const CODES: [u32; 15] = [
+const CODES: [u32; 16] = [
     0x0006_0194,
     0x0006_01b0,
     0x0009_003c,
@@ -21,6 +21,7 @@ const CODES: [u32; 15] = [
     0x0009_00c4,
     0x0009_00c0,
     0x0009_40cf,
+    0x0009_8344,
     0x0009_80c8,
     0x0011_c017,
     0x0014_0078,
@@ -160,6 +161,11 @@ fn ioctl(chance: &mut Chance, files: &Files) -> Vec<u8> {
                 input.u64(at + 10);
                 input.u64(10);
             }
+        }
+        0x0009_8344 => {
+            input.u64(files.file.persistent);
+            input.u64(files.file.volatile);
+            [0, 4096, 4096].into_iter().for_each(|number| input.u64(number));
         }
         _ => {
             input.u64(0);
