@@ -122,10 +122,7 @@ fn the_examples_of_rfc_8009_come_out() {
         is_example(key, 2, confounder, &message[..length], sealed);
     }
     assert_eq!(short.checksum(2, &[&message]), bytes("D783671866 43D67B411CBA9139FC1DEE"));
-    assert_eq!(
-        long.checksum(2, &[&message]),
-        bytes("45EE791567EEFCA37F4AC1E0222DE80D43C3BFA06699672A")
-    );
+    assert_eq!(long.checksum(2, &[&message]), bytes("45EE791567EEFCA37F4AC1E0222DE80D43C3BFA06699672A"));
 }
 
 #[test]
@@ -136,7 +133,10 @@ fn weak_types_are_none() {
     }
     assert_eq!(EncryptionType::of(18), Some(Aes256Sha1));
     assert_eq!(EncryptionKey::new(Aes256Sha1, &[0; 16]), None);
-    assert_eq!(format!("{:?}", EncryptionKey::new(Aes128Sha1, &[7; 16]).unwrap()), "EncryptionKey(Aes128Sha1, ..)");
+    assert_eq!(
+        format!("{:?}", EncryptionKey::new(Aes128Sha1, &[7; 16]).unwrap()),
+        "EncryptionKey(Aes128Sha1, ..)"
+    );
 }
 
 proptest! {
