@@ -9,13 +9,16 @@ use crypto::smb::are_equal;
 /// The random bytes that a step may use.
 pub const RANDOM_BYTES: usize = kerberos::RANDOM_BYTES;
 
+/// Returns the NT hash of a user, if there is such a user with a password.
+pub type HashOf<'a> = &'a dyn Fn(&str) -> Option<[u8; 16]>;
+
 /// The knowledge by which a machine tells users from others. A mechanism that is switched off is
 /// not there.
 pub struct Trust<'a> {
     /// The machine's name.
     pub computer: &'a str,
-    /// Returns the NT hash of a user, for NTLM.
-    pub hash_of: Option<&'a dyn Fn(&str) -> Option<[u8; 16]>>,
+    /// The passwords, for NTLM.
+    pub hash_of: Option<HashOf<'a>>,
     /// The service of Kerberos that the machine is.
     pub kerberos: Option<kerberos::Service<'a>>,
 }

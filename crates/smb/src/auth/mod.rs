@@ -8,7 +8,7 @@ pub mod ntlm;
 mod refused;
 pub mod spnego;
 
-pub use acceptor::{Acceptor, Authenticated, RANDOM_BYTES, Step, Trust};
+pub use acceptor::{Acceptor, Authenticated, HashOf, RANDOM_BYTES, Step, Trust};
 pub use refused::Refused;
 pub use spnego::{Mechanism, hint};
 

@@ -2,7 +2,7 @@
 
 use super::kdc::{Client, NOW};
 use super::{Machine, RANDOM};
-use crate::auth::acceptor::{Acceptor, Authenticated, Step, Trust};
+use crate::auth::acceptor::{Acceptor, Authenticated, HashOf, Step, Trust};
 use crate::auth::kerberos::Context;
 use crate::auth::refused::Refused;
 use crate::auth::spnego::{Mechanism, NegState, Side, client, hint, parse_init, parse_response, response};
@@ -33,8 +33,7 @@ impl Logon {
         let (acceptor, has_ntlm) = (&mut self.acceptor, self.has_ntlm);
         let hash_of = |name: &str| (name == "anna").then(|| nt_hash("secret"));
         self.machine.serve(|service| {
-            let hash_of: Option<&dyn Fn(&str) -> Option<[u8; 16]>> =
-                if has_ntlm { Some(&hash_of) } else { None };
+            let hash_of: Option<HashOf<'_>> = if has_ntlm { Some(&hash_of) } else { None };
             let trust = Trust { computer: "box", hash_of, kerberos: Some(service) };
             acceptor.step(token, &RANDOM, filetime(Timestamp { secs: NOW, nanos: 0 }), &trust)
         })
