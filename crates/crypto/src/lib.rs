@@ -6,6 +6,7 @@
 //! | certificates, requests of accounts | Ed25519 | [`SecretKey`], [`PublicKey`] |
 //! | content and records that are read back, keys made of others | BLAKE3 | [`hash()`], [`Hasher`], [`derive_key`] |
 //! | SMB messages, NTLM | what Microsoft's documents say | [`smb`] |
+//! | Kerberos | AES with HMAC-SHA1 and HMAC-SHA2 | [`kerberos`] |
 //! | connections | TLS 1.3 with the provider's cipher suites | [`provider`] |
 //!
 //! Another library takes the place of `ring` in this crate and in the features that the
@@ -15,6 +16,7 @@
 //! from a ChaCha12 generator that the host has seeded.
 
 mod cipher;
+pub mod kerberos;
 mod signature;
 pub mod smb;
 

@@ -5,7 +5,8 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 /// Our own crates. A level without a name applies to these; libraries only report what goes wrong.
-const OURS: [&str; 8] = ["leasehold", "node", "raft", "fuse", "client", "directory", "content", "shares"];
+const OURS: [&str; 9] =
+    ["leasehold", "node", "raft", "fuse", "smb", "client", "directory", "content", "shares"];
 /// openraft reports elections as errors, and fuser an unmount by another process.
 const OTHERS: &str = "warn,openraft=error,fuser=error";
 

@@ -2,13 +2,13 @@
 
 use crate::answer::Answer;
 use crate::table::table;
-use crate::{Failure, places};
+use crate::{Failure, arguments, places};
 use admin::socket::{accept, bind, connect};
 use clap::{Args, Subcommand};
 use objects::Store;
 use serde::Serialize;
 use smb::accounts::{Share, User, add_share, add_user, remove_share, remove_user, shares, users};
-use smb::{Listening, Server, ServerReport};
+use smb::{Listening, Mechanisms, Server, ServerReport};
 use std::io::{BufRead, ErrorKind, IsTerminal, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,10 @@ pub struct Door {
 }
 
 impl Door {
-    /// Serves the shares of the machine `name` on `data` at `address` from now on.
-    pub fn open(store: Arc<Store>, data: &Path, name: &str, address: SocketAddr) -> Result<Door, Failure> {
-        let server = Server::new(store, data.to_path_buf(), name)?;
+    /// Serves the shares of the machine `name` on `data` from now on.
+    pub fn open(store: Arc<Store>, data: &Path, name: &str, place: DoorPlace) -> Result<Door, Failure> {
+        let DoorPlace { address, mechanisms } = place;
+        let server = Server::new(store, data.to_path_buf(), name, mechanisms)?;
         let listening = Listening::start(server.clone(), address)
             .map_err(|error| format!("cannot serve SMB at {address} (--smb): {error}"))?;
         let (socket, stops) = (data.join(SOCKET), Arc::new(AtomicBool::new(false)));
@@ -67,6 +68,39 @@ impl Drop for Door {
         let last = connect(&self.socket);
         let _ = std::fs::remove_file(&self.socket);
         drop(last);
+    }
+}
+
+/// Whether and how a machine serves SMB.
+#[derive(Debug, Args)]
+pub struct DoorOptions {
+    /// Serve SMB, too, at port 445 of all addresses or at this one: see leasehold share and
+    /// leasehold user.
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "445", value_parser = arguments::listen_at)]
+    smb: Option<SocketAddr>,
+    /// Let users log on over SMB with Kerberos, too: the file has the keys of cifs/HOST, and its
+    /// owner alone may read it.
+    #[arg(long, value_name = "FILE", requires = "smb")]
+    keytab: Option<PathBuf>,
+    /// Let nobody log on over SMB with a password: Kerberos alone.
+    #[arg(long, requires = "keytab")]
+    no_ntlm: bool,
+}
+
+/// Where SMB is served, and how users log on.
+pub struct DoorPlace {
+    address: SocketAddr,
+    mechanisms: Mechanisms,
+}
+
+impl DoorOptions {
+    /// Returns where SMB is served, if it is. Fails if the keytab is of no use.
+    pub fn place(self) -> Result<Option<DoorPlace>, Failure> {
+        let Some(address) = self.smb else { return Ok(None) };
+        let keytab = self.keytab.map(std::path::absolute).transpose()?;
+        let mechanisms = Mechanisms { ntlm: !self.no_ntlm, keytab };
+        mechanisms.check().map_err(|error| format!("{error} (--keytab)"))?;
+        Ok(Some(DoorPlace { address, mechanisms }))
     }
 }
 
@@ -192,7 +226,8 @@ impl ShareCommand {
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
-    /// Let a user log on over SMB. The password is read from standard input, one line.
+    /// Let a user log on over SMB. The password is read from standard input, one line. With
+    /// Kerberos the user is the principal of the same name.
     Add {
         /// The user's name.
         name: String,
@@ -205,6 +240,9 @@ pub enum UserCommand {
         /// Numbers of further groups.
         #[arg(long, value_name = "N,...", value_delimiter = ',')]
         groups: Vec<u32>,
+        /// Give no password: the user logs on with Kerberos alone.
+        #[arg(long)]
+        no_password: bool,
         #[command(flatten)]
         place: DataPlace,
     },
@@ -244,9 +282,10 @@ impl UserCommand {
     /// Changes or prints the users.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            UserCommand::Add { name, uid, gid, groups, place } => {
+            UserCommand::Add { name, uid, gid, groups, no_password, place } => {
                 let data = place.find()?;
-                let user = User::new(&name, &password()?, uid, gid.unwrap_or(uid), groups);
+                let password = if no_password { None } else { Some(password()?) };
+                let user = User::new(&name, password.as_deref(), uid, gid.unwrap_or(uid), groups);
                 let answer = UserAnswer::from(&user);
                 add_user(&data, user)?;
                 Answer::told(&answer, format!("{name} can log on over SMB"))

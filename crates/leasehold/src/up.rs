@@ -5,7 +5,7 @@ use crate::cluster::join;
 use crate::guard::Guard;
 use crate::metrics::Endpoint;
 use crate::progress::step;
-use crate::smb::Door;
+use crate::smb::{Door, DoorOptions, DoorPlace};
 use crate::{Failure, arguments, places, service};
 use backup::{BackupOrder, BackupSchedule};
 use clap::Args;
@@ -62,10 +62,8 @@ pub struct Up {
     /// user_allow_other in /etc/fuse.conf.
     #[arg(long)]
     allow_other: bool,
-    /// Serve SMB, too, at port 445 of all addresses or at this one: see leasehold share and
-    /// leasehold user.
-    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "445", value_parser = arguments::listen_at)]
-    smb: Option<SocketAddr>,
+    #[command(flatten)]
+    door: DoorOptions,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
@@ -206,7 +204,7 @@ impl Up {
             order: BackupOrder { dir, keep },
             every: Duration::from_secs_f64(every * 3600.0),
         });
-        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other, smb: self.smb };
+        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other, smb: self.door.place()? };
         run(&data, &dir, settings, schedule, sight, &self.place)
     }
 }
@@ -255,8 +253,8 @@ fn listen(said: Option<SocketAddr>) -> Listen {
 struct Sight {
     nosuid: bool,
     allow_other: bool,
-    /// Where SMB is served.
-    smb: Option<SocketAddr>,
+    /// Where SMB is served, and how users log on there.
+    smb: Option<DoorPlace>,
 }
 
 fn run(
@@ -316,8 +314,8 @@ fn run(
     };
     let signals = starting.end()?;
     let door = match smb {
-        Some(address) => {
-            let door = Door::open(machine.store().clone(), data, &name, address)?;
+        Some(place) => {
+            let door = Door::open(machine.store().clone(), data, &name, place)?;
             words.push_str(&format!("SMB is served at {}\n", door.address()));
             Some(door)
         }

@@ -22,7 +22,9 @@ pub struct User {
     pub gid: u32,
     /// Further groups.
     pub groups: Vec<u32>,
-    nt_hash: NtHash,
+    /// None if the user has no password, and logs on with Kerberos alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nt_hash: Option<NtHash>,
 }
 
 /// The hash of a password. It is as good as the password for whoever reads it, so no log has it.
@@ -37,14 +39,14 @@ impl fmt::Debug for NtHash {
 }
 
 impl User {
-    /// Makes a user.
-    pub fn new(name: &str, password: &str, uid: u32, gid: u32, groups: Vec<u32>) -> User {
-        User { name: name.to_owned(), uid, gid, groups, nt_hash: NtHash(nt_hash(password)) }
+    /// Makes a user. One without a password logs on with Kerberos alone.
+    pub fn new(name: &str, password: Option<&str>, uid: u32, gid: u32, groups: Vec<u32>) -> User {
+        User { name: name.to_owned(), uid, gid, groups, nt_hash: password.map(nt_hash).map(NtHash) }
     }
 
     /// Returns the hash of the password.
-    pub(crate) fn hash(&self) -> [u8; 16] {
-        self.nt_hash.0
+    pub(crate) fn hash(&self) -> Option<[u8; 16]> {
+        Some(self.nt_hash.as_ref()?.0)
     }
 
     /// Returns the user as the file system knows users.

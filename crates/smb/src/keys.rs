@@ -15,6 +15,8 @@ const FLAGS_AT: usize = 16;
 pub struct Secret<'a> {
     /// The key on which both sides have agreed.
     pub session_key: &'a [u8; 16],
+    /// All of it, which may be longer.
+    pub full_session_key: &'a [u8],
     /// The dialect of the connection.
     pub dialect: Dialect,
     /// The hash of the negotiation and the logon.
@@ -22,11 +24,13 @@ pub struct Secret<'a> {
 }
 
 impl Secret<'_> {
-    /// Derives a key from labels: `old` with its context before 3.1.1, `new` since.
+    /// Derives a key from labels: `old` with its context before 3.1.1, `new` since. A key of more
+    /// than 16 bytes comes from the full session key.
     fn derive(&self, old: (&str, &str), new: &str, key: &mut [u8]) {
+        let secret = if key.len() > 16 { self.full_session_key } else { self.session_key };
         match self.dialect {
-            Dialect::V3_1_1 => derive_key(self.session_key, new.as_bytes(), self.hash.as_bytes(), key),
-            _ => derive_key(self.session_key, old.0.as_bytes(), old.1.as_bytes(), key),
+            Dialect::V3_1_1 => derive_key(secret, new.as_bytes(), self.hash.as_bytes(), key),
+            _ => derive_key(secret, old.0.as_bytes(), old.1.as_bytes(), key),
         }
     }
 }

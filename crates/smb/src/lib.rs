@@ -19,6 +19,7 @@ mod keeping;
 mod keys;
 mod limits;
 mod listen;
+mod mechanisms;
 mod negotiated;
 mod outbox;
 mod refusal;
@@ -33,6 +34,8 @@ mod time;
 mod tree;
 pub mod wire;
 
+pub use auth::kerberos::KeytabError;
 pub use listen::Listening;
+pub use mechanisms::Mechanisms;
 pub use report::{ServerReport, SessionReport};
 pub use server::Server;

@@ -1,8 +1,10 @@
 //! The server of a machine: what its connections share.
 
 use crate::accounts::Accounts;
+use crate::auth::kerberos::Replays;
 use crate::client::Client;
 use crate::handle::Handle;
+use crate::mechanisms::Mechanisms;
 use crate::replay::Creates;
 use crate::report::ServerReport;
 use crate::session::Session;
@@ -18,6 +20,8 @@ use tokio::sync::mpsc;
 pub struct Server {
     pub(crate) store: Arc<Store>,
     pub(crate) accounts: Accounts,
+    pub(crate) mechanisms: Mechanisms,
+    pub(crate) replays: Replays,
     /// The machine's name.
     pub(crate) computer: String,
     /// ServerGuid.
@@ -39,7 +43,12 @@ pub struct Server {
 impl Server {
     /// Makes the server of the machine `computer`, whose users and shares are in the data
     /// directory.
-    pub fn new(store: Arc<Store>, data: PathBuf, computer: &str) -> std::io::Result<Arc<Server>> {
+    pub fn new(
+        store: Arc<Store>,
+        data: PathBuf,
+        computer: &str,
+        mechanisms: Mechanisms,
+    ) -> std::io::Result<Arc<Server>> {
         let (unheard, unheard_of) = mpsc::unbounded_channel();
         let mut guid = [0; 16];
         os::fill_random(&mut guid)?;
@@ -48,6 +57,8 @@ impl Server {
         Ok(Arc::new(Server {
             store,
             accounts: Accounts::new(data),
+            mechanisms,
+            replays: Replays::default(),
             computer: computer.chars().take(15).collect(),
             guid,
             sessions: Mutex::default(),

@@ -1,11 +1,36 @@
 //! The server's side of a logon, step by step.
 
-use super::ntlm::{ANONYMOUS, Authenticate, Challenge, Refused, Side, is_bare};
-use super::spnego::{self, Init, NegState};
+use super::kerberos::{self, Context};
+use super::ntlm::{ANONYMOUS, Authenticate, Challenge, is_bare};
+use super::refused::Refused;
+use super::spnego::{self, Init, Mechanism, NegState, Side};
 use crypto::smb::are_equal;
 
-/// The end of a logon that was refused.
-pub type LogonFailed = Refused;
+/// The random bytes that a step may use.
+pub const RANDOM_BYTES: usize = kerberos::RANDOM_BYTES;
+
+/// Returns the NT hash of a user, if there is such a user with a password.
+pub type HashOf<'a> = &'a dyn Fn(&str) -> Option<[u8; 16]>;
+
+/// The knowledge by which a machine tells users from others. A mechanism that is switched off is
+/// not there.
+pub struct Trust<'a> {
+    /// The machine's name.
+    pub computer: &'a str,
+    /// The passwords, for NTLM.
+    pub hash_of: Option<HashOf<'a>>,
+    /// The service of Kerberos that the machine is.
+    pub kerberos: Option<kerberos::Service<'a>>,
+}
+
+impl Trust<'_> {
+    fn has(&self, mechanism: Mechanism) -> bool {
+        match mechanism {
+            Mechanism::KerberosOfWindows | Mechanism::Kerberos => self.kerberos.is_some(),
+            Mechanism::Ntlm => self.hash_of.is_some(),
+        }
+    }
+}
 
 /// A logon under way.
 #[derive(Debug, Default)]
@@ -20,12 +45,25 @@ pub(super) enum Stage {
     /// Nothing has come yet.
     #[default]
     ExpectNegotiate,
-    /// SPNEGO was opened for another mechanism; NTLM's first message comes next.
-    ExpectNtlm(Init),
-    /// The challenge is out. Without SPNEGO there is no list.
-    ExpectProof(Box<Challenge>, Option<Init>),
+    /// SPNEGO was opened without a first token for the mechanism that was chosen; that comes next.
+    ExpectFirst(Agreed),
+    /// NTLM's challenge is out. Without SPNEGO nothing was agreed.
+    ExpectProof(Box<Challenge>, Option<Agreed>),
+    /// The ticket is good, and the client owes its signature of the list of mechanisms.
+    ExpectSignature(Box<(Context, Authenticated)>, Agreed),
     /// The logon is at its end.
     Ended,
+}
+
+/// The choice of a mechanism.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    mechanism: Mechanism,
+    /// The client prefers it. Otherwise both sign the list: somebody on the way may have shortened
+    /// it (RFC 4178 §5).
+    is_preferred: bool,
+    /// The client's list in DER.
+    pub(super) list: Vec<u8>,
 }
 
 /// The result of a step.
@@ -38,14 +76,22 @@ pub enum Step {
 }
 
 /// A user who has logged on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Authenticated {
     /// The name, as the client wrote it; none if the client renews its session as nobody.
     pub user: Option<String>,
-    /// The session key. Anybody knows that of nobody.
+    /// Session.SessionKey (MS-SMB2 §3.3.1.8). Anybody knows that of nobody.
     pub session_key: [u8; 16],
+    /// Session.FullSessionKey: all bytes of the mechanism's key.
+    pub full_session_key: Vec<u8>,
     /// The last token for the client.
     pub token: Vec<u8>,
+}
+
+impl std::fmt::Debug for Authenticated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Authenticated({:?}, ..)", self.user)
+    }
 }
 
 impl Acceptor {
@@ -54,74 +100,126 @@ impl Acceptor {
         Acceptor { admits_anonymous: true, ..Acceptor::default() }
     }
 
-    /// Takes the client's next token. `nonce` is random; `hash_of` returns the NT hash of a user.
-    /// After a refusal nothing is accepted any more.
+    /// Takes the client's next token. `time` is a FILETIME, and `random` is used for this step
+    /// alone. After a refusal nothing is accepted any more.
     pub fn step(
         &mut self,
         token: &[u8],
-        nonce: [u8; 8],
+        random: &[u8; RANDOM_BYTES],
         time: u64,
-        computer: &str,
-        hash_of: &dyn Fn(&str) -> Option<[u8; 16]>,
-    ) -> Result<Step, LogonFailed> {
+        trust: &Trust<'_>,
+    ) -> Result<Step, Refused> {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::ExpectNegotiate if is_bare(token) => {
-                let challenge = Challenge::answer(token, nonce, time, computer)?;
-                let answer = challenge.message().to_vec();
-                self.stage = Stage::ExpectProof(Box::new(challenge), None);
-                Ok(Step::More(answer))
-            }
+            Stage::ExpectNegotiate if is_bare(token) => self.challenge(token, random, time, trust, None),
             Stage::ExpectNegotiate => {
                 let mut init = spnego::parse_init(token)?;
                 // Nobody needs it longer: a ticket of Kerberos is long.
                 let first = init.token.take();
-                if !init.has_ntlm {
-                    return Err(Refused("the client does not offer NTLM"));
-                }
+                let agreed = agree(init, trust)?;
                 match first {
-                    Some(first) if init.prefers_ntlm => {
-                        let challenge = Challenge::answer(&first, nonce, time, computer)?;
-                        Ok(self.challenge(challenge, init))
-                    }
+                    Some(first) if agreed.is_preferred => self.begin(&first, random, time, trust, agreed),
                     _ => {
                         let state =
-                            if init.prefers_ntlm { NegState::Incomplete } else { NegState::RequestMic };
-                        self.stage = Stage::ExpectNtlm(init);
-                        Ok(Step::More(spnego::response(state, true, None, None)))
+                            if agreed.is_preferred { NegState::Incomplete } else { NegState::RequestMic };
+                        let answer = spnego::response(state, Some(agreed.mechanism), None, None);
+                        self.stage = Stage::ExpectFirst(agreed);
+                        Ok(Step::More(answer))
                     }
                 }
             }
-            Stage::ExpectNtlm(init) => {
+            Stage::ExpectFirst(agreed) => {
                 let first = spnego::parse_response(token)?.token.ok_or(Refused("the token is empty"))?;
-                let challenge = Challenge::answer(&first, nonce, time, computer)?;
-                Ok(self.challenge(challenge, init))
+                self.begin(&first, random, time, trust, agreed)
             }
-            Stage::ExpectProof(challenge, None) => self.prove(token, &challenge, hash_of, None),
-            Stage::ExpectProof(challenge, Some(init)) => {
+            Stage::ExpectProof(challenge, None) => self.prove(token, &challenge, trust, None),
+            Stage::ExpectProof(challenge, Some(agreed)) => {
                 let response = spnego::parse_response(token)?;
                 let proof = response.token.ok_or(Refused("the token is empty"))?;
-                self.prove(&proof, &challenge, hash_of, Some((&init, response.mic.as_deref())))
+                self.prove(&proof, &challenge, trust, Some((&agreed, response.mic.as_deref())))
+            }
+            Stage::ExpectSignature(done, agreed) => {
+                let (context, mut done) = *done;
+                let mic = spnego::parse_response(token)?.mic;
+                let mic = mic.ok_or(Refused("the list of mechanisms is not signed"))?;
+                if !context.has_signed(&mic, &agreed.list) {
+                    return Err(Refused("the list of mechanisms is not the client's"));
+                }
+                done.token = spnego::response(NegState::Completed, None, None, None);
+                Ok(Step::Done(done))
             }
             Stage::Ended => Err(Refused("the logon has ended")),
         }
     }
 
-    fn challenge(&mut self, challenge: Challenge, init: Init) -> Step {
-        let answer = spnego::response(NegState::Incomplete, true, Some(challenge.message()), None);
-        self.stage = Stage::ExpectProof(Box::new(challenge), Some(init));
-        Step::More(answer)
+    /// Takes the first token of the mechanism.
+    fn begin(
+        &mut self,
+        first: &[u8],
+        random: &[u8; RANDOM_BYTES],
+        time: u64,
+        trust: &Trust<'_>,
+        agreed: Agreed,
+    ) -> Result<Step, Refused> {
+        match agreed.mechanism {
+            Mechanism::Ntlm => self.challenge(first, random, time, trust, Some(agreed)),
+            Mechanism::Kerberos | Mechanism::KerberosOfWindows => {
+                let service = trust.kerberos.as_ref().ok_or(Refused("there is no keytab any more"))?;
+                let accepted = service.accept(first, time, random)?;
+                let mut done = Authenticated {
+                    user: Some(accepted.user),
+                    session_key: accepted.context.session_key(),
+                    full_session_key: accepted.context.full_session_key().to_vec(),
+                    token: Vec::new(),
+                };
+                let (chosen, reply) = (Some(agreed.mechanism), accepted.reply.as_deref());
+                if agreed.is_preferred {
+                    done.token = spnego::response(NegState::Completed, chosen, reply, None);
+                    return Ok(Step::Done(done));
+                }
+                let own = accepted.context.mic(Side::Server, &agreed.list);
+                let answer = spnego::response(NegState::Incomplete, chosen, reply, Some(&own));
+                self.stage = Stage::ExpectSignature(Box::new((accepted.context, done)), agreed);
+                Ok(Step::More(answer))
+            }
+        }
     }
 
-    /// Checks the proof, and the signature of the list of mechanisms. A client that prefers another
-    /// mechanism must sign the list: otherwise somebody on the way may have shortened it (RFC 4178
-    /// §5).
+    /// Answers NTLM's NEGOTIATE, which comes bare or in SPNEGO.
+    fn challenge(
+        &mut self,
+        first: &[u8],
+        random: &[u8; RANDOM_BYTES],
+        time: u64,
+        trust: &Trust<'_>,
+        agreed: Option<Agreed>,
+    ) -> Result<Step, Refused> {
+        if trust.hash_of.is_none() {
+            return Err(NTLM_IS_OFF);
+        }
+        let nonce = *random.first_chunk().expect("there are more random bytes");
+        let challenge = Challenge::answer(first, nonce, time, trust.computer)?;
+        let answer = match &agreed {
+            None => challenge.message().to_vec(),
+            Some(agreed) => spnego::response(
+                NegState::Incomplete,
+                Some(agreed.mechanism),
+                Some(challenge.message()),
+                None,
+            ),
+        };
+        self.stage = Stage::ExpectProof(Box::new(challenge), agreed);
+        Ok(Step::More(answer))
+    }
+
+    /// Checks NTLM's proof, and the signature of the list of mechanisms.
     fn prove(
         &self,
         message: &[u8],
         challenge: &Challenge,
-        hash_of: &dyn Fn(&str) -> Option<[u8; 16]>,
-        list: Option<(&Init, Option<&[u8]>)>,
-    ) -> Result<Step, LogonFailed> {
+        trust: &Trust<'_>,
+        list: Option<(&Agreed, Option<&[u8]>)>,
+    ) -> Result<Step, Refused> {
+        let hash_of = trust.hash_of.ok_or(NTLM_IS_OFF)?;
         let authenticate = Authenticate::parse(message)?;
         let (proven, user) = if authenticate.is_anonymous() {
             if !self.admits_anonymous {
@@ -137,18 +235,30 @@ impl Acceptor {
         };
         let token = match list {
             None => Vec::new(),
-            Some((init, Some(mic))) => {
-                if !proven.can_sign || !are_equal(mic, &proven.mic(Side::Client, &init.mechanisms)) {
+            Some((agreed, Some(mic))) => {
+                if !proven.can_sign || !are_equal(mic, &proven.mic(Side::Client, &agreed.list)) {
                     return Err(Refused("the list of mechanisms is not the client's"));
                 }
-                let own = proven.mic(Side::Server, &init.mechanisms);
-                spnego::response(NegState::Completed, false, None, Some(&own))
+                let own = proven.mic(Side::Server, &agreed.list);
+                spnego::response(NegState::Completed, None, None, Some(&own))
             }
-            Some((init, None)) if init.prefers_ntlm => {
-                spnego::response(NegState::Completed, false, None, None)
+            Some((agreed, None)) if agreed.is_preferred => {
+                spnego::response(NegState::Completed, None, None, None)
             }
             Some((_, None)) => return Err(Refused("the list of mechanisms is not signed")),
         };
-        Ok(Step::Done(Authenticated { user, session_key: proven.session_key, token }))
+        let session_key = proven.session_key;
+        Ok(Step::Done(Authenticated { user, session_key, full_session_key: session_key.to_vec(), token }))
+    }
+}
+
+const NTLM_IS_OFF: Refused = Refused("NTLM is switched off");
+
+/// Chooses a mechanism of the client's.
+fn agree(init: Init, trust: &Trust<'_>) -> Result<Agreed, Refused> {
+    match init.choose(|mechanism| trust.has(mechanism)) {
+        Some((mechanism, is_preferred)) => Ok(Agreed { mechanism, is_preferred, list: init.mechanisms }),
+        None if init.offered.contains(&Some(Mechanism::Ntlm)) => Err(NTLM_IS_OFF),
+        None => Err(Refused("the client offers no mechanism that is served here")),
     }
 }

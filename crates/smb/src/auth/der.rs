@@ -1,4 +1,4 @@
-//! DER, as far as SPNEGO needs it (X.690): elements of a tag and definite length.
+//! DER, as far as SPNEGO and Kerberos need it (X.690): elements of a tag and definite length.
 
 use crate::wire::Malformed;
 
@@ -34,6 +34,24 @@ pub(super) fn take_any<'a>(bytes: &mut &'a [u8]) -> Result<(u8, &'a [u8]), Malfo
     let (content, after) = rest.split_at_checked(length).ok_or(SHORT)?;
     *bytes = after;
     Ok((tag, content))
+}
+
+/// Returns the number of an INTEGER of up to eight bytes.
+pub(super) fn number_of(content: &[u8]) -> Result<i64, Malformed> {
+    let (first, rest) = content.split_first().ok_or(Malformed("a number has no digit"))?;
+    if rest.len() > 7 {
+        return Err(Malformed("a number in a token is too large"));
+    }
+    Ok(rest.iter().fold(i64::from(*first as i8), |sum, digit| sum << 8 | i64::from(*digit)))
+}
+
+/// Returns the content of an INTEGER.
+pub(super) fn number(value: i64) -> Vec<u8> {
+    let bytes = value.to_be_bytes();
+    let sign = if value < 0 { 0xff } else { 0 };
+    // A byte that only repeats the sign is left out.
+    let extra = (0..7).take_while(|i| bytes[*i] == sign && (bytes[i + 1] ^ sign) & 0x80 == 0).count();
+    bytes[extra..].to_vec()
 }
 
 /// Returns an element.

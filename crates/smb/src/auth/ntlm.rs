@@ -1,6 +1,8 @@
 //! The messages of NTLM (MS-NLMP §2.2.1), and the check of a client's proof (§3.3.2).
 
-use crate::wire::{Malformed, Reader, Writer, utf16};
+use super::refused::Refused;
+use super::spnego::Side;
+use crate::wire::{Reader, Writer, utf16};
 use crypto::smb::{are_equal, hmac_md5, hmac_md5_is, md5, rc4};
 
 const SIGNATURE: &[u8; 8] = b"NTLMSSP\0";
@@ -68,17 +70,6 @@ pub struct Proven {
     /// Messages of the mechanism may be signed with 128 bits: mechListMIC can be.
     pub can_sign: bool,
     seals_mic: bool,
-}
-
-/// A refusal. Its reason is for the log; a client learns only that it was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the logon failed: {0}")]
-pub struct Refused(pub &'static str);
-
-impl From<Malformed> for Refused {
-    fn from(malformed: Malformed) -> Refused {
-        Refused(malformed.0)
-    }
 }
 
 fn begin(message: &[u8], kind: u32) -> Result<Reader<'_>, Refused> {
@@ -353,15 +344,6 @@ impl<'a> Pairs<'a> {
             None => Err(Refused("the time of the challenge is missing")),
         }
     }
-}
-
-/// The side that signs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The client.
-    Client,
-    /// The server.
-    Server,
 }
 
 impl Proven {

@@ -2,8 +2,9 @@
 
 mod forged;
 
-use super::acceptor::{Acceptor, LogonFailed, Step};
-use super::spnego::{NTLMSSP, client, response};
+use super::acceptor::{Acceptor, RANDOM_BYTES, Step, Trust};
+use super::refused::Refused;
+use super::spnego::{Mechanism, client, response};
 use super::{ntlm, spnego};
 use crate::wire::{Reader, Writer, utf16};
 use crypto::smb::{hmac_md5, md5, nt_hash, rc4};
@@ -12,9 +13,22 @@ use proptest::prelude::*;
 const TIME: u64 = 0x01d9_0000_0000_0000;
 const NONCE: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 pub(crate) const FLAGS: u32 = 0xe288_8215;
+pub(crate) const NTLMSSP: &[u8] = Mechanism::Ntlm.oid();
+pub(crate) const KERBEROS: &[u8] = Mechanism::Kerberos.oid();
 
 fn hash_of(user: &str) -> Option<[u8; 16]> {
     (user.to_lowercase() == "anna").then(|| nt_hash("secret"))
+}
+
+fn random(nonce: [u8; 8]) -> [u8; RANDOM_BYTES] {
+    let mut random = [0x77; RANDOM_BYTES];
+    random[..8].copy_from_slice(&nonce);
+    random
+}
+
+fn take(acceptor: &mut Acceptor, token: &[u8], nonce: [u8; 8]) -> Result<Step, Refused> {
+    let trust = Trust { computer: "box", hash_of: Some(&hash_of), kerberos: None };
+    acceptor.step(token, &random(nonce), TIME, &trust)
 }
 
 /// A client's choices. The default is that of a client that keeps to the protocol.
@@ -118,13 +132,11 @@ impl Client {
         (message, session)
     }
 
-    fn log_on(&self) -> Result<Step, LogonFailed> {
+    fn log_on(&self) -> Result<Step, Refused> {
         let (mut acceptor, first) = (Acceptor::default(), negotiate(self.flags));
-        let Step::More(challenge) = acceptor.step(&first, NONCE, TIME, "box", &hash_of)? else {
-            unreachable!()
-        };
+        let Step::More(challenge) = take(&mut acceptor, &first, NONCE)? else { unreachable!() };
         let (message, _) = self.authenticate(&first, &challenge);
-        acceptor.step(&message, NONCE, TIME, "box", &hash_of)
+        take(&mut acceptor, &message, NONCE)
     }
 
     fn is_refused(&self, why: &str) {
@@ -202,8 +214,8 @@ fn nobody(session: [u8; 16]) -> Vec<u8> {
 fn nobody_renews_a_session_and_begins_none() {
     let first = negotiate(FLAGS);
     for (mut acceptor, is_admitted) in [(Acceptor::renewing(), true), (Acceptor::default(), false)] {
-        acceptor.step(&first, NONCE, TIME, "box", &hash_of).unwrap();
-        match acceptor.step(&nobody([7; 16]), NONCE, TIME, "box", &hash_of) {
+        take(&mut acceptor, &first, NONCE).unwrap();
+        match take(&mut acceptor, &nobody([7; 16]), NONCE) {
             Ok(Step::Done(done)) if is_admitted => {
                 assert_eq!((done.user, done.session_key), (None, [7; 16]));
             }
@@ -212,73 +224,69 @@ fn nobody_renews_a_session_and_begins_none() {
     }
     // A name without a proof is not nobody's, whatever the aim.
     let mut acceptor = Acceptor::renewing();
-    let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
+    let Ok(Step::More(challenge)) = take(&mut acceptor, &first, NONCE) else { panic!() };
     let (mut message, _) = Client::default().authenticate(&first, &challenge);
     message[20..22].fill(0);
-    assert!(acceptor.step(&message, NONCE, TIME, "box", &hash_of).is_err());
+    assert!(take(&mut acceptor, &message, NONCE).is_err());
 }
 
 #[test]
 fn a_replayed_proof_does_not_open() {
     let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS));
-    let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
+    let Ok(Step::More(challenge)) = take(&mut acceptor, &first, NONCE) else { panic!() };
     let (message, _) = Client::default().authenticate(&first, &challenge);
-    assert!(acceptor.step(&message, NONCE, TIME, "box", &hash_of).is_ok());
+    assert!(take(&mut acceptor, &message, NONCE).is_ok());
     // On the same exchange, which has ended.
-    assert!(acceptor.step(&message, NONCE, TIME, "box", &hash_of).is_err());
+    assert!(take(&mut acceptor, &message, NONCE).is_err());
     // On another, whose challenge is another.
     let mut other = Acceptor::default();
-    other.step(&first, [9; 8], TIME, "box", &hash_of).unwrap();
-    assert_eq!(other.step(&message, NONCE, TIME, "box", &hash_of).unwrap_err().0, "the proof is another's");
+    take(&mut other, &first, [9; 8]).unwrap();
+    assert_eq!(take(&mut other, &message, NONCE).unwrap_err().0, "the proof is another's");
     // Without any.
-    assert!(Acceptor::default().step(&message, NONCE, TIME, "box", &hash_of).is_err());
+    assert!(take(&mut Acceptor::default(), &message, NONCE).is_err());
 }
 
 #[test]
 fn a_truncated_exchange_does_not_open() {
     let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS));
-    let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
+    let Ok(Step::More(challenge)) = take(&mut acceptor, &first, NONCE) else { panic!() };
     let (message, _) = Client::default().authenticate(&first, &challenge);
     for length in 0..message.len() {
         let mut acceptor = Acceptor::default();
-        acceptor.step(&first, NONCE, TIME, "box", &hash_of).unwrap();
-        assert!(acceptor.step(&message[..length], NONCE, TIME, "box", &hash_of).is_err(), "{length}");
+        take(&mut acceptor, &first, NONCE).unwrap();
+        assert!(take(&mut acceptor, &message[..length], NONCE).is_err(), "{length}");
     }
 }
 
 #[test]
 fn a_downgraded_exchange_does_not_open() {
-    assert!(Acceptor::default().step(&negotiate(FLAGS & !0x8_0000), NONCE, TIME, "box", &hash_of).is_err());
+    assert!(take(&mut Acceptor::default(), &negotiate(FLAGS & !0x8_0000), NONCE).is_err());
     // The client takes a flag back that it had offered: the MIC would be right, since it signs
     // that.
     let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS & !0x2000_0000));
-    let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
+    let Ok(Step::More(challenge)) = take(&mut acceptor, &first, NONCE) else { panic!() };
     let (message, _) = Client::default().authenticate(&first, &challenge);
-    assert!(acceptor.step(&message, NONCE, TIME, "box", &hash_of).is_err());
+    assert!(take(&mut acceptor, &message, NONCE).is_err());
     Client { other_time: true, ..Client::default() }.is_refused("the time is not that of the challenge");
     Client { other_computer: true, ..Client::default() }.is_refused("the client talks to another machine");
     // An NTLMv1 response.
     let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS));
-    let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
+    let Ok(Step::More(challenge)) = take(&mut acceptor, &first, NONCE) else { panic!() };
     let (mut message, _) = Client::default().authenticate(&first, &challenge);
     message[20..24].copy_from_slice(&[24, 0, 24, 0]);
-    assert_eq!(
-        acceptor.step(&message, NONCE, TIME, "box", &hash_of).unwrap_err().0,
-        "the response is not of NTLMv2"
-    );
+    assert_eq!(take(&mut acceptor, &message, NONCE).unwrap_err().0, "the response is not of NTLMv2");
 }
 
 #[test]
 fn the_list_of_mechanisms_must_be_signed_if_ntlm_is_not_its_first() {
-    let kerberos: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
     let run = |list: &[&[u8]], sign: Option<&[&[u8]]>| {
         let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS));
         let prefers_ntlm = list[0] == NTLMSSP;
         let token = client::init(list, if prefers_ntlm { &first } else { b"ticket" });
-        let mut step = acceptor.step(&token, NONCE, TIME, "box", &hash_of)?;
+        let mut step = take(&mut acceptor, &token, NONCE)?;
         if !prefers_ntlm {
-            let token = response(spnego::NegState::Incomplete, false, Some(&first), None);
-            step = acceptor.step(&token, NONCE, TIME, "box", &hash_of)?;
+            let token = response(spnego::NegState::Incomplete, None, Some(&first), None);
+            step = take(&mut acceptor, &token, NONCE)?;
         }
         let Step::More(challenge) = step else { unreachable!() };
         let challenge = spnego::parse_response(&challenge)?.token.unwrap();
@@ -291,15 +299,15 @@ fn the_list_of_mechanisms_must_be_signed_if_ntlm_is_not_its_first() {
             let sealed = rc4(&sealing, digest);
             [&[1, 0, 0, 0], &sealed[..8], &[0; 4]].concat()
         });
-        let token = response(spnego::NegState::Incomplete, false, Some(&message), mic.as_deref());
-        acceptor.step(&token, NONCE, TIME, "box", &hash_of)
+        let token = response(spnego::NegState::Incomplete, None, Some(&message), mic.as_deref());
+        take(&mut acceptor, &token, NONCE)
     };
     assert!(run(&[NTLMSSP], None).is_ok());
-    assert!(run(&[NTLMSSP, kerberos], Some(&[NTLMSSP, kerberos])).is_ok());
-    assert!(run(&[kerberos, NTLMSSP], Some(&[kerberos, NTLMSSP])).is_ok());
-    assert!(run(&[kerberos, NTLMSSP], None).is_err());
-    assert!(run(&[NTLMSSP], Some(&[kerberos, NTLMSSP])).is_err());
-    assert!(run(&[kerberos], None).is_err());
+    assert!(run(&[NTLMSSP, KERBEROS], Some(&[NTLMSSP, KERBEROS])).is_ok());
+    assert!(run(&[KERBEROS, NTLMSSP], Some(&[KERBEROS, NTLMSSP])).is_ok());
+    assert!(run(&[KERBEROS, NTLMSSP], None).is_err());
+    assert!(run(&[NTLMSSP], Some(&[KERBEROS, NTLMSSP])).is_err());
+    assert!(run(&[KERBEROS], None).is_err());
 }
 
 /// MS-NLMP §4.2.4: the example of NTLMv2, without MIC and time, as it stands there.
@@ -335,16 +343,16 @@ proptest! {
         let flags = if keeps_flags { FLAGS } else { flags };
         let client = Client { password, av_flags, has_mic_field: mic, flags, key_size, ..Client::default() };
         let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS));
-        let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
+        let Ok(Step::More(challenge)) = take(&mut acceptor, &first, NONCE) else { panic!() };
         let (mut message, _) = client.authenticate(&first, &challenge);
         if damage {
             let at = at % message.len();
             message[at] = byte;
         }
-        prop_assert!(acceptor.step(&message, NONCE, TIME, "box", &hash_of).is_err());
+        prop_assert!(take(&mut acceptor, &message, NONCE).is_err());
         for token in [&garbage[..], &client::init(&[NTLMSSP], &garbage)] {
             let mut acceptor = Acceptor::default();
-            prop_assert!(!matches!(acceptor.step(token, NONCE, TIME, "box", &hash_of), Ok(Step::Done(_))));
+            prop_assert!(!matches!(take(&mut acceptor, token, NONCE), Ok(Step::Done(_))));
         }
         let _ = ntlm::Authenticate::parse(&garbage);
     }
@@ -353,10 +361,10 @@ proptest! {
     #[test]
     fn changed_exchanges_are_refused(at in 0..2000_usize, bit in 0..8_u32) {
         let (mut acceptor, first) = (Acceptor::default(), negotiate(FLAGS));
-        let Ok(Step::More(challenge)) = acceptor.step(&first, NONCE, TIME, "box", &hash_of) else { panic!() };
+        let Ok(Step::More(challenge)) = take(&mut acceptor, &first, NONCE) else { panic!() };
         let (mut message, _) = Client::default().authenticate(&first, &challenge);
         let at = at % message.len();
         message[at] ^= 1_u8 << bit;
-        prop_assert!(acceptor.step(&message, NONCE, TIME, "box", &hash_of).is_err());
+        prop_assert!(take(&mut acceptor, &message, NONCE).is_err());
     }
 }

@@ -163,7 +163,7 @@ impl Connection {
     }
 
     fn negotiate_body(&self, dialect: u16, capabilities: u32, contexts: &[(u16, Vec<u8>)]) -> Vec<u8> {
-        let token = hint();
+        let token = hint(|mechanism| self.server.mechanisms.has(mechanism));
         let is_small = dialect == Dialect::V2_0_2 as u16;
         let max = if is_small { 64 << 10 } else { IO_BYTES_MAX };
         let at = HEADER_BYTES as u32 + 64;

@@ -3,12 +3,13 @@
 use super::binding::BINDING;
 use super::logon::{Aim, Logon};
 use super::{Connection, Ends};
-use crate::auth::{Authenticated, Step};
+use crate::auth::{Authenticated, Mechanism, RANDOM_BYTES, Refused, Step, Trust, kerberos};
 use crate::channel::Channel;
 use crate::keeping::keep_or_close;
 use crate::keys::{ChannelKey, EncryptionKeys, Secret};
 use crate::limits::{FAILED_LOGON_DELAY, FAILED_LOGONS_MAX};
 use crate::request::{Reply, Request};
+use crate::server::Server;
 use crate::session::Session;
 use crate::time::now;
 use crate::wire::bodies::{SessionSetupRequest, SessionSetupResponse};
@@ -65,17 +66,14 @@ impl Connection {
     }
 
     /// Takes the next token of a logon, new or under way.
-    fn step_logon(
-        &self,
-        request: &Request,
-    ) -> Result<(u64, Result<Step, crate::auth::LogonFailed>), NtStatus> {
+    fn step_logon(&self, request: &Request) -> Result<(u64, Result<Step, Refused>), NtStatus> {
         let message = &request.message;
         let fixed = SessionSetupRequest::parse(message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let (at, length) = (usize::from(fixed.security_offset), usize::from(fixed.security_length));
         let token = Reader::buffer(message, at, length).map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let binds = if fixed.flags & BINDING != 0 { Some(self.may_bind(request)?) } else { None };
-        let mut nonce = [0; 8];
-        os::fill_random(&mut nonce).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+        let mut random = [0; RANDOM_BYTES];
+        os::fill_random(&mut random).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
         let mut state = self.state.lock();
         let negotiated = state.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
         let id = match request.header.session_id {
@@ -101,8 +99,23 @@ impl Connection {
         if negotiated.dialect == Dialect::V3_1_1 {
             logon.hash.update(message);
         }
-        let hash_of = |user: &str| self.server.accounts.user(user).map(|user| user.hash());
-        let step = logon.acceptor.step(token, nonce, now(), &self.server.computer, &hash_of);
+        let Server { accounts, mechanisms, replays, computer, .. } = &*self.server;
+        let hash_of = |user: &str| accounts.user(user).and_then(|user| user.hash());
+        let is_user = |name: &str| {
+            let is_known = accounts.user(name).is_some();
+            if !is_known {
+                tracing::warn!(principal = name, "the machine has no such user: leasehold user add");
+            }
+            is_known
+        };
+        let keytab = || mechanisms.keytab();
+        let kerberos = kerberos::Service { keytab: &keytab, replays, is_user: &is_user };
+        let trust = Trust {
+            computer,
+            hash_of: if mechanisms.has(Mechanism::Ntlm) { Some(&hash_of) } else { None },
+            kerberos: mechanisms.has(Mechanism::Kerberos).then_some(kerberos),
+        };
+        let step = logon.acceptor.step(token, &random, now(), &trust);
         Ok((id, step))
     }
 
@@ -120,8 +133,12 @@ impl Connection {
         let mut state = self.state.lock();
         let logon = state.logons.remove(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
         let negotiated = state.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
-        let secret =
-            Secret { session_key: &done.session_key, dialect: negotiated.dialect, hash: &logon.hash };
+        let secret = Secret {
+            session_key: &done.session_key,
+            full_session_key: &done.full_session_key,
+            dialect: negotiated.dialect,
+            hash: &logon.hash,
+        };
         let key = ChannelKey::new(secret, negotiated.signing);
         let Some(user) = user else {
             // What is open stays so, and its rights do. The session's keys sign (§3.3.5.5.3).

@@ -9,6 +9,7 @@ mod samples;
 mod tampered;
 
 use super::Connection;
+use crate::mechanisms::Mechanisms;
 use crate::outbox::Outbox;
 use crate::server::Server;
 use crate::wire::bodies::{NegotiateRequest, NegotiateResponse, SessionSetupRequest};
@@ -51,7 +52,7 @@ impl FileService for Nothing {
 }
 
 pub(super) fn server() -> Arc<Server> {
-    Server::new(Store::new(Arc::new(Nothing)), "/nowhere".into(), "box").unwrap()
+    Server::new(Store::new(Arc::new(Nothing)), "/nowhere".into(), "box", Mechanisms::default()).unwrap()
 }
 
 pub(super) fn connection(server: &Arc<Server>) -> (Arc<Connection>, UnboundedReceiver<Vec<u8>>) {

@@ -6,6 +6,7 @@ use crate::auth::tests::{Client, FLAGS, negotiate as first_token};
 use crate::connection::Connection;
 use crate::connection::tests::{Nothing, block_on, connection, header, negotiate};
 use crate::keys::{ChannelKey, Secret};
+use crate::mechanisms::Mechanisms;
 use crate::server::Server;
 use crate::wire::bodies::{Empty, SessionSetupRequest, SessionSetupResponse};
 use crate::wire::negotiate::Dialect;
@@ -34,9 +35,9 @@ impl Bed {
         let data = std::env::temp_dir().join(name);
         std::fs::create_dir(&data).unwrap();
         for user in ["anna", "bert"] {
-            add_user(&data, User::new(user, "secret", 1000, 1000, Vec::new())).unwrap();
+            add_user(&data, User::new(user, Some("secret"), 1000, 1000, Vec::new())).unwrap();
         }
-        let server = Server::new(store, data.clone(), "box").unwrap();
+        let server = Server::new(store, data.clone(), "box", Mechanisms::default()).unwrap();
         Bed { server, data }
     }
 
@@ -161,7 +162,7 @@ impl Peer {
 }
 
 fn secret_of<'a>(session_key: &'a [u8; 16], hash: &'a PreauthHash) -> Secret<'a> {
-    Secret { session_key, dialect: Dialect::V3_1_1, hash }
+    Secret { session_key, full_session_key: session_key, dialect: Dialect::V3_1_1, hash }
 }
 
 /// Changes the algorithms that a negotiation offers for signing, or for encryption.

@@ -3,8 +3,8 @@
 
 use super::answers::read_answers;
 use super::{SERVER, block_on_paused, connection, header, negotiate, settle, setup};
-use crate::auth::spnego::{NTLMSSP, NegState, client, response};
-use crate::auth::tests::{Client, FLAGS, negotiate as first_token};
+use crate::auth::spnego::{NegState, client, response};
+use crate::auth::tests::{Client, FLAGS, KERBEROS, NTLMSSP, negotiate as first_token};
 use crate::chance::{Chance, rounds};
 use crate::connection::Connection;
 use crate::connection::binding::tests::Bed;
@@ -18,7 +18,6 @@ use tokio::time::{Instant, timeout};
 
 /// The longest message that is answered before a logon.
 const ANSWER_BYTES_MAX: usize = 1 << 10;
-const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 
 /// The messages with which clients begin.
 fn beginnings() -> Vec<Vec<u8>> {
@@ -37,8 +36,8 @@ fn followings(message_id: u64, session: u64, proof: &[u8]) -> Vec<Vec<u8>> {
         ntlm.clone(),
         client::init(&[NTLMSSP], &ntlm),
         client::init(&[KERBEROS, NTLMSSP], b"a ticket"),
-        response(NegState::Incomplete, false, Some(&ntlm), None),
-        response(NegState::Incomplete, false, Some(proof), Some(&[1; 16])),
+        response(NegState::Incomplete, None, Some(&ntlm), None),
+        response(NegState::Incomplete, None, Some(proof), Some(&[1; 16])),
         proof.to_vec(),
     ];
     let mut messages = tokens.map(|token| setup(message_id, &token)).to_vec();

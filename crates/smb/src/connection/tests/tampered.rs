@@ -84,7 +84,12 @@ impl Way {
         message[40..48].copy_from_slice(&header.session_id.to_le_bytes());
         let mut answer = self.ask(message).await?;
         let header = Header::parse(&answer).ok()?;
-        let secret = Secret { session_key: &session_key, dialect: Dialect::V3_1_1, hash: &self.hash };
+        let secret = Secret {
+            session_key: &session_key,
+            full_session_key: &session_key,
+            dialect: Dialect::V3_1_1,
+            hash: &self.hash,
+        };
         let key = ChannelKey::new(secret, SigningAlgorithm::AesGmac);
         (header.status == NtStatus::SUCCESS && key.is_signed(&header, &mut answer)).then_some(())
     }
