@@ -28,6 +28,8 @@ pub struct Had {
 #[derive(Default)]
 struct Inner {
     had: BTreeMap<usize, Had>,
+    /// Files that are being closed.
+    closing: Vec<usize>,
     /// Breaks that came before the answer to the open that they are about.
     early: BTreeMap<usize, Break>,
     due: Vec<Break>,
@@ -93,16 +95,22 @@ impl Client {
         self.inner.lock().had.get_mut(&file).map(look)
     }
 
+    pub fn guid(&self) -> ClientGuid {
+        ClientGuid([self.number; 16])
+    }
+
+    /// Whether it has a handle on the file, used or only cached, or one that is being closed.
+    pub fn has(&self, file: usize) -> bool {
+        let inner = self.inner.lock();
+        inner.had.contains_key(&file) || inner.closing.contains(&file)
+    }
+
     pub fn files(&self) -> Vec<usize> {
         self.inner.lock().had.keys().copied().collect()
     }
 
     pub fn breaks(&self) -> usize {
         self.inner.lock().breaks
-    }
-
-    pub fn take(&self, file: usize) -> Option<Had> {
-        self.inner.lock().had.remove(&file)
     }
 
     /// Notes an open, as it was granted. A break may have come before.
@@ -130,8 +138,17 @@ impl Client {
     /// Closes a file whose program has closed it.
     pub async fn close(&self, file: usize) {
         self.write_back(file).await;
-        if let Some(had) = self.take(file) {
+        let had = {
+            let mut inner = self.inner.lock();
+            let had = inner.had.remove(&file);
+            inner.closing.extend(had.as_ref().map(|_| file));
+            had
+        };
+        if let Some(had) = had {
             had.open.close(false).await.unwrap();
+            let mut inner = self.inner.lock();
+            let at = inner.closing.iter().position(|it| *it == file).unwrap();
+            inner.closing.swap_remove(at);
         }
     }
 
@@ -152,11 +169,7 @@ impl Client {
                     // break.
                     self.write_back(file).await;
                     self.with(file, |had| had.keeps(CachingState::NONE));
-                    drop(self.store.acknowledge(
-                        ClientGuid([self.number; 16]),
-                        self.key(file),
-                        CachingState::NONE,
-                    ));
+                    drop(self.store.acknowledge(self.guid(), self.key(file), CachingState::NONE));
                     continue;
                 }
                 self.acknowledge(file, broken, chance(5));
@@ -165,7 +178,7 @@ impl Client {
     }
 
     fn acknowledge(&self, file: usize, broken: Break, how: u64) {
-        let say = |keeps| self.store.acknowledge(ClientGuid([self.number; 16]), self.key(file), keeps);
+        let say = |keeps| self.store.acknowledge(self.guid(), self.key(file), keeps);
         if how == 0 && broken.to != broken.from {
             let more = say(broken.from);
             assert!(matches!(more, Err(AcknowledgeError::MoreThanTold { .. } | AcknowledgeError::Unknown)));
