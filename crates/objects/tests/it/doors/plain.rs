@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 /// The locks are far behind the content, which everybody reads.
 const FAR: u64 = 1 << 40;
-/// A name that is deleted is gone within this time. The end of a handle of another machine may
-/// have to reach the server, and nobody waits for that.
-const GONE_WITHIN: Duration = Duration::from_secs(1);
+/// A name that is deleted is gone within this time. A machine that has looked the name up lately
+/// keeps the file for a kernel that may come back for it, and nobody waits for that.
+const GONE_WITHIN: Duration = Duration::from_secs(20);
+/// Between two looks at such a name: longer than a machine keeps what was looked up.
+const LOOK_AGAIN: Duration = Duration::from_millis(2500);
 const ACCESSES: [u32; 4] = [READ, WRITE, READ | WRITE, ALL];
 
 pub struct Plain {
@@ -119,21 +121,42 @@ impl World {
         let name = self.pending.iter().find(|name| self.names[*name] == file).cloned();
         let Some(name) = name.filter(|_| !self.is_plain(file)) else { return };
         self.pending.remove(&name);
-        self.names.remove(&name);
-        self.is_gone(&name).await;
+        self.is_deleted(name).await;
         self.note("deleted by the last close");
     }
 
-    /// Waits until nobody finds the name any more.
-    pub async fn is_gone(&self, name: &str) {
-        let path = self.path(name);
-        let began = Instant::now();
-        for (at, side) in self.sides.iter().enumerate() {
-            while side.file(&path).await.is_some() {
-                assert!(began.elapsed() < GONE_WITHIN, "{name} is deleted, but not on machine {at}");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+    /// A name is deleted by its file's last close. It is gone at once, or fades.
+    pub async fn is_deleted(&mut self, name: String) {
+        self.names.remove(&name);
+        if self.is_found(&name).await {
+            let now = Instant::now();
+            self.fading.insert(name, (now + GONE_WITHIN, now + LOOK_AGAIN));
+            self.note("fades");
         }
+    }
+
+    async fn is_found(&self, name: &str) -> bool {
+        let path = self.path(name);
+        let [one, other] = &self.sides;
+        one.file(&path).await.is_some() || other.file(&path).await.is_some()
+    }
+
+    /// Looks whether fading names are gone.
+    pub async fn fade(&mut self) {
+        let now = Instant::now();
+        let due = self.fading.iter().find(|(_, (_, look))| now >= *look);
+        let Some((name, end)) = due.map(|(name, (end, _))| (name.clone(), *end)) else { return };
+        if self.is_found(&name).await {
+            assert!(now < end, "{name} is deleted, and does not go");
+            self.fading.insert(name, (end, now + LOOK_AGAIN));
+        } else {
+            self.fading.remove(&name);
+        }
+    }
+
+    /// Whether a name that folds so is fading. It is used again when it is gone.
+    pub fn is_fading(&self, name: &str) -> bool {
+        self.fading.keys().any(|fading| fading.eq_ignore_ascii_case(name))
     }
 
     async fn lock_plainly(&mut self, index: usize, place: u64, exclusive: bool) {
