@@ -554,7 +554,8 @@ async fn run(seed: u64, acts: u64) {
     let breaks: usize = world.sides.iter().flat_map(|side| &side.clients).map(|client| client.breaks()).sum();
     println!("{breaks} breaks; {:?}", world.done);
     // Runs without events prove nothing.
-    assert!(breaks as u64 > acts / 100, "only {breaks} breaks");
+    let came_to_something: usize = world.done.values().sum();
+    assert!(breaks > came_to_something / 50, "only {breaks} breaks");
     assert!(world.done.len() >= 25, "{} kinds: {:?}", world.done.len(), world.done);
     while !world.plain.is_empty() {
         world.close_plainly(0).await;
