@@ -95,9 +95,18 @@ impl Closing {
         if let Some(handle) = handle {
             let _ = handle.close().await;
         }
-        if let Some(deleting) = deleting.filter(|_| is_last && !open.is_stream()) {
-            store.listing_changes(&deleting.link.dir, Actor::deleting(deleting.by, open.parts.parent));
-            store.below.entry_changed(&deleting.link).await;
+        let removed = match (deleting, link) {
+            _ if !is_last || open.is_stream() => None,
+            (Some(deleting), _) => Some((deleting.link, Actor::deleting(deleting.by, open.parts.parent))),
+            // Another machine may have had it deleted while it was open here.
+            (None, Some(link)) if store.leads_to(&link, open.file()).await == Ok(false) => {
+                Some((link, Actor::Other))
+            }
+            (None, _) => None,
+        };
+        if let Some((link, by)) = removed {
+            store.listing_changes(&link.dir, by);
+            store.below.entry_changed(&link).await;
             open.report_removed();
         }
     }

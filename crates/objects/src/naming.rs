@@ -199,10 +199,28 @@ impl Store {
         for object in &objects {
             self.act(*object, Act::MoveAbove, Actor::Other).await;
         }
-        if !posix && objects.iter().any(|object| self.is_open(*object)) {
-            return Err(StoreError::AccessDenied);
+        for object in objects.into_iter().filter(|_| !posix) {
+            if self.is_open(object) && self.has_name(object).await {
+                return Err(StoreError::AccessDenied);
+            }
         }
         Ok(())
+    }
+
+    /// Whether a name by which an object was opened still leads to its file. FUSE and other
+    /// machines unlink and move files that are open here.
+    async fn has_name(&self, object: ObjectId) -> bool {
+        let links: Vec<(FileId, Link)> = self.with(|table, _| {
+            let Some(known) = table.objects.get(&object) else { return Vec::new() };
+            let opens = table.opens.values().filter(|open| open.object == object);
+            opens.filter_map(|open| Some((known.key.file.clone(), open.link.clone()?))).collect()
+        });
+        for (file, link) in links {
+            if self.leads_to(&link, &file).await != Ok(false) {
+                return true;
+            }
+        }
+        false
     }
 
     fn is_open(&self, object: ObjectId) -> bool {

@@ -61,6 +61,12 @@ impl Store {
         }
     }
 
+    /// Whether a name leads to this file.
+    pub(crate) async fn leads_to(&self, link: &Link, file: &FileId) -> Result<bool, StoreError> {
+        let found = self.look_up(&Cred::default(), &link.dir, &link.label).await?;
+        Ok(found.is_some_and(|(entry, _)| entry.file == *file))
+    }
+
     /// Finds a label, without regard to case unless the exact one exists. Returns the exact label.
     pub(crate) async fn find(
         &self,

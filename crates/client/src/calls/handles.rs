@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::knowledge::{KnownFile, Writes};
 use crate::{Now, Output, Reply, call};
 use ident::FileId;
-use lease::{Field, Kind, Lease, Mode, Open, Released};
+use lease::{Field, Kind, Lease, Mode, Open, Released, Time};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation, operation};
 
 impl Client {
@@ -122,6 +122,7 @@ impl Client {
             }
             hand_over = last && self.dispose_at_last_close(now, waiting, file)?;
         }
+        let is_urgent = hand_over && self.may_lose_name(file);
         let Some(known) = self.files.get_mut(file) else { return Ok(Reply::Nothing) };
         known.remove_handle(open);
         if last && known.buried {
@@ -132,7 +133,12 @@ impl Client {
         if hand_over {
             let keep = self.files.holds(file, &Field::Handles, Kind::Read).then_some(Kind::Read);
             let released = Released { file: file.clone(), field: Field::Handles, keep };
-            self.release(now, self.server_of(file), vec![released]);
+            let server = self.server_of(file);
+            self.release(now, server, vec![released]);
+            if is_urgent {
+                // The name goes with the handle. Nobody is to find the name until the log is due.
+                self.servers.get_mut(server).log.age_from(Time(0));
+            }
         }
         Ok(Reply::Nothing)
     }
@@ -142,21 +148,16 @@ impl Client {
     /// Returns whether the server has to do that. The server learns which client's handle is really
     /// the last.
     fn dispose_at_last_close(&mut self, now: Now, waiting: &Waiting, file: &FileId) -> Result<bool, Stop> {
-        let has_name = match self.files.attributes(file, Kind::Read) {
-            Known::Used(attributes) => Some(attributes.links > 0),
-            Known::Unused | Known::Unknown => None,
-        };
-        let pending = match self.files.disposition(file, Kind::Read) {
-            Known::Used(disposition) => Some(disposition.is_some()),
-            Known::Unused | Known::Unknown => None,
-        };
-        if (has_name, pending) == (Some(true), Some(false)) {
+        let attributes = self.files.attributes(file, Kind::Read);
+        let is_named = matches!(attributes, Known::Used(attributes) if attributes.links > 0);
+        let disposition = self.files.disposition(file, Kind::Read);
+        if is_named && matches!(disposition, Known::Used(None)) {
             return Ok(false);
         }
         if self.rights().read_only {
             return Ok(true);
         }
-        let deletes = (has_name, pending) == (Some(true), Some(true));
+        let deletes = matches!(disposition, Known::Used(Some(_))) && self.may_lose_name(file);
         if deletes {
             self.require_quiet()?;
         }
@@ -168,5 +169,14 @@ impl Client {
             Err(Stop::Need(need)) if deletes && !waiting.keeps_losing() => Err(Stop::Need(need)),
             Err(_) => Ok(true),
         }
+    }
+
+    /// Whether a name may go with the last handle on the file: its deletion may be pending, and it
+    /// may have a name.
+    fn may_lose_name(&self, file: &FileId) -> bool {
+        let attributes = self.files.attributes(file, Kind::Read);
+        let disposition = self.files.disposition(file, Kind::Read);
+        !matches!(attributes, Known::Used(attributes) if attributes.links == 0)
+            && !matches!(disposition, Known::Used(None))
     }
 }

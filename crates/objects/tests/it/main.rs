@@ -4,6 +4,7 @@
 
 mod bed;
 mod door;
+mod doors;
 mod leases;
 mod listings;
 mod machines;
