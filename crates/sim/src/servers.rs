@@ -369,6 +369,9 @@ impl ManyServers {
                 Output::Joint { to, message } => {
                     self.sends(Between { to, input: Input::Joint { from, message } });
                 }
+                Output::PathLease { to, message } => {
+                    self.sends(Between { to, input: Input::PathLease { from, message } });
+                }
                 Output::Delegated { result, .. } => self.tally.moves += u64::from(result.is_ok()),
                 output => self.told(server, output)?,
             }

@@ -9,13 +9,14 @@
 
 use super::gathered::{Gathered, covers};
 use super::{Borrowed, Leading, Stage, Standing, fields, session_of};
+use crate::paths::WayUp;
 use crate::requests::authority::{Authority, Replay};
 use crate::requests::pending::Asked;
 use crate::sessions::session::Shipped;
 use crate::transaction::{SERVER, Transaction};
 use ident::{FileId, ServerId};
 use lease::{Arrival, Field, Kind, Lease, SessionId};
-use namespace::{Answer, Effect, Effects, Error, Operation, Verdict, decide, operation};
+use namespace::{Answer, Effect, Effects, Error, Knowledge, Known, Operation, Verdict, decide, operation};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileGrant, JointAge, JointId, JointStep, ToClient};
 
@@ -152,21 +153,57 @@ impl Transaction<'_> {
             return;
         }
         let authority = Authority { files: &self.files, session: session_of(op), for_itself: false };
-        match decide(operation, &Gathered { own: Replay { authority }, files }) {
-            Verdict::Done { answer, effects } => self.commit(op, answer, effects),
+        let gathered = Gathered { own: Replay { authority }, files };
+        let (mut moved, mut blocked) = (Vec::new(), Vec::new());
+        for (dir, into) in fields::moves(operation, &gathered) {
+            match gathered.is_above(&dir, &into) {
+                Known::Used(false) => moved.push(Lease::new(dir, Field::Path, Kind::Write)),
+                // In itself, or in a directory that is gone: it stays.
+                Known::Used(true) | Known::Unused => {}
+                Known::Unknown => blocked.push(into),
+            }
+        }
+        let verdict = decide(operation, &gathered);
+        // The way up is found before anything of the directory is borrowed. So a loop is found
+        // before the operation stands in its own way.
+        if let Some(into) = blocked.first().cloned() {
+            return self.look_up(op, &into);
+        }
+        match verdict {
             Verdict::Refused { error, .. } => self.refuse_jointly(op, error),
-            // The chain of directories above the destination leaves this server. A path lease would
-            // tell it (Farsite §4.3).
-            Verdict::Unknown { wants } if wants.iter().any(|want| want.field == Field::Path) => {
-                self.refuse_jointly(op, Error::NotSupported);
+            Verdict::Done { answer, effects } => {
+                if !self.borrow(op, moved) {
+                    self.commit(op, answer, effects);
+                }
             }
             Verdict::Unknown { wants } => {
-                if !self.borrow(op, wants) {
+                if !self.borrow(op, wants.into_iter().chain(moved).collect()) {
                     // All of it is lent, and a value does not fit into a message.
                     self.refuse_jointly(op, Error::NotSupported);
                 }
             }
         }
+    }
+
+    /// Finds out what is above `dir`, or has younger operations make way that may change that.
+    fn look_up(&mut self, op: JointId, dir: &FileId) {
+        let Some(age) = self.state.server.joint.age_of(op) else { return };
+        let paths = &self.files.paths;
+        match self.files.climb(dir, |at| paths.is_moved_by_another(at, Some(op))) {
+            WayUp::Stopped(at) => {
+                if self.asks_to_give_way(&at, age).is_continue() {
+                    self.decide_jointly(op);
+                }
+            }
+            WayUp::Elsewhere(other) => self.ask_path(other, Some(age)),
+            WayUp::Root | WayUp::Held(_) | WayUp::Nameless(_) | WayUp::Endless => {}
+        }
+    }
+
+    /// Decides the operations to which everything is lent: ways to the root have changed.
+    pub fn decide_waiting(&mut self) {
+        let ops: Vec<JointId> = self.state.server.joint.leading.keys().copied().collect();
+        ops.into_iter().for_each(|op| self.decide_jointly(op));
     }
 
     /// The operation succeeds: from this entry on it has happened, at all servers.
@@ -312,6 +349,7 @@ impl Transaction<'_> {
                 Stage::Gathering { files, .. } => {
                     let waits = files.iter().filter(|(_, borrowed)| borrowed.standing == Standing::Waits);
                     waits.for_each(|(file, _)| self.ask_to_lend(op, file));
+                    self.decide_jointly(op);
                 }
             }
         }

@@ -183,6 +183,11 @@ impl JointOperations {
         self.settled.entry(leader).or_default()
     }
 
+    /// The age of an operation that fields of this server are lent to, or that waits for some.
+    pub fn age_of(&self, op: JointId) -> Option<JointAge> {
+        self.lending.get(&op).map(|lending| lending.age)
+    }
+
     /// Whether `op` is older than `other`, which has borrowed what is in its way.
     fn is_older(&self, op: JointId, other: JointId) -> bool {
         match (self.lending.get(&op), self.lending.get(&other)) {

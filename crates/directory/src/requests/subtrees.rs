@@ -1,6 +1,6 @@
 //! Whether a file is within the subtree that a machine's rights are of.
 
-use crate::requests::authority::DEPTH_MAX;
+use crate::paths::DEPTH_MAX;
 use crate::rows::files::Files;
 use ident::FileId;
 use namespace::Effect;
@@ -50,6 +50,11 @@ impl Subtrees {
         let depths = way.into_iter().enumerate().take(REMEMBERED_MAX);
         self.0.extend(depths.map(|(below, dir)| ((root.clone(), dir), depth.map(|depth| depth - below))));
         depth.is_some_and(|depth| depth <= DEPTH_MAX)
+    }
+
+    /// Forgets all depths: a path lease has ended.
+    pub fn forget(&mut self) {
+        self.0.clear();
     }
 
     /// Forgets the depths if a directory may have moved.
