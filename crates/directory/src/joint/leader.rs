@@ -163,20 +163,17 @@ impl Transaction<'_> {
                 Known::Unknown => blocked.push(into),
             }
         }
-        let verdict = decide(operation, &gathered);
-        // The way up is found before anything of the directory is borrowed. So a loop is found
-        // before the operation stands in its own way.
-        if let Some(into) = blocked.first().cloned() {
-            return self.look_up(op, &into);
-        }
-        match verdict {
-            Verdict::Refused { error, .. } => self.refuse_jointly(op, error),
-            Verdict::Done { answer, effects } => {
+        match (decide(operation, &gathered), blocked.first()) {
+            (Verdict::Refused { error, .. }, _) => self.refuse_jointly(op, error),
+            // The way up is found before anything of the directory is borrowed. So a loop is found
+            // before the operation stands in its own way.
+            (_, Some(into)) => self.look_up(op, into),
+            (Verdict::Done { answer, effects }, None) => {
                 if !self.borrow(op, moved) {
                     self.commit(op, answer, effects);
                 }
             }
-            Verdict::Unknown { wants } => {
+            (Verdict::Unknown { wants }, None) => {
                 if !self.borrow(op, wants.into_iter().chain(moved).collect()) {
                     // All of it is lent, and a value does not fit into a message.
                     self.refuse_jointly(op, Error::NotSupported);
