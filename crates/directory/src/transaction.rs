@@ -330,6 +330,9 @@ impl Transaction<'_> {
         self.move_regions();
         self.continue_joint(false);
         self.continue_paths(false);
+        if self.files.regions.are_several() {
+            self.wake_the_limited();
+        }
     }
 
     /// Examines all files that are to go with their last handle, from the beginning.

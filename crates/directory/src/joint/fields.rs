@@ -30,13 +30,25 @@ pub(super) fn of_named(operation: &Operation) -> Vec<Lease> {
     }
 }
 
-/// The same of a file that an entry names, and the operation does not.
-pub(super) fn of_found(operation: &Operation) -> &'static [(Field, Kind)] {
+/// The same of a file that an entry names, and the operation does not. `want` is what the decision
+/// has found so far: whether a directory is empty counts only of one that goes.
+pub(super) fn of_found(operation: &Operation, want: &Field) -> &'static [(Field, Kind)] {
+    const GOES: [(Field, Kind); 3] =
+        [(Field::Attributes, Kind::Write), (Field::Parent, Kind::Write), (Field::Handles, Kind::Read)];
     match operation {
-        Operation::Unlink { .. } | Operation::Rename { .. } => {
-            &[(Field::Attributes, Kind::Write), (Field::Parent, Kind::Write)]
-        }
+        Operation::Unlink { .. } | Operation::Rename { .. } if *want == Field::Children => &GOES,
+        Operation::Unlink { .. } | Operation::Rename { .. } => &GOES[..2],
         _ => &[],
+    }
+}
+
+/// The directories from which the way up counts, if the operation gives a directory another parent.
+pub(super) fn ways(operation: &Operation) -> Vec<&FileId> {
+    match operation {
+        Operation::Rename(operation::Rename { from_dir, to_dir, .. }) if from_dir != to_dir => {
+            vec![to_dir, from_dir]
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -51,10 +63,11 @@ pub(super) fn moves(operation: &Operation, knowledge: &impl Knowledge) -> Vec<(F
     }
     let forth = (from_dir, from, to_dir);
     let back = (*mode == RenameMode::Exchange).then_some((to_dir, to, from_dir));
-    let moved = |(dir, label, into): (&FileId, &Label, &FileId)| match knowledge.child(dir, label, Kind::Write) {
-        Known::Used(entry) if entry.kind == FileKind::Directory => Some((entry.file, into.clone())),
-        _ => None,
-    };
+    let moved =
+        |(dir, label, into): (&FileId, &Label, &FileId)| match knowledge.child(dir, label, Kind::Write) {
+            Known::Used(entry) if entry.kind == FileKind::Directory => Some((entry.file, into.clone())),
+            _ => None,
+        };
     [forth].into_iter().chain(back).filter_map(moved).collect()
 }
 

@@ -51,19 +51,23 @@ impl Transaction<'_> {
 
     /// Asks for these leases, as far as they are not asked for. Whether any is not.
     fn borrow(&mut self, op: JointId, wants: Vec<Lease>) -> bool {
+        let servers: Vec<ServerId> = wants.iter().map(|want| self.asked_first(&want.file)).collect();
         let Some(leading) = self.state.server.joint.leading.get_mut(&op) else { return false };
         let Stage::Gathering { files, .. } = &mut leading.stage else { return false };
         let named: BTreeSet<&FileId> = leading.operation.files().into_iter().collect();
         let mut more: BTreeSet<FileId> = BTreeSet::new();
-        for Lease { file, field, kind } in wants {
+        for (Lease { file, field, kind }, server) in wants.into_iter().zip(servers) {
             let is_new = !files.contains_key(&file);
             let borrowed = files.entry(file.clone()).or_insert_with(|| Borrowed {
-                server: self.files.regions.server_of(&file),
+                server,
                 wants: BTreeMap::new(),
                 standing: Standing::Waits,
             });
-            let found =
-                if is_new && !named.contains(&file) { fields::of_found(&leading.operation) } else { &[] };
+            let found = if is_new && !named.contains(&file) {
+                fields::of_found(&leading.operation, &field)
+            } else {
+                &[]
+            };
             let wants = found.iter().cloned().chain([(field, kind)]);
             if wants.fold(false, |any, (field, kind)| borrowed.wants(field, kind) | any) {
                 borrowed.standing = Standing::Waits;
@@ -72,6 +76,13 @@ impl Transaction<'_> {
         }
         more.iter().for_each(|file| self.ask_to_lend(op, file));
         !more.is_empty()
+    }
+
+    /// The server that is asked about a file first.
+    pub(crate) fn asked_first(&self, file: &FileId) -> ServerId {
+        let hint = self.state.server.joint.whereabouts(file);
+        let (known, here) = (self.files.regions.server_of(file), self.files.regions.server());
+        if known == here { known } else { hint.filter(|hint| *hint != here).unwrap_or(known) }
     }
 
     /// Asks the server of the file for what the operation needs of it.
@@ -127,6 +138,7 @@ impl Transaction<'_> {
     pub(super) fn on_not_here(&mut self, from: ServerId, op: JointId, file: &FileId, server: ServerId) {
         let Some(borrowed) = self.state.server.joint.waiting_for(from, op, file) else { return };
         borrowed.server = server;
+        self.state.server.joint.is_at(file, server);
         let Some(Leading { operation, number, .. }) = self.state.server.joint.leading.get(&op) else {
             return;
         };

@@ -18,8 +18,9 @@ impl Transaction<'_> {
             asked.age = oldest;
         } else {
             paths.latest += 1;
-            let (of, number) = (self.files.regions.server_of(&dir), paths.latest);
-            paths.asked.insert(dir.clone(), AskedPath { of, number, age });
+            let number = paths.latest;
+            let of = self.asked_first(&dir);
+            self.files.paths.asked.insert(dir.clone(), AskedPath { of, number, age });
         }
         self.ask_path_again(&dir);
     }
@@ -78,6 +79,7 @@ impl Transaction<'_> {
             && let Some(asked) = self.files.paths.asked.get_mut(dir)
         {
             asked.of = server;
+            self.state.server.joint.is_at(dir, server);
             // A region that comes to this server is not here yet: the next tick asks again.
             if server != self.files.regions.server() {
                 self.ask_path_again(dir);

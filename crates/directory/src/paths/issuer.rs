@@ -8,13 +8,7 @@ use wire::{JointAge, JointId, PathStep};
 
 impl Transaction<'_> {
     /// Takes in a question for a lease. One that is repeated is answered as before.
-    pub(super) fn on_path_asked(
-        &mut self,
-        from: ServerId,
-        dir: FileId,
-        number: u64,
-        age: Option<JointAge>,
-    ) {
+    pub(super) fn on_path_asked(&mut self, from: ServerId, dir: FileId, number: u64, age: Option<JointAge>) {
         let key = (dir, from);
         match self.files.paths.issued.get(&key) {
             Some(issued) if issued.number > number || issued.number == number && issued.is_recalled => return,
@@ -133,13 +127,16 @@ impl Transaction<'_> {
     }
 
     /// Whether the operation may give `dir` another parent: no path lease is left that `dir` is in,
-    /// and none is issued until the operation is over. A question of an older operation goes first.
+    /// and none is issued until the operation is over. An older operation goes first that may need to
+    /// know the way: otherwise this one could take the directory again each time that it gives way.
     pub(crate) fn may_move(&mut self, op: JointId, dir: &FileId) -> bool {
-        let age = self.state.server.joint.age_of(op);
-        let is_older = |of: Option<JointAge>| of.is_some_and(|of| age.is_some_and(|age| of <= age));
-        let paths = &self.files.paths;
-        let mut older = paths.wanted.iter().filter(|(_, wanted)| is_older(wanted.age));
-        if older.any(|((of, _), _)| self.files.comes_by(of, dir)) {
+        let joint = &self.state.server.joint;
+        let Some(age) = joint.age_of(op) else { return false };
+        let wanted = self.files.paths.wanted.iter();
+        let wanted = wanted.filter(|(_, wanted)| wanted.age.is_some_and(|of| of <= age));
+        let older: Vec<&FileId> =
+            wanted.map(|((of, _), _)| of).chain(joint.ways_of_older(age)).collect();
+        if older.into_iter().any(|of| self.files.comes_by(of, dir)) {
             return false;
         }
         self.files.paths.moving.insert(dir.clone(), op);

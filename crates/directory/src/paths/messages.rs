@@ -34,6 +34,7 @@ impl Transaction<'_> {
         self.let_go_of_paths();
         self.issue_paths();
         self.decide_waiting();
+        self.wake_the_limited();
         self.continue_lending();
     }
 

@@ -87,6 +87,12 @@ impl PathLeases {
         self.held.iter().map(|(dir, held)| (dir, held.above.as_slice()))
     }
 
+    /// The directories above another server's directory, the nearest first, if a lease on it is
+    /// held.
+    pub fn above(&self, dir: &FileId) -> Option<&[FileId]> {
+        self.held.get(dir).map(|held| held.above.as_slice())
+    }
+
     /// Whether anything is asked for or recalled, by this server or of it.
     pub fn are_asked_for(&self) -> bool {
         !self.asked.is_empty()

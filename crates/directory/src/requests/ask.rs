@@ -40,7 +40,7 @@ impl Transaction<'_> {
         if self.open_requests(asked.session) >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
         }
-        if self.is_elsewhere(&asked) || self.is_refused(&asked) {
+        if self.is_elsewhere(&asked) || !self.waits_for_ways(&asked) && self.is_refused(&asked) {
             return Ok(());
         }
         let operation = match asked.mode {
@@ -162,7 +162,13 @@ impl Transaction<'_> {
             }
             // Since the request came, its file may have gone to another server, or out of the
             // subtree.
-            if self.is_elsewhere(&asked) || self.is_refused(&asked) {
+            if self.is_elsewhere(&asked) {
+                return self.state.region.pending.remove(arrival);
+            }
+            if self.waits_for_ways(&asked) {
+                return;
+            }
+            if self.is_refused(&asked) {
                 return self.state.region.pending.remove(arrival);
             }
             let mut found = self.find(&asked);
@@ -170,7 +176,9 @@ impl Transaction<'_> {
                 let wants = found.needs.clone();
                 return self.state.region.pending.replace_wants(arrival, wants, what_for(asked.mode));
             }
-            let is_joint = || self.spans_servers(&asked.operation, &found.verdict) || self.moves_a_known_way(&found.verdict);
+            let is_joint = || {
+                self.spans_servers(&asked.operation, &found.verdict) || self.moves_a_known_way(&found.verdict)
+            };
             if asked.mode == AskMode::Ship && is_joint() {
                 return self.lead_jointly(arrival, asked);
             }

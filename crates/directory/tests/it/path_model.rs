@@ -138,7 +138,10 @@ fn explore(first: Moment, dirs: &[FileId]) -> (usize, BTreeSet<Results>) {
             ends.insert(moment.results);
             continue;
         }
-        if known.len() > 40_000 { println!("TOO MANY {} {}", known.len(), left.len()); break; }
+        if known.len() > 40_000 {
+            println!("TOO MANY {} {}", known.len(), left.len());
+            break;
+        }
         assert!(moment.now < first.now + 2000, "does not end: {:?}", moment.results);
         for next in moment.next() {
             if known.insert(hash(&next)) {
@@ -163,7 +166,8 @@ fn figure_1(apart_ms: [u64; 2], repeats: u32) -> (usize, BTreeSet<Results>) {
     };
     let servers = tree.servers.iter_mut().map(rows).collect();
     let mut first = Moment { servers, under_way: BTreeSet::new(), repeats, now, results: BTreeMap::new() };
-    let asks = |operation: Operation| ToServer::Ask { number: 900, operation, wants: vec![], mode: AskMode::Ship };
+    let asks =
+        |operation: Operation| ToServer::Ask { number: 900, operation, wants: vec![], mode: AskMode::Ship };
     let one = renames(&ROOT, "c", &g, "c", RenameMode::Replace);
     let other = renames(&ROOT, "f", &d, "f", RenameMode::Replace);
     for (at, operation) in [(0, one), (1, other)] {

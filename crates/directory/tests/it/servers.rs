@@ -37,6 +37,11 @@ impl Servers {
     pub fn new(count: u16, machines: u64, seed: u64) -> Servers {
         let mut root = World::new();
         root.enrol_up_to(machines);
+        Servers::beside(root, count, seed)
+    }
+
+    /// So many servers with the machines of `root`, which is the first.
+    pub fn beside(root: World, count: u16, seed: u64) -> Servers {
         let mut worlds: Vec<World> =
             (1..count).map(|number| World::beside(&root, ServerId(number))).collect();
         worlds.insert(0, root);
