@@ -205,6 +205,8 @@ struct Cluster {
     results: BTreeMap<(usize, u64), Outcome>,
     /// Questions to be asked at another server.
     elsewhere: Vec<(usize, usize, Operation)>,
+    /// Whether most operations move directories.
+    is_of_directories: bool,
     /// How often each thing happened.
     tally: BTreeMap<String, usize>,
 }
@@ -229,6 +231,7 @@ impl Cluster {
             asked: BTreeMap::new(),
             results: BTreeMap::new(),
             elsewhere: Vec::new(),
+            is_of_directories: seed % 2 == 1,
             tally: BTreeMap::new(),
         };
         for label in LABELS {
@@ -522,9 +525,24 @@ impl Cluster {
         self.ask(machine, at, operation);
     }
 
+    /// The same on directories alone, most of which get another parent.
+    fn moves_directories(&mut self) {
+        let machine = self.draw(MACHINES);
+        let ((dir, name), to_dir, to) = (self.some_name(), self.some_dir(), self.some_label());
+        let mode = if self.draw(4) == 0 { RenameMode::Exchange } else { RenameMode::Replace };
+        match self.draw(8) {
+            0 | 1 => self.create(machine, &to_dir, to, FileKind::Directory),
+            _ => {
+                let Some(at) = self.servers.follow(&to_dir, &self.sessions[machine]) else { return };
+                self.ask(machine, at, renames(&dir, &name, &to_dir, to, mode));
+            }
+        }
+    }
+
     fn step(&mut self) {
         let at = self.draw(self.servers.len());
         match self.draw(20) {
+            0 | 1 if self.is_of_directories => self.moves_directories(),
             0..=3 => self.works(),
             4 | 14 => {
                 let (machine, file) = (self.draw(MACHINES), self.some_file());
@@ -737,7 +755,14 @@ fn operations_over_several_servers_happen_once_or_not_at_all() {
     assert!(times("Replace over 3") >= 20 && times("Exchange over 3") >= 20, "{tally:#?}");
     assert!(times("death") >= 20 && times("orphan") >= 5, "{tally:#?}");
     assert_eq!(times("CutOff"), 0, "nothing waits long once messages flow");
-    println!("{tally:#?} {said:#?}");
+    println!("{tally:?} {said:?}");
+    assert!(
+        times("moves over 3") >= 20 && times("Invalid") >= 20 && times("path leases") >= 1000,
+        "{tally:#?}"
+    );
+    for step in ["ask", "issued", "path not here", "recall", "released"] {
+        assert!(said.get(step).is_some_and(|times| *times >= 20), "{said:#?}");
+    }
     for step in ["borrow", "lent", "not here", "wounded", "settle", "settled"] {
         assert!(said.get(step).is_some_and(|times| *times >= 20), "{said:#?}");
     }
