@@ -1,13 +1,14 @@
 //! Farsite's Figure 1, exhaustively, on the shipped code: two renames that are legal each by itself
-//! and make a loop together. Messages between the servers arrive in every order, and some a second
-//! time. After every step each server is started anew from its rows.
+//! and make a loop together. Three servers have the directories in every placement. Messages arrive
+//! in every order that keeps the order between each two servers. After every step the server is
+//! started anew from its rows.
 
 use crate::joint::renames;
 use crate::path_leases::Tree;
 use crate::support::*;
 use directory::{Directory, Input, MemoryStore, Output};
 use ident::{FileId, ServerId};
-use lease::{SessionId, Time};
+use lease::Time;
 use namespace::RenameMode;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{AskMode, ToClient, ToServer, Versions};
@@ -33,8 +34,6 @@ struct Moment {
     servers: Vec<BTreeMap<Vec<u8>, Vec<u8>>>,
     /// By sender and recipient, then as they were sent.
     under_way: Vec<UnderWay>,
-    /// Whether messages of one server to another keep their order.
-    in_order: bool,
     now: u64,
     results: Results,
 }
@@ -52,9 +51,9 @@ impl Moment {
             let (to, bytes, is_of_path) = match output {
                 Output::Joint { to, message } => (to, wire::encode(&*message), false),
                 Output::PathLease { to, message } => (to, wire::encode(&message), true),
-                Output::Send { session, message: ToClient::Shipped { result, .. } } => {
+                Output::Send { message: ToClient::Shipped { number, result }, .. } => {
                     let result = result.map_or_else(|error| format!("{error:?}"), |_| "done".to_owned());
-                    let before = self.results.insert(session, result);
+                    let before = self.results.insert(number, result);
                     assert_eq!(before, None, "two results");
                     continue;
                 }
@@ -62,10 +61,7 @@ impl Moment {
             };
             self.under_way.push(UnderWay { to: to.0, from: at, bytes, is_of_path });
         }
-        match self.in_order {
-            true => self.under_way.sort_by_key(|message| (message.from, message.to)),
-            false => self.under_way.sort(),
-        }
+        self.under_way.sort_by_key(|message| (message.from, message.to));
         // Said again before it arrived.
         self.under_way.dedup();
     }
@@ -89,7 +85,7 @@ impl Moment {
         let mut all = Vec::new();
         for (at, message) in self.under_way.iter().enumerate() {
             let pair = |message: &UnderWay| (message.from, message.to);
-            if self.in_order && self.under_way[..at].iter().any(|earlier| pair(earlier) == pair(message)) {
+            if self.under_way[..at].iter().any(|earlier| pair(earlier) == pair(message)) {
                 continue;
             }
             let mut next = self.clone();
@@ -144,10 +140,6 @@ fn explore(first: Moment, dirs: &[FileId]) -> (usize, BTreeSet<Results>) {
             ends.insert(moment.results);
             continue;
         }
-        if known.len() > 300_000 {
-            println!("TOO MANY {} {}", known.len(), left.len());
-            break;
-        }
         assert!(moment.now < first.now + 2000, "does not end: {:?}", moment.results);
         for next in moment.next() {
             if known.insert(hash(&next)) {
@@ -159,9 +151,9 @@ fn explore(first: Moment, dirs: &[FileId]) -> (usize, BTreeSet<Results>) {
 }
 
 /// The renames of `c` into `f/g`, and of `f` into `c/d`. The directories are at these servers, the
-/// root at the first.
-fn figure_1(servers: u16, [c, f, d, g]: [u16; 4], in_order: bool) -> usize {
-    let mut tree = Tree::new(servers);
+/// root at the first. Returns the numbers of moments and of ends.
+fn figure_1([c, f, d, g]: [u16; 4]) -> (usize, usize) {
+    let mut tree = Tree::new(3);
     let [c, f] = [("c", c), ("f", f)].map(|(label, server)| tree.dir(&ROOT, label, server));
     let [d, g] = [(&c, "d", d), (&f, "g", g)].map(|(above, label, server)| tree.dir(above, label, server));
     let now = tree.servers[0].now.0 + 100;
@@ -171,11 +163,11 @@ fn figure_1(servers: u16, [c, f, d, g]: [u16; 4], in_order: bool) -> usize {
     };
     let servers = tree.servers.iter_mut().map(rows).collect();
     let (under_way, results) = Default::default();
-    let mut first = Moment { servers, under_way, in_order, now, results };
-    for (from, to) in [("c", &g), ("f", &d)] {
+    let mut first = Moment { servers, under_way, now, results };
+    for (number, from, to) in [(901, "c", &g), (902, "f", &d)] {
         let operation = renames(&ROOT, from, to, from, RenameMode::Replace);
         let at = tree.servers.managers(to)[0];
-        let (number, wants, mode) = (900, Vec::new(), AskMode::Ship);
+        let (wants, mode) = (Vec::new(), AskMode::Ship);
         let message = ToServer::Ask { number, operation, wants, mode };
         first.takes(at as u16, Input::Message { session: tree.sessions[at], message });
     }
@@ -184,17 +176,17 @@ fn figure_1(servers: u16, [c, f, d, g]: [u16; 4], in_order: bool) -> usize {
         let results: Vec<&str> = end.values().map(String::as_str).collect();
         assert!(matches!(results[..], ["done", "Invalid"] | ["Invalid", "done"]), "{end:?}");
     }
-    assert_eq!(ends.len(), 2, "either may be the one that is done");
-    moments
+    (moments, ends.len())
 }
 
 #[test]
 fn of_two_renames_that_would_make_a_loop_one_is_done() {
-    let (mut all, mut most) = (0, 0);
+    let (mut all, mut most, mut either) = (0, 0, 0);
     for at in 0..3_u16.pow(4) {
-        let moments = figure_1(3, [at % 3, at / 3 % 3, at / 9 % 3, at / 27], true);
+        let (moments, ends) = figure_1([at % 3, at / 3 % 3, at / 9 % 3, at / 27]);
         (all, most) = (all + moments, most.max(moments));
+        either += usize::from(ends == 2);
     }
-    println!("{all} moments in all placements, {most} in one");
-    assert!(most > 300, "{most}");
+    println!("{all} moments in all placements, {most} in one; in {either} either rename may be done");
+    assert!(most > 300 && either > 20, "{most}, {either}");
 }
