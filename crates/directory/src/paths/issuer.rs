@@ -134,8 +134,7 @@ impl Transaction<'_> {
         let Some(age) = joint.age_of(op) else { return false };
         let wanted = self.files.paths.wanted.iter();
         let wanted = wanted.filter(|(_, wanted)| wanted.age.is_some_and(|of| of <= age));
-        let older: Vec<&FileId> =
-            wanted.map(|((of, _), _)| of).chain(joint.ways_of_older(age)).collect();
+        let older: Vec<&FileId> = wanted.map(|((of, _), _)| of).chain(joint.ways_of_older(age)).collect();
         if older.into_iter().any(|of| self.files.comes_by(of, dir)) {
             return false;
         }
