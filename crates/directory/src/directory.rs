@@ -141,12 +141,13 @@ impl Directory {
         let surroundings = Surroundings {
             live: std::mem::take(&mut self.live),
             regions: std::mem::take(&mut self.state.server.regions),
+            paths: std::mem::take(&mut self.state.server.paths),
             digest,
             dying: self.state.region.dying,
             decoded: std::mem::take(&mut self.decoded),
         };
         let files = Files::new(store, surroundings);
-        let (recalls, shares, again, promised) = Default::default();
+        let (recalls, shares, again, promised, ways_changed) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
         let mut transaction = Transaction {
@@ -161,6 +162,7 @@ impl Directory {
             shares,
             again,
             promised,
+            ways_changed,
         };
         transaction.take(input);
         match transaction.finish() {
@@ -287,14 +289,15 @@ impl Directory {
     }
 
     /// Whether a request waits, a session waits to hear how far its log has come, a region is
-    /// handed over, or a joint operation is under way. Then the host must report the passing of
-    /// time.
+    /// handed over, a joint operation is under way, or a path lease is asked for or recalled. Then
+    /// the host must report the passing of time.
     pub fn anybody_waits(&self) -> bool {
-        let ServerState { regions, sessions, joint, .. } = &self.state.server;
+        let ServerState { regions, sessions, joint, paths, .. } = &self.state.server;
         self.state.region.pending.len() > 0
             || !sessions.owed.is_empty()
             || regions.are_moving()
             || joint.are_open()
+            || paths.are_asked_for()
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.
@@ -312,6 +315,12 @@ impl Directory {
         self.state.server.joint.are_open()
     }
 
+    /// The path leases that this server holds: each directory, and the directories above it, the
+    /// nearest first (Farsite §4.3).
+    pub fn path_leases(&self) -> impl Iterator<Item = (&FileId, &[FileId])> {
+        self.state.server.paths.held()
+    }
+
     /// The shares that the file at this path refers to, or all files in the directory at this path.
     /// `None`: there is no such file.
     pub fn shares_below(&self, store: &dyn Store, path: &[u8]) -> Option<BTreeSet<ShareId>> {
@@ -327,7 +336,9 @@ impl Directory {
 
     /// The surroundings of rows that are only read.
     fn surroundings(&self, live: FxHashSet<SessionId>) -> Surroundings {
-        Surroundings { live, regions: self.state.server.regions.clone(), ..Surroundings::default() }
+        let ServerState { regions, paths, .. } = &self.state.server;
+        let (regions, paths) = (regions.clone(), paths.clone());
+        Surroundings { live, regions, paths, ..Surroundings::default() }
     }
 
     /// The same; an error if any row cannot be read.

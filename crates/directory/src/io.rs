@@ -5,8 +5,8 @@ use ident::{FileId, ServerId};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use wire::{
-    EnrolError, ExpelError, GreetingNumber, HandOver, InviteError, Joint, LogEntry, MachineId, Refusal,
-    RevokeError, Rights, ShareWork, Space, ToClient, ToServer, Version,
+    EnrolError, ExpelError, GreetingNumber, HandOver, InviteError, Joint, LogEntry, MachineId, PathLease,
+    Refusal, RevokeError, Rights, ShareWork, Space, ToClient, ToServer, Version,
 };
 
 /// One input; a Raft log entry holds a batch of inputs and one time.
@@ -144,6 +144,13 @@ pub enum Input {
         /// The message.
         message: Box<Joint>,
     },
+    /// A message of another server about a path lease. The host knows it to be of that server.
+    PathLease {
+        /// The server.
+        from: ServerId,
+        /// The message.
+        message: PathLease,
+    },
 }
 
 /// An order to the host. Only a leader's outputs leave the process. Those that [rest on the
@@ -235,6 +242,13 @@ pub enum Output {
         to: ServerId,
         /// The message.
         message: Box<Joint>,
+    },
+    /// A message to another server about a path lease.
+    PathLease {
+        /// The server.
+        to: ServerId,
+        /// The message.
+        message: PathLease,
     },
     /// A message to a client.
     Send {

@@ -11,6 +11,7 @@ mod directory;
 mod io;
 mod joint;
 mod memory;
+mod paths;
 mod policy;
 mod regions;
 mod report;

@@ -6,6 +6,7 @@
 
 use crate::cluster::in_use::{InUse, known_to};
 use crate::joint::JointOperations;
+use crate::paths::PathLeases;
 use crate::regions::Regions;
 use crate::requests::contention::Contention;
 use crate::requests::pending::PendingRequests;
@@ -58,6 +59,8 @@ pub(crate) struct ServerState {
     pub digest: u64,
     #[serde(skip)]
     pub joint: JointOperations,
+    #[serde(skip)]
+    pub paths: PathLeases,
 }
 
 /// State of a region's files beside their rows.
@@ -102,6 +105,7 @@ impl DirectoryState {
             led: Time::default(),
             digest: 0,
             joint: JointOperations::new(server),
+            paths: PathLeases::default(),
         };
         let region = RegionState {
             files,
@@ -126,6 +130,7 @@ impl DirectoryState {
             return Err(Corrupt::at(&Table::Session.key(&[]), "number of sessions").into());
         }
         server.joint = read(store, Table::Joint)?;
+        server.paths = read(store, Table::Paths)?;
         let mut region: RegionState = read(store, Table::Region)?;
         region.pending = read(store, Table::Requests)?;
         region.contention = read(store, Table::Contention)?;
@@ -142,6 +147,7 @@ impl DirectoryState {
             (Table::Cluster, wire::encode(cluster)),
             (Table::Server, wire::encode(&(server, sessions.len() as u64))),
             (Table::Joint, wire::encode(&server.joint)),
+            (Table::Paths, wire::encode(&server.paths)),
             (Table::Region, wire::encode(region)),
             (Table::Requests, wire::encode(&region.pending)),
             (Table::Contention, wire::encode(&region.contention)),

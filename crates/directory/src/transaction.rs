@@ -56,6 +56,8 @@ pub(crate) struct Transaction<'a> {
     /// Whether a session will take an answer for the acknowledgment of its log. Then the effects of
     /// the log must last, whatever they were.
     pub promised: bool,
+    /// Whether the way to the root of any directory may be known, or free to change, that was not.
+    pub ways_changed: bool,
 }
 
 impl Transaction<'_> {
@@ -85,6 +87,7 @@ impl Transaction<'_> {
             Input::Keep { region } => self.keep(&region, DelegateError::Kept),
             Input::HandOver { from, message } => self.on_hand_over(from, message),
             Input::Joint { from, message } => self.on_joint(from, *message),
+            Input::PathLease { from, message } => self.on_path_lease(from, message),
         }
     }
 
@@ -93,6 +96,10 @@ impl Transaction<'_> {
     /// [promised](Transaction::promised).
     pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, DecodedRecords, bool), Corrupt> {
         self.serve_woken();
+        while std::mem::take(&mut self.ways_changed) {
+            self.continue_ways();
+            self.serve_woken();
+        }
         self.send_recalls();
         if !self.shares.is_empty() {
             self.out.push(Output::Shares(std::mem::take(&mut self.shares)));
@@ -100,9 +107,9 @@ impl Transaction<'_> {
         if self.again {
             self.out.push(Output::Again);
         }
-        let Surroundings { live, regions, digest, dying, decoded } = self.files.finish()?;
+        let Surroundings { live, regions, paths, digest, dying, decoded } = self.files.finish()?;
         (self.state.server.digest, self.state.region.dying) = (digest, dying);
-        self.state.server.regions = regions;
+        (self.state.server.regions, self.state.server.paths) = (regions, paths);
         Ok((live, decoded, self.promised))
     }
 
@@ -258,6 +265,7 @@ impl Transaction<'_> {
             self.state.region.died(file);
             self.again |= self.files.is_dying(file);
         }
+        self.recall_paths_of(&aftermath.dead);
         // A search under way need not start from the beginning for every file that dies.
         if !aftermath.dead.is_empty() && self.state.region.departed_next.is_none() {
             self.look_for_the_departed();
@@ -321,6 +329,10 @@ impl Transaction<'_> {
         self.sweep_shields();
         self.move_regions();
         self.continue_joint(false);
+        self.continue_paths(false);
+        if self.files.regions.are_several() {
+            self.wake_the_limited();
+        }
     }
 
     /// Examines all files that are to go with their last handle, from the beginning.
@@ -365,6 +377,7 @@ impl Transaction<'_> {
             self.send(session, ToClient::Flush { number, file, field });
         }
         self.continue_joint(true);
+        self.continue_paths(true);
         self.shares = self.files.unsettled();
         self.again = true;
     }

@@ -387,7 +387,10 @@ impl Server {
                 Output::Again => self.group().propose(Input::Tick),
                 Output::Sync => {}
                 // No host proposes it yet, since a machine has the group of one server.
-                Output::Delegated { .. } | Output::HandOver { .. } | Output::Joint { .. } => {
+                Output::Delegated { .. }
+                | Output::HandOver { .. }
+                | Output::Joint { .. }
+                | Output::PathLease { .. } => {
                     debug_assert!(false, "nothing goes from the one server to another: {output:?}");
                 }
                 Output::Raised { version } => raised = Some(version),

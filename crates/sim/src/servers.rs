@@ -38,6 +38,10 @@ counts! {
         moves,
         /// Operations over files of several servers.
         joint,
+        /// Directories that got another parent by such an operation.
+        moved_dirs,
+        /// Path leases that were compared with a walk.
+        path_leases,
         /// Messages between servers.
         between,
         /// Messages between servers that were lost.
@@ -166,7 +170,7 @@ impl ManyServers {
         for _ in 0..self.below(12) {
             self.step()?;
         }
-        Ok(())
+        self.path_leases_are_right()
     }
 
     /// The machine that makes the call: one that has the file open, if its name or a handle counts.
@@ -204,6 +208,7 @@ impl ManyServers {
         self.tally.calls += 1;
         let spans = self.spans(call);
         self.tally.joint += u64::from(spans);
+        let moves_dir = self.moves_dir(call);
         let is_elsewhere = call.file().is_some_and(|file| self.server_of(file).is_some_and(|at| at != 0));
         self.tally.elsewhere += u64::from(is_elsewhere);
         let expected = self.model.refuses(call);
@@ -212,8 +217,6 @@ impl ManyServers {
             (Err(found), Err(expected)) if found == expected => return Ok(Reply::Nothing),
             // A rename may be wrong in several ways at once.
             (Err(_), Err(_)) if matches!(call, Call::Rename { .. }) => return Ok(Reply::Nothing),
-            // Nobody can tell yet whether a directory is above another one of another server.
-            (Err(Error::NotSupported), _) if self.moves_dir(call) => return Ok(Reply::Nothing),
             (Ok(reply), Ok(())) => reply,
             (found, expected) => {
                 let call: String = format!("{call:?}").chars().take(NOTE_MAX).collect();
@@ -228,6 +231,7 @@ impl ManyServers {
             (Reply::Node(entry, _), Call::Create { .. }) => Some(entry.file.clone()),
             _ => None,
         };
+        self.tally.moved_dirs += u64::from(moves_dir && spans);
         self.notes_handles(at, call, made.as_ref());
         self.model.apply(call, made);
         Ok(reply)
@@ -272,7 +276,7 @@ impl ManyServers {
         self.servers.iter().position(|server| server.directory.manages(file))
     }
 
-    /// Whether the call gives a directory another parent.
+    /// Whether the call is to give a directory another parent.
     fn moves_dir(&self, call: &Call) -> bool {
         let Call::Rename(call::Rename { from_dir, from, to_dir, to, .. }) = call else { return false };
         let is_dir = |(dir, label): (&FileId, &Label)| {
@@ -354,6 +358,34 @@ impl ManyServers {
         Ok(())
     }
 
+    /// Every path lease is what a walk up over the states of all servers finds. The lease on a
+    /// directory that is gone is let go afterwards.
+    fn path_leases_are_right(&mut self) -> Result<(), Violation> {
+        let above = |dir: &FileId| {
+            let server = self.servers.iter().find(|server| server.directory.manages(dir));
+            let server = server.ok_or_else(|| format!("no server manages {dir}"))?;
+            let links = server.directory.links(&server.store, dir).map_err(|corrupt| corrupt.to_string())?;
+            Ok::<_, Violation>(links.and_then(|links| links.first().map(|link| link.dir.clone())))
+        };
+        let mut compared = 0;
+        for server in &self.servers {
+            for (dir, known) in server.directory.path_leases() {
+                let (mut way, mut last) = (Vec::new(), above(dir)?);
+                let is_gone = last.is_none() && *dir != FileId::root();
+                while let Some(dir) = last.filter(|_| way.len() <= known.len()) {
+                    last = above(&dir)?;
+                    way.push(dir);
+                }
+                if !is_gone && way != known {
+                    return Err(format!("a path lease says {known:?} is above {dir}, and {way:?} is"));
+                }
+                compared += 1;
+            }
+        }
+        self.tally.path_leases += compared;
+        Ok(())
+    }
+
     /// A server handles an input.
     fn serve(&mut self, server: usize, input: Input) -> Result<(), Violation> {
         self.notes(|| format!("server {server} <- {input:?}"));
@@ -368,6 +400,9 @@ impl ManyServers {
                 }
                 Output::Joint { to, message } => {
                     self.sends(Between { to, input: Input::Joint { from, message } });
+                }
+                Output::PathLease { to, message } => {
+                    self.sends(Between { to, input: Input::PathLease { from, message } });
                 }
                 Output::Delegated { result, .. } => self.tally.moves += u64::from(result.is_ok()),
                 output => self.told(server, output)?,
@@ -488,6 +523,7 @@ mod tests {
         }
         println!("{all:?}");
         // Runs without events prove nothing.
+        assert!(all.moved_dirs > 50 && all.path_leases > 200, "{all:?}");
         assert!(all.moves > 200 && all.lost > 200 && all.breaks > 200 && all.restarts > 100, "{all:?}");
     }
 }

@@ -9,6 +9,7 @@ mod greeting;
 mod hand_over;
 mod joint;
 mod message;
+mod path_lease;
 mod rights;
 mod version;
 
@@ -27,6 +28,7 @@ pub use joint::{Joint, JointAge, JointId, JointStep};
 pub use message::{
     AskMode, FOUNDER, FOUNDER_MEMBER, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,
 };
+pub use path_lease::{PathLease, PathStep};
 pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, RevokeError, Rights};
 pub use version::{Version, Versions};
 

@@ -116,10 +116,9 @@ impl Knowledge for Gathered<'_, '_> {
         self.of(file, field, Kind::Read, lent, |own| own.others(file, field))
     }
 
-    /// As far up as this server manages the directories: there their parents change by its own
-    /// entries only. An answer needs the whole chain, which ends at the root. So one server decides
-    /// all moves of directories to other parents, as long as there are no path leases (Farsite
-    /// §4.3).
+    /// As far up as this server manages the directories, their parents change by its own entries
+    /// only. Further up they change only once the path lease has come back (Farsite §4.3). So the
+    /// answer holds at the moment of the decision, and no lease needs to be kept until then.
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
         self.own.authority.is_above(ancestor, dir)
     }

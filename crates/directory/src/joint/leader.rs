@@ -9,13 +9,14 @@
 
 use super::gathered::{Gathered, covers};
 use super::{Borrowed, Leading, Stage, Standing, fields, session_of};
+use crate::paths::WayUp;
 use crate::requests::authority::{Authority, Replay};
 use crate::requests::pending::Asked;
 use crate::sessions::session::Shipped;
 use crate::transaction::{SERVER, Transaction};
 use ident::{FileId, ServerId};
 use lease::{Arrival, Field, Kind, Lease, SessionId};
-use namespace::{Answer, Effect, Effects, Error, Operation, Verdict, decide, operation};
+use namespace::{Answer, Effect, Effects, Error, Knowledge, Known, Operation, Verdict, decide, operation};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileGrant, JointAge, JointId, JointStep, ToClient};
 
@@ -50,19 +51,23 @@ impl Transaction<'_> {
 
     /// Asks for these leases, as far as they are not asked for. Whether any is not.
     fn borrow(&mut self, op: JointId, wants: Vec<Lease>) -> bool {
+        let servers: Vec<ServerId> = wants.iter().map(|want| self.asked_first(&want.file)).collect();
         let Some(leading) = self.state.server.joint.leading.get_mut(&op) else { return false };
         let Stage::Gathering { files, .. } = &mut leading.stage else { return false };
         let named: BTreeSet<&FileId> = leading.operation.files().into_iter().collect();
         let mut more: BTreeSet<FileId> = BTreeSet::new();
-        for Lease { file, field, kind } in wants {
+        for (Lease { file, field, kind }, server) in wants.into_iter().zip(servers) {
             let is_new = !files.contains_key(&file);
             let borrowed = files.entry(file.clone()).or_insert_with(|| Borrowed {
-                server: self.files.regions.server_of(&file),
+                server,
                 wants: BTreeMap::new(),
                 standing: Standing::Waits,
             });
-            let found =
-                if is_new && !named.contains(&file) { fields::of_found(&leading.operation) } else { &[] };
+            let found = if is_new && !named.contains(&file) {
+                fields::of_found(&leading.operation, &field)
+            } else {
+                &[]
+            };
             let wants = found.iter().cloned().chain([(field, kind)]);
             if wants.fold(false, |any, (field, kind)| borrowed.wants(field, kind) | any) {
                 borrowed.standing = Standing::Waits;
@@ -71,6 +76,13 @@ impl Transaction<'_> {
         }
         more.iter().for_each(|file| self.ask_to_lend(op, file));
         !more.is_empty()
+    }
+
+    /// The server that is asked about a file first.
+    pub(crate) fn asked_first(&self, file: &FileId) -> ServerId {
+        let hint = self.state.server.joint.whereabouts(file);
+        let (known, here) = (self.files.regions.server_of(file), self.files.regions.server());
+        if known == here { known } else { hint.filter(|hint| *hint != here).unwrap_or(known) }
     }
 
     /// Asks the server of the file for what the operation needs of it.
@@ -126,6 +138,7 @@ impl Transaction<'_> {
     pub(super) fn on_not_here(&mut self, from: ServerId, op: JointId, file: &FileId, server: ServerId) {
         let Some(borrowed) = self.state.server.joint.waiting_for(from, op, file) else { return };
         borrowed.server = server;
+        self.state.server.joint.is_at(file, server);
         let Some(Leading { operation, number, .. }) = self.state.server.joint.leading.get(&op) else {
             return;
         };
@@ -152,21 +165,54 @@ impl Transaction<'_> {
             return;
         }
         let authority = Authority { files: &self.files, session: session_of(op), for_itself: false };
-        match decide(operation, &Gathered { own: Replay { authority }, files }) {
-            Verdict::Done { answer, effects } => self.commit(op, answer, effects),
-            Verdict::Refused { error, .. } => self.refuse_jointly(op, error),
-            // The chain of directories above the destination leaves this server. A path lease would
-            // tell it (Farsite §4.3).
-            Verdict::Unknown { wants } if wants.iter().any(|want| want.field == Field::Path) => {
-                self.refuse_jointly(op, Error::NotSupported);
+        let gathered = Gathered { own: Replay { authority }, files };
+        let (mut moved, mut blocked) = (Vec::new(), Vec::new());
+        for (dir, into) in fields::moves(operation, &gathered) {
+            match gathered.is_above(&dir, &into) {
+                Known::Used(false) => moved.push(Lease::new(dir, Field::Path, Kind::Write)),
+                // In itself, or in a directory that is gone: it stays.
+                Known::Used(true) | Known::Unused => {}
+                Known::Unknown => blocked.push(into),
             }
-            Verdict::Unknown { wants } => {
-                if !self.borrow(op, wants) {
+        }
+        match (decide(operation, &gathered), blocked.first()) {
+            (Verdict::Refused { error, .. }, _) => self.refuse_jointly(op, error),
+            // The way up is found before anything of the directory is borrowed. So a loop is found
+            // before the operation stands in its own way.
+            (_, Some(into)) => self.look_up(op, into),
+            (Verdict::Done { answer, effects }, None) => {
+                if !self.borrow(op, moved) {
+                    self.commit(op, answer, effects);
+                }
+            }
+            (Verdict::Unknown { wants }, None) => {
+                if !self.borrow(op, wants.into_iter().chain(moved).collect()) {
                     // All of it is lent, and a value does not fit into a message.
                     self.refuse_jointly(op, Error::NotSupported);
                 }
             }
         }
+    }
+
+    /// Finds out what is above `dir`, or has younger operations make way that may change that.
+    fn look_up(&mut self, op: JointId, dir: &FileId) {
+        let Some(age) = self.state.server.joint.age_of(op) else { return };
+        let paths = &self.files.paths;
+        match self.files.climb(dir, |at| paths.is_moved_by_another(at, Some(op))) {
+            WayUp::Stopped(at) => {
+                if self.asks_to_give_way(&at, age).is_continue() {
+                    self.decide_jointly(op);
+                }
+            }
+            WayUp::Elsewhere(other) => self.ask_path(other, Some(age)),
+            WayUp::Root | WayUp::Held(_) | WayUp::Nameless(_) | WayUp::Endless => {}
+        }
+    }
+
+    /// Decides the operations to which everything is lent: ways to the root have changed.
+    pub fn decide_waiting(&mut self) {
+        let ops: Vec<JointId> = self.state.server.joint.leading.keys().copied().collect();
+        ops.into_iter().for_each(|op| self.decide_jointly(op));
     }
 
     /// The operation succeeds: from this entry on it has happened, at all servers.
@@ -312,6 +358,7 @@ impl Transaction<'_> {
                 Stage::Gathering { files, .. } => {
                     let waits = files.iter().filter(|(_, borrowed)| borrowed.standing == Standing::Waits);
                     waits.for_each(|(file, _)| self.ask_to_lend(op, file));
+                    self.decide_jointly(op);
                 }
             }
         }

@@ -38,6 +38,7 @@ impl Transaction<'_> {
             self.dispose_unless_open(&file);
         }
         self.files.end_session(session);
+        self.ways_changed |= self.files.paths.end_moves(op);
     }
 
     /// Takes in a leader's question. One that is repeated is answered as before.
@@ -50,7 +51,9 @@ impl Transaction<'_> {
         open_from: JointId,
     ) {
         self.state.server.joint.settled_of(op.leader()).all_below(open_from);
+        let is_path = |wanted: &(Field, Kind)| *wanted == (Field::Path, Kind::Write);
         let may_be_lent = |(field, kind): &(Field, Kind)| may_be_leased(field, Some(*kind));
+        let may_be_lent = |wanted: &(Field, Kind)| is_path(wanted) || may_be_lent(wanted);
         if self.state.server.joint.is_settled(op) || wants.len() > WANTS_MAX || !wants.iter().all(may_be_lent)
         {
             return;
@@ -125,8 +128,13 @@ impl Transaction<'_> {
                 return;
             }
             if holders.is_empty() {
+                self.lend(op, &file, &asked.wants);
+                let moves = asked.wants.iter().any(|want| want.field == Field::Path);
+                if moves && !self.may_move(op, &file) {
+                    return;
+                }
                 self.state.region.pending.remove(arrival);
-                return self.lend(op, file, &asked.wants);
+                return self.say_lent(op, file, &asked.wants);
             }
             let younger = holders.iter().filter_map(|(holder, _)| joint_of(*holder));
             let younger: BTreeSet<JointId> =
@@ -151,7 +159,7 @@ impl Transaction<'_> {
     }
 
     /// Makes a younger operation give way; whether it has done so already.
-    fn wound(&mut self, op: JointId) -> bool {
+    pub(crate) fn wound(&mut self, op: JointId) -> bool {
         let server = self.files.regions.server();
         if op.leader() != server {
             self.say_joint(op.leader(), op, JointStep::Wounded);
@@ -161,14 +169,20 @@ impl Transaction<'_> {
         !self.state.server.joint.lending.contains_key(&op)
     }
 
-    fn lend(&mut self, op: JointId, file: FileId, wants: &[Lease]) {
+    /// Lends the fields. The path is no field of a row: see `may_move`.
+    fn lend(&mut self, op: JointId, file: &FileId, wants: &[Lease]) {
         let session = session_of(op);
-        self.files.change_holdings(&file, |holdings| {
-            wants.iter().for_each(|want| holdings.grant(session, &want.field, want.kind, []));
+        let wants = wants.iter().filter(|want| want.field != Field::Path);
+        self.files.change_holdings(file, |holdings| {
+            wants.for_each(|want| holdings.grant(session, &want.field, want.kind, []));
         });
         if let Some(lending) = self.state.server.joint.lending.get_mut(&op) {
             lending.files.insert(file.clone());
         }
+    }
+
+    fn say_lent(&mut self, op: JointId, file: FileId, wants: &[Lease]) {
+        let session = session_of(op);
         let server = self.files.regions.server();
         if op.leader() == server {
             return self.borrowed(server, op, &file, Standing::LentHere);
@@ -220,13 +234,15 @@ impl Transaction<'_> {
 
     /// Whether what the effect changes is lent to the operation.
     fn may_settle(&self, op: JointId, effect: &Effect) -> bool {
-        fields::changed_by(effect).is_some_and(|Lease { file, field, kind }| {
+        let is_lent = fields::changed_by(effect).is_some_and(|Lease { file, field, kind }| {
             self.files.holdings(&file).covers(session_of(op), &field, kind)
-        })
+        });
+        let moves = self.files.moved_directory(effect);
+        is_lent && moves.is_none_or(|dir| self.files.paths.moved_by(dir) == Some(op))
     }
 
     /// Tries again what waits: an older operation may have to say once more that it does.
-    pub(super) fn continue_lending(&mut self) {
+    pub(crate) fn continue_lending(&mut self) {
         let ops: Vec<JointId> = self.state.server.joint.lending.keys().copied().collect();
         for op in ops {
             self.state.region.pending.wake_session(session_of(op));

@@ -29,6 +29,9 @@ use wire::{FileGrant, JointAge, JointId};
 /// server gives such a number to a client.
 const JOINT: u64 = 1 << 63;
 
+/// Files of which a server remembers where they are.
+const WHEREABOUTS_MAX: usize = 1024;
+
 /// The session that stands for a try of a joint operation.
 pub(crate) fn session_of(op: JointId) -> SessionId {
     SessionId(op.0 | JOINT)
@@ -50,6 +53,8 @@ pub(crate) struct JointOperations {
     lending: BTreeMap<JointId, Lending>,
     /// The tries that are over, by leader.
     settled: BTreeMap<ServerId, SettledTries>,
+    /// Where other servers said that files are. Only a hint: their servers know.
+    whereabouts: BTreeMap<FileId, ServerId>,
     /// When messages were last said again.
     said: Time,
 }
@@ -181,6 +186,31 @@ impl JointOperations {
 
     fn settled_of(&mut self, leader: ServerId) -> &mut SettledTries {
         self.settled.entry(leader).or_default()
+    }
+
+    /// The server of another server's file, as far as this one was told.
+    pub fn whereabouts(&self, file: &FileId) -> Option<ServerId> {
+        self.whereabouts.get(file).copied()
+    }
+
+    /// Remembers where another server said that a file is.
+    pub fn is_at(&mut self, file: &FileId, server: ServerId) {
+        if self.whereabouts.len() >= WHEREABOUTS_MAX {
+            self.whereabouts.clear();
+        }
+        self.whereabouts.insert(file.clone(), server);
+    }
+
+    /// The age of an operation that fields of this server are lent to, or that waits for some.
+    pub fn age_of(&self, op: JointId) -> Option<JointAge> {
+        self.lending.get(&op).map(|lending| lending.age)
+    }
+
+    /// The directories from which older undecided operations of this server may need the way up.
+    pub fn ways_of_older(&self, age: JointAge) -> impl Iterator<Item = &FileId> {
+        let is_older =
+            move |leading: &&Leading| leading.age < age && matches!(leading.stage, Stage::Gathering { .. });
+        self.leading.values().filter(is_older).flat_map(|leading| fields::ways(&leading.operation))
     }
 
     /// Whether `op` is older than `other`, which has borrowed what is in its way.

@@ -93,6 +93,11 @@ impl Regions {
         self.all.len() > 1 && matches!(self.of(file).1, Standing::Leaving { .. })
     }
 
+    /// Whether this server knows of regions of others.
+    pub fn are_several(&self) -> bool {
+        self.all.len() > 1
+    }
+
     /// Whether any hand-over is under way, or leaves work in the background.
     pub fn are_moving(&self) -> bool {
         self.all.values().any(|standing| match standing {

@@ -138,6 +138,7 @@ impl Transaction<'_> {
         self.say(to, region, epoch, HandOverStep::Withdrawn);
         self.out.push(Output::Delegated { region: region.clone(), result: Err(why) });
         self.state.region.pending.wake_all();
+        self.ways_changed = true;
     }
 
     pub(super) fn say(&mut self, to: ServerId, region: &FileId, epoch: u64, step: HandOverStep) {
@@ -206,6 +207,7 @@ impl Transaction<'_> {
                 files.push(file);
             }
         }
+        is_idle &= !self.recall_paths_over(|dir| region.is_prefix_of(dir));
         for file in files {
             match self.recall_file(&file) {
                 Hold::Nothing => {}
@@ -288,6 +290,7 @@ impl Transaction<'_> {
         self.say(to, region, epoch, HandOverStep::TakeOver { files });
         self.out.push(Output::Delegated { region: region.clone(), result: Ok(()) });
         self.state.region.pending.wake_all();
+        self.ways_changed = true;
     }
 
     fn on_taken(&mut self, from: ServerId, region: &FileId, epoch: u64) {

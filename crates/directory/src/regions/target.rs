@@ -88,6 +88,7 @@ impl Transaction<'_> {
                 let owned = Standing::Owned { epoch };
                 self.files.regions.all.insert(region.clone(), owned);
                 self.state.region.files += files;
+                self.subtrees.get_mut().forget();
             }
             // It was taken, and the answer was lost, whatever became of the region since.
             Some(Standing::Owned { epoch: as_ }) if *as_ >= epoch => {}

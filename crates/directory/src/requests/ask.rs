@@ -40,7 +40,7 @@ impl Transaction<'_> {
         if self.open_requests(asked.session) >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
         }
-        if self.is_elsewhere(&asked) || self.is_refused(&asked) {
+        if self.is_elsewhere(&asked) || !self.waits_for_ways(&asked) && self.is_refused(&asked) {
             return Ok(());
         }
         let operation = match asked.mode {
@@ -162,7 +162,13 @@ impl Transaction<'_> {
             }
             // Since the request came, its file may have gone to another server, or out of the
             // subtree.
-            if self.is_elsewhere(&asked) || self.is_refused(&asked) {
+            if self.is_elsewhere(&asked) {
+                return self.state.region.pending.remove(arrival);
+            }
+            if self.waits_for_ways(&asked) {
+                return;
+            }
+            if self.is_refused(&asked) {
                 return self.state.region.pending.remove(arrival);
             }
             let mut found = self.find(&asked);
@@ -170,7 +176,10 @@ impl Transaction<'_> {
                 let wants = found.needs.clone();
                 return self.state.region.pending.replace_wants(arrival, wants, what_for(asked.mode));
             }
-            if asked.mode == AskMode::Ship && self.spans_servers(&asked.operation, &found.verdict) {
+            let is_joint = || {
+                self.spans_servers(&asked.operation, &found.verdict) || self.moves_a_known_way(&found.verdict)
+            };
+            if asked.mode == AskMode::Ship && is_joint() {
                 return self.lead_jointly(arrival, asked);
             }
             let mut asked = self.lease_or_report(asked, &mut found);
@@ -484,6 +493,14 @@ impl Transaction<'_> {
         let is_elsewhere =
             |lease: &Lease| lease.field == Field::Path || !self.files.regions.manage(&lease.file);
         traced.into_leases().iter().any(is_elsewhere)
+    }
+
+    /// Whether a directory gets another parent that other servers know by path leases. As a joint
+    /// operation it waits until they are back.
+    fn moves_a_known_way(&self, verdict: &Verdict) -> bool {
+        let Verdict::Done { effects, .. } = verdict else { return false };
+        let mut moved = effects.iter().filter_map(|effect| self.files.moved_directory(effect));
+        moved.any(|dir| self.is_path_issued_over(dir))
     }
 
     /// Gives a shipped operation new numbers: those that the client chose may be used up by the

@@ -1,6 +1,8 @@
 //! The two kinds of knowledge that a server decides with: its own state, and the part of it that a
 //! client's leases let that client know.
 
+use crate::joint::joint_of;
+use crate::paths::WayUp;
 use crate::rows::files::Files;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
@@ -8,9 +10,6 @@ use namespace::{
     Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, Times, fold,
 };
 use std::sync::Arc;
-
-/// Directories between a file and the root, at most; a longer chain is a loop.
-pub(crate) const DEPTH_MAX: usize = 1 << 16;
 
 /// The authoritative state, as seen by a request of `session`.
 pub(crate) struct Authority<'a, 's> {
@@ -88,21 +87,18 @@ impl Knowledge for Authority<'_, '_> {
         known.map_or(Known::Unknown, Known::Used)
     }
 
-    /// A lone server walks its own state, which nobody else can change: no path lease is needed
-    /// (Farsite §4.3).
+    /// The server walks up its own directories, which nobody else can move. Above them a path lease
+    /// tells it (Farsite §4.3).
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
-        let mut at = dir.clone();
-        for _ in 0..DEPTH_MAX {
-            if at == *ancestor {
-                return Known::Used(true);
-            }
-            let Some(record) = self.files.record(&at) else { return self.of(&at, None) };
-            match record.links.first() {
-                Some(link) => at = link.dir.clone(),
-                None => return Known::Used(false),
-            }
+        let may_move = |at: &FileId| self.files.paths.is_moved_by_another(at, joint_of(self.session));
+        match self.files.climb(dir, |at| at == ancestor || may_move(at)) {
+            WayUp::Stopped(at) if at == *ancestor => Known::Used(true),
+            WayUp::Stopped(_) | WayUp::Elsewhere(_) => Known::Unknown,
+            WayUp::Held(held) => Known::Used(held.above.contains(ancestor)),
+            WayUp::Root => Known::Used(false),
+            WayUp::Nameless(at) => self.of(&at, self.files.record(&at).map(|_| false)),
+            WayUp::Endless => Known::Used(true),
         }
-        Known::Used(true)
     }
 
     /// All authority that no other session has is here. (With coarser leases more leases are in the

@@ -2,7 +2,8 @@
 //! believes the client about them (docs/internals/security.md, "Rights of machines").
 //!
 //! *A subtree*: nothing above its root or beside it exists for the machine. A file is within if a
-//! walk up from it reaches that root, by any one of its names. *Read only*: no lease to write or
+//! walk up from it reaches that root, by any one of its names. Where the walk leaves the server, the
+//! request waits for a path lease. *Read only*: no lease to write or
 //! touch a shared value but locks, no update but of those. *One user*: every request must come from
 //! that user. The machine gets no content of files that this user may not read, and no write lease
 //! on content that this user may not write.
@@ -12,7 +13,9 @@
 //! unsent changes in a directory that is moved out can be lost; the client hears of that, and keeps
 //! them.
 
+use crate::paths::WayUp;
 use crate::requests::authority::Authority;
+use crate::requests::pending::Asked;
 use crate::requests::subtrees::Subtrees;
 use crate::rows::files::Files;
 use crate::transaction::Transaction;
@@ -49,17 +52,32 @@ impl Files<'_> {
         session: SessionId,
         file: &FileId,
     ) -> Option<Error> {
-        if rights.are_of_subtree() && !self.is_within(subtrees, rights, session, file) {
-            return Some(Error::Stale);
+        if rights.are_of_subtree() {
+            match self.is_within(subtrees, rights, session, file) {
+                Some(true) => {}
+                Some(false) => return Some(Error::Stale),
+                // The session has something of the file, so the file was within.
+                None if self.has_something_of(session, file) => {}
+                None => return Some(Error::NotSupported),
+            }
         }
         (!self.may_use(rights, session, file, &ANY)).then_some(Error::AccessDenied)
     }
 
     /// Whether the file exists for a machine with these rights. A file that has lost its last name
-    /// is where it was, for sessions that have something of it.
-    fn is_within(&self, subtrees: &mut Subtrees, rights: &Rights, session: SessionId, file: &FileId) -> bool {
+    /// is where it was, for sessions that have something of it. None: as in [`Subtrees::is_within`].
+    fn is_within(
+        &self,
+        subtrees: &mut Subtrees,
+        rights: &Rights,
+        session: SessionId,
+        file: &FileId,
+    ) -> Option<bool> {
         let orphaned = || self.record(file).is_some_and(|record| record.links.is_empty());
-        subtrees.is_within(self, &rights.root, file) || orphaned() && self.has_something_of(session, file)
+        match subtrees.is_within(self, &rights.root, file) {
+            Some(false) => Some(orphaned() && self.has_something_of(session, file)),
+            known => known,
+        }
     }
 
     fn has_something_of(&self, session: SessionId, file: &FileId) -> bool {
@@ -83,12 +101,43 @@ impl Transaction<'_> {
             .filter(|rights| !rights.are_full())
     }
 
-    /// Whether the file does not exist for the machine of `session`.
+    /// Whether the file does not exist for the machine of `session`, or may not.
     pub fn is_outside(&self, session: SessionId, file: &FileId) -> bool {
+        self.within(session, file) != Some(true)
+    }
+
+    /// Whether the file exists for the machine of `session`. None: a path lease would tell.
+    fn within(&self, session: SessionId, file: &FileId) -> Option<bool> {
         let Some(rights) = self.limits(session).filter(|rights| rights.are_of_subtree()) else {
-            return false;
+            return Some(true);
         };
-        !self.files.is_within(&mut self.subtrees.borrow_mut(), rights, session, file)
+        self.files.is_within(&mut self.subtrees.borrow_mut(), rights, session, file)
+    }
+
+    /// Whether the rights to a request depend on what is above other servers' directories, on which
+    /// no path leases are held. Asks for them.
+    pub fn waits_for_ways(&mut self, asked: &Asked) -> bool {
+        let named = asked.operation.files().into_iter().chain(asked.wants.iter().map(|want| &want.file));
+        let unknown: Vec<FileId> =
+            named.filter(|file| self.within(asked.session, file).is_none()).cloned().collect();
+        let mut waits = false;
+        for file in unknown {
+            let Some(record) = self.files.record(&file) else { continue };
+            for link in &record.links {
+                if let WayUp::Elsewhere(dir) = self.files.climb(&link.dir, |_| false) {
+                    self.ask_path(dir, None);
+                    waits = true;
+                }
+            }
+        }
+        waits
+    }
+
+    /// Tries requests again that may wait for path leases.
+    pub fn wake_the_limited(&mut self) {
+        if self.state.server.sessions.all.values().any(|known| known.rights.are_of_subtree()) {
+            self.state.region.pending.wake_all();
+        }
     }
 
     /// Why a request is refused, whatever the state of the files that it names.
@@ -142,7 +191,8 @@ impl Transaction<'_> {
             return None;
         }
         let files = operation.files();
-        let outside = files.into_iter().find(|file| self.is_outside(session, file))?;
+        // Of leases that were granted when it was known, some are to go soon. They cover this still.
+        let outside = files.into_iter().find(|file| self.within(session, file) == Some(false))?;
         // A session that has something of the file knew it when it was within. So the error reveals
         // nothing new, and an update is lost.
         let lost = self.files.has_something_of(session, outside);

@@ -1,6 +1,6 @@
 //! Whether a file is within the subtree that a machine's rights are of.
 
-use crate::requests::authority::DEPTH_MAX;
+use crate::paths::DEPTH_MAX;
 use crate::rows::files::Files;
 use ident::FileId;
 use namespace::Effect;
@@ -10,22 +10,32 @@ use rustc_hash::FxHashMap;
 const REMEMBERED_MAX: usize = 4096;
 /// The depth of directories within machines' roots, for those within. This is only a cache for the
 /// walk up: a replica that has forgotten it gets the same results. It is forgotten when a directory
-/// moves.
+/// moves, or may have moved elsewhere.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subtrees(FxHashMap<(FileId, FileId), Option<usize>>);
 
 impl Subtrees {
-    /// Whether `file` is `root` or within it.
-    pub fn is_within(&mut self, files: &Files<'_>, root: &FileId, file: &FileId) -> bool {
+    /// Whether `file` is `root` or within it. None: only a path lease that is not held would tell.
+    pub fn is_within(&mut self, files: &Files<'_>, root: &FileId, file: &FileId) -> Option<bool> {
         match files.record(file) {
-            None => false,
-            Some(_) if file == root => true,
+            None => Some(false),
+            Some(_) if file == root => Some(true),
             Some(record) if record.is_directory() => self.is_dir_within(files, root, file),
-            Some(record) => record.links.iter().any(|link| self.is_dir_within(files, root, &link.dir)),
+            Some(record) => {
+                let mut within = Some(false);
+                for link in &record.links {
+                    match self.is_dir_within(files, root, &link.dir) {
+                        Some(false) => {}
+                        Some(true) => return Some(true),
+                        None => within = None,
+                    }
+                }
+                within
+            }
         }
     }
 
-    fn is_dir_within(&mut self, files: &Files<'_>, root: &FileId, dir: &FileId) -> bool {
+    fn is_dir_within(&mut self, files: &Files<'_>, root: &FileId, dir: &FileId) -> Option<bool> {
         let (mut at, mut way) = (dir.clone(), Vec::new());
         let depth = loop {
             if at == *root {
@@ -34,12 +44,16 @@ impl Subtrees {
             if let Some(known) = self.0.get(&(root.clone(), at.clone())) {
                 break known.map(|depth| depth + way.len());
             }
+            if !files.regions.manage(&at) {
+                let further = files.paths.above(&at)?.iter().position(|dir| dir == root);
+                break further.map(|further| way.len() + 1 + further);
+            }
             let above =
                 files.record(&at).and_then(|record| record.links.first().map(|link| link.dir.clone()));
             way.push(at);
             match above {
                 // Directories further up are not cached.
-                Some(_) if way.len() > DEPTH_MAX => return false,
+                Some(_) if way.len() > DEPTH_MAX => return Some(false),
                 Some(above) => at = above,
                 None => break None,
             }
@@ -49,7 +63,12 @@ impl Subtrees {
         }
         let depths = way.into_iter().enumerate().take(REMEMBERED_MAX);
         self.0.extend(depths.map(|(below, dir)| ((root.clone(), dir), depth.map(|depth| depth - below))));
-        depth.is_some_and(|depth| depth <= DEPTH_MAX)
+        Some(depth.is_some_and(|depth| depth <= DEPTH_MAX))
+    }
+
+    /// Forgets all depths: a path lease has ended, or directories are here that were elsewhere.
+    pub fn forget(&mut self) {
+        self.0.clear();
     }
 
     /// Forgets the depths if a directory may have moved.
@@ -104,7 +123,7 @@ mod tests {
         for depth in deep {
             let remembered = remembering.is_within(&files, &dirs[0], &dirs[depth]);
             assert_eq!(remembered, Subtrees::default().is_within(&files, &dirs[0], &dirs[depth]), "{depth}");
-            assert_eq!(remembered, depth <= DEPTH_MAX, "{depth}");
+            assert_eq!(remembered, Some(depth <= DEPTH_MAX), "{depth}");
         }
     }
 }

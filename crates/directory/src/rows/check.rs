@@ -372,7 +372,7 @@ impl Walk<'_> {
             Table::Share => {}
             // The state was read from these.
             Table::Region | Table::Requests | Table::Contention | Table::WriteThrough | Table::Walks => {}
-            Table::Server | Table::Session | Table::Joint | Table::Cluster => {}
+            Table::Server | Table::Session | Table::Joint | Table::Paths | Table::Cluster => {}
         }
         Ok(())
     }

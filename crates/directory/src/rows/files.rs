@@ -1,5 +1,6 @@
 //! The rows that one turn of the server reads and changes.
 
+use crate::paths::PathLeases;
 use crate::regions::Regions;
 use crate::rows::decoded::DecodedRecords;
 use crate::rows::keys;
@@ -34,6 +35,8 @@ pub(crate) struct Files<'a> {
     pub live: FxHashSet<SessionId>,
     /// The regions of this server. No other file has a record here, whatever rows are left of it.
     pub regions: Regions,
+    /// The path leases of this server, and those that it has issued.
+    pub paths: PathLeases,
     /// Running hash of every change to the store, for replicas to compare.
     pub digest: u64,
     /// Dead files that have rows left: mostly none, and then no lookup is needed.
@@ -47,6 +50,8 @@ pub(crate) struct Surroundings {
     pub live: FxHashSet<SessionId>,
     /// See [`Files::regions`].
     pub regions: Regions,
+    /// See [`Files::paths`].
+    pub paths: PathLeases,
     /// See [`Files::digest`].
     pub digest: u64,
     /// See [`Files::dying`].
@@ -64,9 +69,9 @@ pub(crate) struct Outline {
 
 impl<'a> Files<'a> {
     pub fn new(store: &'a mut dyn Store, surroundings: Surroundings) -> Files<'a> {
-        let Surroundings { live, regions, digest, dying, decoded } = surroundings;
+        let Surroundings { live, regions, paths, digest, dying, decoded } = surroundings;
         let (records, corrupt, last_child) = (RefCell::new(decoded), Default::default(), Default::default());
-        Files { store, records, corrupt, last_child, live, regions, digest, dying }
+        Files { store, records, corrupt, last_child, live, regions, paths, digest, dying }
     }
 
     /// Writes back the changes, in the order of identifiers (replicas must agree on it). Gives back
@@ -83,8 +88,8 @@ impl<'a> Files<'a> {
         match self.corrupt.into_inner() {
             Some(corrupt) => Err(corrupt),
             None => {
-                let Files { live, regions, digest, dying, .. } = self;
-                Ok(Surroundings { live, regions, digest, dying, decoded })
+                let Files { live, regions, paths, digest, dying, .. } = self;
+                Ok(Surroundings { live, regions, paths, digest, dying, decoded })
             }
         }
     }

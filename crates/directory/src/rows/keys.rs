@@ -76,6 +76,8 @@ pub(crate) enum Table {
     Unsettled = 0x22,
     /// [`crate::joint::JointOperations`].
     Joint = 0x23,
+    /// [`crate::paths::PathLeases`].
+    Paths = 0x24,
     /// [`crate::state::ClusterState`].
     Cluster = 0x30,
     /// A machine of the cluster, or a former one ([`crate::cluster::enrolment`]), by its number.
@@ -87,7 +89,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 17] = [
+    const ALL: [Table; 18] = [
         Table::Region,
         Table::Requests,
         Table::Contention,
@@ -101,6 +103,7 @@ impl Table {
         Table::Session,
         Table::Unsettled,
         Table::Joint,
+        Table::Paths,
         Table::Cluster,
         Table::Machine,
         Table::Invitation,

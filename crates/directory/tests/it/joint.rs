@@ -8,7 +8,7 @@ use ident::{FileId, ServerId};
 use lease::{Field, Kind, Lease, SessionId};
 use namespace::{Cred, Effect, Error, FileKind, Operation, RenameMode, fold, operation};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{AskMode, Joint, JointStep, ToClient, ToServer};
+use wire::{AskMode, Joint, JointStep, PathLease, PathStep, ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
 const SERVERS: u16 = 4;
@@ -205,6 +205,8 @@ struct Cluster {
     results: BTreeMap<(usize, u64), Outcome>,
     /// Questions to be asked at another server.
     elsewhere: Vec<(usize, usize, Operation)>,
+    /// Whether most operations move directories.
+    is_of_directories: bool,
     /// How often each thing happened.
     tally: BTreeMap<String, usize>,
 }
@@ -229,6 +231,7 @@ impl Cluster {
             asked: BTreeMap::new(),
             results: BTreeMap::new(),
             elsewhere: Vec::new(),
+            is_of_directories: seed % 2 == 1,
             tally: BTreeMap::new(),
         };
         for label in LABELS {
@@ -349,12 +352,11 @@ impl Cluster {
                 let servers: BTreeSet<Vec<usize>> =
                     effects.iter().map(|effect| self.servers.managers(Effect::file(effect))).collect();
                 self.counts(format!("{name} over {}", servers.len()));
+                if self.names.moves_a_directory(&operation) {
+                    self.counts(format!("moves over {}", servers.len()));
+                }
                 let lost = self.names.done(&operation, &effects);
                 self.is_gone_rightly(lost, &effects);
-            }
-            Err(Error::NotSupported) => {
-                assert!(self.names.moves_a_directory(&operation), "{operation:?} is not supported");
-                self.counts("NotSupported");
             }
             Err(Error::CutOff) => self.counts("CutOff"),
             Err(error) => {
@@ -523,9 +525,24 @@ impl Cluster {
         self.ask(machine, at, operation);
     }
 
+    /// The same on directories alone, most of which get another parent.
+    fn moves_directories(&mut self) {
+        let machine = self.draw(MACHINES);
+        let ((dir, name), to_dir, to) = (self.some_name(), self.some_dir(), self.some_label());
+        let mode = if self.draw(4) == 0 { RenameMode::Exchange } else { RenameMode::Replace };
+        match self.draw(8) {
+            0 | 1 => self.create(machine, &to_dir, to, FileKind::Directory),
+            _ => {
+                let Some(at) = self.servers.follow(&to_dir, &self.sessions[machine]) else { return };
+                self.ask(machine, at, renames(&dir, &name, &to_dir, to, mode));
+            }
+        }
+    }
+
     fn step(&mut self) {
         let at = self.draw(self.servers.len());
         match self.draw(20) {
+            0 | 1 if self.is_of_directories => self.moves_directories(),
             0..=3 => self.works(),
             4 | 14 => {
                 let (machine, file) = (self.draw(MACHINES), self.some_file());
@@ -561,6 +578,8 @@ impl Cluster {
             }
         }
         self.servers.collects(true);
+        let leases = self.servers.path_leases_are_right();
+        *self.tally.entry("path leases".to_owned()).or_default() += leases;
     }
 
     /// Questions go on to the servers that have their files.
@@ -585,11 +604,12 @@ impl Cluster {
         let machine = self.draw(MACHINES);
         let session = self.sessions[machine][at];
         self.servers[at].input_unchecked(Input::Message { session, message: ToServer::Goodbye });
+        // What it had open there may die in this very turn.
+        let servers = &self.servers;
+        self.open.retain(|(of, file)| *of != machine || servers.managers(file) != [at]);
         self.observe(at);
         self.mail.remove(&session);
         self.asked.retain(|(server, _), (asker, _)| *server != at || *asker != machine);
-        let servers = &self.servers;
-        self.open.retain(|(of, file)| *of != machine || servers.managers(file) != [at]);
         self.incarnation += 1;
         let incarnation = self.incarnation;
         let checks = std::mem::replace(&mut self.servers[at].checks, false);
@@ -683,6 +703,17 @@ pub fn renames(from_dir: &FileId, from: &str, to_dir: &FileId, to: &str, mode: R
     }
 }
 
+fn name_of(step: &PathStep) -> &'static str {
+    match step {
+        PathStep::Ask { .. } => "ask",
+        PathStep::Issued { .. } => "issued",
+        PathStep::Gone => "path gone",
+        PathStep::NotHere { .. } => "path not here",
+        PathStep::Recall => "recall",
+        PathStep::Released => "released",
+    }
+}
+
 #[test]
 fn operations_over_several_servers_happen_once_or_not_at_all() {
     let (mut tally, mut said): (BTreeMap<String, usize>, BTreeMap<&str, usize>) = Default::default();
@@ -697,7 +728,14 @@ fn operations_over_several_servers_happen_once_or_not_at_all() {
         cluster.settles();
         cluster.tally.into_iter().for_each(|(what, times)| *tally.entry(what).or_default() += times);
         for Said { what, .. } in &cluster.servers.said {
-            let Word::Joint(Joint { step, .. }) = what else { continue };
+            let step = match what {
+                Word::Joint(Joint { step, .. }) => step,
+                Word::Path(PathLease { step, .. }) => {
+                    *said.entry(name_of(step)).or_default() += 1;
+                    continue;
+                }
+                Word::HandOver(_) => continue,
+            };
             let name = match step {
                 JointStep::Borrow { .. } => "borrow",
                 JointStep::Lent { .. } => "lent",
@@ -717,6 +755,14 @@ fn operations_over_several_servers_happen_once_or_not_at_all() {
     assert!(times("Replace over 3") >= 20 && times("Exchange over 3") >= 20, "{tally:#?}");
     assert!(times("death") >= 20 && times("orphan") >= 5, "{tally:#?}");
     assert_eq!(times("CutOff"), 0, "nothing waits long once messages flow");
+    println!("{tally:?} {said:?}");
+    assert!(
+        times("moves over 3") >= 20 && times("Invalid") >= 20 && times("path leases") >= 1000,
+        "{tally:#?}"
+    );
+    for step in ["ask", "issued", "path not here", "recall", "released"] {
+        assert!(said.get(step).is_some_and(|times| *times >= 20), "{said:#?}");
+    }
     for step in ["borrow", "lent", "not here", "wounded", "settle", "settled"] {
         assert!(said.get(step).is_some_and(|times| *times >= 20), "{said:#?}");
     }

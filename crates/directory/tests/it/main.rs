@@ -14,6 +14,8 @@ mod joint;
 mod joint_cases;
 mod locks;
 mod messages;
+mod path_leases;
+mod path_model;
 mod recalls;
 mod regions;
 mod replay;

@@ -9,7 +9,7 @@ use wire::{AskMode, ToServer};
 
 const ROOT: FileId = FileId::root();
 /// Tables of the state, behind the region and in it.
-const BEYOND: [u8; 4] = [0x20, 0x21, 0x23, 0x30];
+const BEYOND: [u8; 5] = [0x20, 0x21, 0x23, 0x24, 0x30];
 const STATE: std::ops::RangeInclusive<u8> = 0x10..=0x14;
 /// The table of work on shares, behind the region.
 const UNSETTLED: u8 = 0x22;

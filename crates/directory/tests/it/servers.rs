@@ -6,7 +6,7 @@ use directory::Input;
 use ident::{FileId, ServerId};
 use lease::SessionId;
 use std::ops::{Index, IndexMut};
-use wire::{HandOver, Joint, ToClient, ToServer};
+use wire::{HandOver, Joint, PathLease, ToClient, ToServer};
 
 /// A message from one server to another.
 #[derive(Clone, Debug)]
@@ -21,6 +21,7 @@ pub struct Said {
 pub enum Word {
     HandOver(HandOver),
     Joint(Joint),
+    Path(PathLease),
 }
 
 pub struct Servers {
@@ -36,6 +37,11 @@ impl Servers {
     pub fn new(count: u16, machines: u64, seed: u64) -> Servers {
         let mut root = World::new();
         root.enrol_up_to(machines);
+        Servers::beside(root, count, seed)
+    }
+
+    /// So many servers with the machines of `root`, which is the first.
+    pub fn beside(root: World, count: u16, seed: u64) -> Servers {
         let mut worlds: Vec<World> =
             (1..count).map(|number| World::beside(&root, ServerId(number))).collect();
         worlds.insert(0, root);
@@ -83,10 +89,39 @@ impl Servers {
         (0..self.len()).filter(|at| self[*at].server.manages(file)).collect()
     }
 
+    /// Every path lease is what a walk up over the states of all servers finds (Farsite §4.3). The
+    /// lease on a directory that is gone is let go afterwards. Returns the number of leases.
+    pub fn path_leases_are_right(&self) -> usize {
+        let above = |dir: &FileId| {
+            let at = self.managers(dir);
+            let [at] = at[..] else { panic!("{dir} has {} servers", at.len()) };
+            self[at].server.links(&self[at].store, dir).unwrap()
+        };
+        let mut leases = 0;
+        for (at, world) in self.iter().enumerate() {
+            for (dir, known) in world.server.path_leases() {
+                let is_gone = |links: Option<namespace::Links>| links.is_none_or(|it| it.is_empty());
+                if *dir != FileId::root() && is_gone(above(dir)) {
+                    continue;
+                }
+                let (mut way, mut last) = (Vec::new(), dir.clone());
+                while let Some(link) = above(&last).and_then(|links| links.first().cloned()) {
+                    assert!(way.len() < 1000, "{dir} is in a loop");
+                    way.push(link.dir.clone());
+                    last = link.dir;
+                }
+                assert_eq!(way, known, "server {at} knows another way up from {dir}");
+                leases += 1;
+            }
+        }
+        leases
+    }
+
     /// Starts a server anew from its checkpoint: what it said last may never have been sent.
     pub fn restart(&mut self, at: usize) {
         let world = &mut self[at];
-        (world.checks, world.handed, world.jointly) = (false, Vec::new(), Vec::new());
+        (world.checks, world.handed) = (false, Vec::new());
+        (world.jointly, world.paths) = (Vec::new(), Vec::new());
         world.restart();
     }
 
@@ -98,7 +133,9 @@ impl Servers {
             let handed = handed.map(|(to, message)| (to, Word::HandOver(message)));
             let jointly = std::mem::take(&mut world.jointly).into_iter();
             let jointly = jointly.map(|(to, message)| (to, Word::Joint(message)));
-            for (to, what) in handed.chain(jointly).collect::<Vec<_>>() {
+            let paths = std::mem::take(&mut world.paths).into_iter();
+            let paths = paths.map(|(to, message)| (to, Word::Path(message)));
+            for (to, what) in handed.chain(jointly).chain(paths).collect::<Vec<_>>() {
                 let said = Said { from: ServerId(at as u16), to, what };
                 self.said.push(said.clone());
                 if !may_be_lost || self.draw(8) > 0 {
@@ -135,6 +172,7 @@ impl Servers {
         let input = match what {
             Word::HandOver(message) => Input::HandOver { from, message },
             Word::Joint(message) => Input::Joint { from, message: Box::new(message) },
+            Word::Path(message) => Input::PathLease { from, message },
         };
         self[at].input_unchecked(input);
         at

@@ -13,7 +13,7 @@ use namespace::{
 use std::collections::BTreeMap;
 use wire::{
     AskMode, EnrolError, ExpelError, FileGrant, GreetingNumber, HandOver, InviteError, Joint, LogEntry,
-    MachineId, Refusal, Rights, Space, ToClient, ToServer, Version, Versions,
+    MachineId, PathLease, Refusal, Rights, Space, ToClient, ToServer, Version, Versions,
 };
 
 pub const GIB: u64 = 1 << 30;
@@ -52,6 +52,8 @@ pub struct World {
     pub handed: Vec<(ServerId, HandOver)>,
     /// The same about joint operations.
     pub jointly: Vec<(ServerId, Joint)>,
+    /// The same about path leases.
+    pub paths: Vec<(ServerId, PathLease)>,
     pub delegated: Vec<Result<(), DelegateError>>,
     /// Messages in both directions so far.
     pub messages: usize,
@@ -99,6 +101,7 @@ impl World {
             shipped: Vec::new(),
             handed: Vec::new(),
             jointly: Vec::new(),
+            paths: Vec::new(),
             delegated: Vec::new(),
             messages: 0,
             next_entry: BTreeMap::new(),
@@ -154,6 +157,7 @@ impl World {
                 Output::Delegated { result, .. } => self.delegated.push(result),
                 Output::HandOver { to, message } => self.handed.push((to, message)),
                 Output::Joint { to, message } => self.jointly.push((to, *message)),
+                Output::PathLease { to, message } => self.paths.push((to, message)),
             }
         }
     }

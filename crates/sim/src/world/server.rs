@@ -285,7 +285,10 @@ impl World {
                 self.turns_all_away(server);
             }
             Output::Refused { why, .. } => return Err(why.to_string()),
-            Output::Delegated { .. } | Output::HandOver { .. } | Output::Joint { .. } => {
+            Output::Delegated { .. }
+            | Output::HandOver { .. }
+            | Output::Joint { .. }
+            | Output::PathLease { .. } => {
                 return Err(format!("nothing was to go from the one server to another: {output:?}"));
             }
             Output::Invited { .. } => self.limits.invited = true,

@@ -5,9 +5,9 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released};
 use namespace::*;
 use wire::{
-    AccountAnswer, AccountCall, AccountRefusal, AccountRequest, AskMode, FileGrant, LogEntry, MachineId,
-    Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest, ShareStanding, Space, Start, ToClient,
-    ToServer, Values, Version, Versions, Welcome,
+    AccountAnswer, AccountCall, AccountRefusal, AccountRequest, AskMode, FileGrant, JointAge, JointId,
+    LogEntry, MachineId, PathLease, PathStep, Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest,
+    ShareStanding, Space, Start, ToClient, ToServer, Values, Version, Versions, Welcome,
 };
 
 /// A message of any kind.
@@ -22,6 +22,7 @@ pub enum Message {
     ShareStanding(ShareStanding),
     AccountCall(AccountCall),
     AccountAnswer(AccountAnswer),
+    PathLease(PathLease),
 }
 
 impl Message {
@@ -45,6 +46,7 @@ impl Message {
             Message::ShareStanding(standing) => wire::encode(standing),
             Message::AccountCall(call) => wire::encode(call),
             Message::AccountAnswer(answer) => wire::encode(answer),
+            Message::PathLease(message) => wire::encode(message),
         }
     }
 
@@ -60,6 +62,7 @@ impl Message {
             wire::decode(bytes).ok().map(Message::ShareStanding),
             wire::decode(bytes).ok().map(Message::AccountCall),
             wire::decode(bytes).ok().map(Message::AccountAnswer),
+            wire::decode(bytes).ok().map(Message::PathLease),
         ];
         any.into_iter().flatten().collect()
     }
@@ -132,6 +135,14 @@ every! { account_answers -> AccountAnswer {
     Done,
     Leased(vec![share(1), share(2)]),
     Usage { usage: (3, 300), quota: Some((4, 400)) },
+} }
+every! { path_steps -> PathStep {
+    Ask { age: Some(JointAge { since: lease::Time(300), first: JointId(1 << 47) }) },
+    Issued { above: vec![dir(), FileId::root()] },
+    Gone,
+    NotHere { server: ident::ServerId(300) },
+    Recall,
+    Released,
 } }
 every! { account_refusals -> AccountRefusal {
     Signature, Unknown, Replayed, Malformed, Quota, Taken, Busy, NoSpace, Failed,
@@ -233,6 +244,9 @@ pub fn samples() -> Vec<(String, Message)> {
     let (kept, bytes, missing, fetching, leaving) = (300, 1 << 30, 5, 2, 7);
     let standing = ShareStanding { kept, bytes, missing, fetching, leaving, hosts: u64::MAX, complete: true };
     add("ShareStanding", "All", Message::ShareStanding(standing));
+    for (name, step) in path_steps() {
+        add("PathLease", name, Message::PathLease(PathLease { dir: dir(), number: 300, step }));
+    }
     all
 }
 
