@@ -239,7 +239,7 @@ impl Client {
         self.files.all.retain(|_, known| !is_over(known));
         self.publishing.abandon(|file| over.contains(file));
         let session = self.servers.get_mut(server);
-        self.revocations.forget(|file| over.contains(file), |number| session.requests.has(number));
+        self.revocations.forget(server, |number| session.requests.has(number));
         self.publishing.settled.extend(session.forget());
         self.hand.ahead.retain(|file| !over.contains(file));
         self.hand.picked.values_mut().for_each(|picked| picked.retain(|file| !over.contains(file)));

@@ -306,6 +306,28 @@ mod tests {
         out.iter().filter_map(of).collect()
     }
 
+    /// A recall is answered even if nothing is known of its file. So the end of the session ends it
+    /// by its server, not by its file.
+    #[test]
+    fn what_a_session_that_is_over_recalled_is_not_released_in_the_next() {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        let hears = |client: &mut Client, message, out: &mut Vec<Output>| {
+            client.handle(at(1), Input::Message(ServerId::ROOT, message), out);
+        };
+        client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
+        hears(&mut client, opened(), &mut out);
+        let content = Released { file: FileId::root().child(2), field: Field::Content, keep: None };
+        hears(&mut client, ToClient::Recall { leases: vec![content], ahead: Vec::new() }, &mut out);
+        let [(number, 1)] = yields(&out)[..] else { panic!("{out:?}") };
+        hears(&mut client, ToClient::Fenced, &mut out);
+        client.handle(at(2), Input::Yielded { number, kept: BTreeSet::new() }, &mut out);
+        client.handle(at(3), Input::Greeting(ServerId::ROOT), &mut out);
+        out.clear();
+        hears(&mut client, opened(), &mut out);
+        let logs = |output: &Output| matches!(output, Output::Send(_, ToServer::Log { .. }));
+        assert!(!out.iter().any(logs) && client.server().log.len() == 0, "{out:?}");
+    }
+
     #[test]
     fn names_that_are_held_one_by_one_are_let_go_when_they_are_many() {
         let (dir, mut out) = (FileId::root().child(2), Vec::new());

@@ -89,7 +89,7 @@ impl Revocations {
             self.all().filter(|y| y.is_recalled()).map(|yielding| &yielding.released).collect();
         due.retain(|released| !told.contains(released));
         let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(lease).collect();
-        self.retain(|before| !leases.contains(&lease(before)));
+        self.retain(|before| !leases.contains(&lease(&before.released)));
         self.begin(server, due, Cause::Recalled);
     }
 
@@ -114,23 +114,24 @@ impl Revocations {
         let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled()).count();
         let before = recalled(self);
         if self.all().next().is_some() {
-            self.retain(|due| !released.iter().any(|released| answers(released, due)));
+            self.retain(|due| !released.iter().any(|released| answers(released, &due.released)));
         }
         recalled(self) < before
     }
 
-    /// Forgets what was to be released or reported of files of a session that is over, and the
-    /// requests of that session.
-    pub(crate) fn forget(&mut self, is_over: impl Fn(&FileId) -> bool, asked: impl Fn(u64) -> bool) {
-        self.retain(|released| !is_over(&released.file));
-        self.reporting.retain(|_, flushing| !is_over(&flushing.file));
-        self.flushing.retain(|flushing| !is_over(&flushing.file));
+    /// Forgets what was to be released or reported to a server whose session is over, and the
+    /// requests of that session. The client may know nothing of a file any more whose lease was
+    /// recalled.
+    pub(crate) fn forget(&mut self, server: ServerId, asked: impl Fn(u64) -> bool) {
+        self.retain(|y| y.server != server);
+        self.reporting.retain(|_, flushing| flushing.server != server);
+        self.flushing.retain(|flushing| flushing.server != server);
         self.shipping.retain(|_, number| !asked(*number));
     }
 
-    fn retain(&mut self, keep: impl Fn(&Released) -> bool) {
-        self.publishing.retain(|y| keep(&y.released));
-        self.dropping.values_mut().for_each(|dropping| dropping.retain(|y| keep(&y.released)));
+    fn retain(&mut self, keep: impl Fn(&Yielding) -> bool) {
+        self.publishing.retain(&keep);
+        self.dropping.values_mut().for_each(|dropping| dropping.retain(&keep));
     }
 }
 
