@@ -4,7 +4,7 @@ use super::client::{Client, PASSWORD, Purpose, READ_AND_HANDLE, SHARE, USER};
 use super::protection::Way;
 use node::{Machine, MachineSettings};
 use smb::accounts::{Share, User, add_share, add_user};
-use smb::{Listening, Server};
+use smb::{Listening, Mechanisms, Server};
 
 const MIB: usize = 1 << 20;
 
@@ -12,10 +12,11 @@ const MIB: usize = 1 << 20;
 fn served(what: impl FnOnce(std::net::SocketAddr)) {
     let dir = tempfile::tempdir().unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
-    add_user(dir.path(), User::new(USER, PASSWORD, 0, 0, Vec::new())).unwrap();
+    add_user(dir.path(), User::new(USER, Some(PASSWORD), 0, 0, Vec::new())).unwrap();
     let share = Share { name: SHARE.into(), path: "/".into(), read_only: false, encrypt: false };
     add_share(dir.path(), share).unwrap();
-    let server = Server::new(machine.store().clone(), dir.path().to_path_buf(), "box").unwrap();
+    let ntlm = Mechanisms::default();
+    let server = Server::new(machine.store().clone(), dir.path().to_path_buf(), "box", ntlm).unwrap();
     let listening = Listening::start(server, ([127, 0, 0, 1], 0).into()).unwrap();
     what(listening.address());
     drop(listening);

@@ -41,7 +41,7 @@ impl Transaction<'_> {
     /// Time has passed, or a leader begins that does not know what was said.
     pub fn continue_paths(&mut self, is_new_leader: bool) {
         let paths = &mut self.files.paths;
-        if !is_new_leader && !(paths.are_asked_for() && self.now.ms_since(paths.said) >= AGAIN_MS) {
+        if !(is_new_leader || paths.are_asked_for() && self.now.ms_since(paths.said) >= AGAIN_MS) {
             return;
         }
         paths.said = self.now;

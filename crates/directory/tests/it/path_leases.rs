@@ -303,7 +303,7 @@ fn forged_and_late_messages_give_nobody_a_lease() {
     let lease = |dir: &FileId, number, step| PathLease { dir: dir.clone(), number, step };
     let digests = |tree: &Tree| [0, 1, 2, 3].map(|at| tree.holds(at));
     let before = digests(&tree);
-    let above = vec![dirs[0].clone(), ROOT];
+    let above = [dirs[0].clone(), ROOT];
     for (from, number) in [(1, 1), (2, 7), (0, 1)] {
         // Nobody has asked for it: it goes back.
         tree.hears(3, from, lease(&dirs[1], number, PathStep::Issued { above: above[..1].to_vec() }));
@@ -412,11 +412,11 @@ fn a_subtree_is_a_subtree_at_every_server() {
         })
     };
     assert_eq!(asks(&mut tree, &below), Some(Ok(1)));
-    assert_eq!(tree.holds(2), [middle.clone()]);
+    assert_eq!(tree.holds(2), std::slice::from_ref(&middle));
     assert_eq!(asks(&mut tree, &secret), Some(Err(Error::Stale)));
     // What is above moves out, at a server that the machine has no part of, and in again.
     assert!(tree.renames((&inside, "middle"), (&outside, "middle")).is_ok());
-    assert_eq!(tree.holds(2), [outside.clone()]);
+    assert_eq!(tree.holds(2), std::slice::from_ref(&outside));
     assert_eq!(asks(&mut tree, &below), Some(Err(Error::Stale)));
     assert!(tree.renames((&outside, "middle"), (&inside, "middle")).is_ok());
     assert_eq!(asks(&mut tree, &below), Some(Ok(1)));
