@@ -129,6 +129,9 @@ impl DirectoryState {
         if server.sessions.all.len() as u64 != sessions {
             return Err(Corrupt::at(&Table::Session.key(&[]), "number of sessions").into());
         }
+        if !server.regions.have_the_root() {
+            return Err(Corrupt::at(&Table::Server.key(&[]), "regions").into());
+        }
         server.joint = read(store, Table::Joint)?;
         server.paths = read(store, Table::Paths)?;
         let mut region: RegionState = read(store, Table::Region)?;

@@ -71,6 +71,11 @@ impl Regions {
         Regions { server, all }
     }
 
+    /// Whether the root's region is there, as it always is unless a disk has changed the row.
+    pub fn have_the_root(&self) -> bool {
+        self.all.contains_key(&FileId::root())
+    }
+
     /// The region that has `file`, and this server's standing.
     fn of(&self, file: &FileId) -> (&FileId, &Standing) {
         let mut upto = self.all.range(..=file).rev();

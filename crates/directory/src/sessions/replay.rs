@@ -91,10 +91,10 @@ impl Transaction<'_> {
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
+        // An access time may rest on values that were reported without a lease. So its file may have
+        // gone to another server meanwhile, and may have come back.
+        let rests_on_leases = !matches!(operation, Operation::Accessed(_));
         if !self.files.regions.manage(operation.leading_file()) {
-            // An access time may rest on values that were reported without a lease. So its file may
-            // have gone to another server meanwhile.
-            let rests_on_leases = !matches!(operation, Operation::Accessed(_));
             return if rests_on_leases { Err(Misdeed::NotHere) } else { Ok(Err(Error::Stale)) };
         }
         if let Some(error) = self.refusal_of_update(session, operation) {
@@ -104,6 +104,7 @@ impl Transaction<'_> {
         let effects = match decide(operation, &Replay { authority }) {
             Verdict::Done { effects, .. } => effects,
             Verdict::Refused { error, .. } => return Ok(Err(error)),
+            Verdict::Unknown { .. } if !rests_on_leases => return Ok(Err(Error::Stale)),
             // The session had no right to know what it claims.
             Verdict::Unknown { .. } => return Err(Misdeed::NoLease),
         };

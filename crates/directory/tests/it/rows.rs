@@ -181,3 +181,20 @@ proptest! {
         read_all(store, session, &dir);
     }
 }
+
+/// The rows of the state are few, and hold what the server takes for granted everywhere.
+#[test]
+fn no_flipped_bit_of_the_state_makes_it_panic() {
+    let (world, session, dir) = filled();
+    let files: Vec<_> = world.store.rows.iter().filter(|(key, _)| key[0] == 0xff).collect();
+    assert!(files.len() > 5, "{}", files.len());
+    for (key, value) in files {
+        for bit in 0..value.len() * 8 {
+            let mut store = world.store.clone();
+            let mut flipped = value.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            store.rows.insert(key.clone(), flipped);
+            read_all(store, session, &dir);
+        }
+    }
+}
