@@ -22,7 +22,7 @@ use crate::lookout::Lookout;
 use crate::machine::{Position, Replica, StateMachine, position_of};
 use crate::peers::{Ear, Here, KnownPeers, Peers};
 use crate::proposer::{Clock, Proposer};
-use crate::queue::{End, ProposalQueue};
+use crate::queue::{Attended, End, ProposalQueue};
 use crate::store::{RowView, StoreError, StoreSettings, StoreStats};
 use crate::trust::Trust;
 use crate::types::GroupId;
@@ -338,7 +338,9 @@ impl Group {
         })?;
         let begun = Arc::new(Notify::new());
         let (may_work, works_on, raised) = (begun.clone(), raft.clone(), alarm.clone());
+        let attended = Attended(queue.clone());
         let works = async move {
+            let _attended = attended;
             let work = async {
                 may_work.notified().await;
                 proposer.work(works_on).await;

@@ -7,6 +7,7 @@ use super::batch::WaitingInput;
 use directory::Input;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, oneshot};
 
@@ -44,6 +45,8 @@ struct QueueState {
     checkpoints: Vec<oneshot::Sender<()>>,
     hands_over: Option<oneshot::Sender<()>>,
     end: Option<End>,
+    /// Whether nobody works on it any more.
+    is_abandoned: bool,
 }
 
 #[derive(Default)]
@@ -85,9 +88,13 @@ impl ProposalQueue {
         }
     }
 
+    /// Asks for a checkpoint. `tell` is dropped if nobody works on the queue any more.
     pub(super) fn ask_checkpoint(&self, tell: oneshot::Sender<()>) {
-        self.state.lock().checkpoints.push(tell);
-        self.wake.notify_one();
+        let mut state = self.state.lock();
+        if !state.is_abandoned {
+            state.checkpoints.push(tell);
+            self.wake.notify_one();
+        }
     }
 
     /// Asks for another member to lead, after all proposals so far. `tell` is dropped if another
@@ -101,6 +108,14 @@ impl ProposalQueue {
     pub(super) fn end(&self, end: End) {
         self.state.lock().end = Some(end);
         self.wake.notify_one();
+    }
+
+    /// Notes that nobody works on it any more. All waiters are let go.
+    fn abandon(&self) {
+        self.close();
+        let mut state = self.state.lock();
+        state.is_abandoned = true;
+        state.checkpoints.clear();
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -141,7 +156,9 @@ impl ProposalQueue {
         }
         if state.waiting.is_empty() {
             turn.checkpoints = std::mem::take(&mut state.checkpoints);
-            turn.hands_over = state.hands_over.take();
+            // Not with a batch: without a majority that is written for ever, and the one who waits
+            // for a hand-over is let go when the lead is lost.
+            turn.hands_over = state.hands_over.take_if(|_| turn.batch.is_empty());
             turn.end = state.end;
         }
         let idle = turn.batch.is_empty()
@@ -149,6 +166,16 @@ impl ProposalQueue {
             && turn.hands_over.is_none()
             && turn.end.is_none();
         (!idle).then_some(turn)
+    }
+}
+
+/// Stands for the work on a queue. It ends in order, by the alarm, or with its task: in any case
+/// nobody goes on waiting for it.
+pub(super) struct Attended(pub(super) Arc<ProposalQueue>);
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        self.0.abandon();
     }
 }
 

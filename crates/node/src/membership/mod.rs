@@ -25,10 +25,16 @@ use share_hosts::{Peers, SharesError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot::error::TryRecvError;
 use wire::{MachineId, ServerAt};
 
 /// The number of addresses kept of an only server, which may move again and again.
 const ADDRESSES_MAX: usize = 8;
+/// How long an end waits at most for another server to lead.
+const HAND_OVER: Duration = Duration::from_secs(3);
+/// How often it looks.
+const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
 
 /// Answers a request of people that another server passes on; the answer goes to the last argument
 /// in lines.
@@ -400,8 +406,22 @@ impl Membership {
         }
     }
 
+    /// Makes another server lead, if this one leads. Everything of it still works: the next leader
+    /// calls this one, and clients ask here for that leader.
+    fn hand_over(&self) {
+        let server = self.serving.lock().as_ref().map(|serving| serving.server.clone());
+        let Some(server) = server.filter(|server| !server.group().standing().alone) else { return };
+        let (mut handed_over, until) = (server.group().hand_over(), Instant::now() + HAND_OVER);
+        // The end goes on without a successor, too. The thread may be one of a runtime, which must
+        // not wait for a channel.
+        while handed_over.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
+            std::thread::sleep(HAND_OVER_LOOK);
+        }
+    }
+
     /// Ends everything in order.
     pub(crate) fn end(&self) {
+        self.hand_over();
         self.stop();
         if let Some(serving) = &mut *self.serving.lock() {
             serving.listener = None;

@@ -201,9 +201,6 @@ impl Membership {
 
 impl Serving {
     pub(super) fn end(&mut self) {
-        // While all of it still works: the next leader calls this member, and clients ask here for
-        // that leader.
-        let _ = self.server.group().hand_over().blocking_recv();
         self.server.stop();
         self.listener = None;
         for thread in self.threads.drain(..) {

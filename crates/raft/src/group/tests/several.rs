@@ -262,6 +262,18 @@ fn a_leader_that_is_about_to_end_hands_over() {
     building.agree();
 }
 
+/// A leader that has lost what it had ends, and nobody who waits for it is left behind.
+#[test]
+fn a_damaged_leader_lets_go_of_who_waits_for_it() {
+    let mut building = TestGroup::new(3);
+    (0..20).for_each(|_| building.open());
+    let leader = building.leader();
+    damage_log(building.dirs[leader.member() as usize - 1].path());
+    assert!(catch_unwind(AssertUnwindSafe(|| leader.reread_log(None))).is_err());
+    assert!(leader.is_damaged());
+    assert!(leader.hand_over().blocking_recv().is_err() && !leader.checkpoint());
+}
+
 /// The leader comes back first. Its earlier leadership does not entitle it to lead. A breach of
 /// that shows here only sometimes; the drill's kill-all found it.
 #[test]
