@@ -37,7 +37,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(250);
 /// A leader without answers from a majority for this long may have been deposed without knowing it.
 /// It hangs up on its clients, so that they look for another.
-pub(super) const QUORUM_LOST: Duration = Duration::from_millis(1500);
+const QUORUM_LOST: Duration = Duration::from_millis(1500);
 /// How long a leader that hands over waits for its successor to stand. After that the others miss
 /// the leader, as after a crash.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(1);
@@ -260,8 +260,8 @@ impl Proposer {
     /// it asks the others, since they no longer heed its lease.
     async fn hand_over(&self, raft: &Raft) {
         self.look(raft).await;
-        let successor = self.standing.lock().successor(self.place.member, Instant::now().into_std());
-        let Some(successor) = successor else { return };
+        let Some(since) = Instant::now().into_std().checked_sub(QUORUM_LOST) else { return };
+        let Some(successor) = self.standing.lock().successor(self.place.member, since) else { return };
         self.hang_up();
         raft.trigger().transfer_leader(successor).await.unwrap_or_else(|error| self.stop(&error));
         let asked = raft.wait(Some(HANDED_OVER_WITHIN));

@@ -1,6 +1,5 @@
 //! The standing of a member in its group: the members, and the leader.
 
-use super::proposer::QUORUM_LOST;
 use super::types::Host;
 use std::time::Instant;
 
@@ -40,10 +39,10 @@ impl Standing {
         Some(&leader.host)
     }
 
-    /// Returns the voter that a leader hands over to: of those that it has heard lately, the one
-    /// that lacks the fewest entries. None if this member, `own`, does not lead.
-    pub(super) fn successor(&self, own: u64, now: Instant) -> Option<u64> {
-        let heard = |member: &Member| member.heard.is_some_and(|at| at + QUORUM_LOST >= now);
+    /// Returns the voter that a leader hands over to: of those that it has heard after `since`, the
+    /// one that lacks the fewest entries. None if this member, `own`, does not lead.
+    pub(super) fn successor(&self, own: u64, since: Instant) -> Option<u64> {
+        let heard = |member: &Member| member.heard.is_some_and(|at| at >= since);
         let others = self.members.iter().filter(|it| it.votes && it.id != own && heard(it));
         others.max_by_key(|it| it.reached).filter(|_| self.leads).map(|it| it.id)
     }

@@ -174,7 +174,7 @@ pub fn response(
 /// Returns the tokens of a client, for tests.
 #[cfg(test)]
 pub mod client {
-    use super::*;
+    use crate::auth::spnego::*;
 
     /// Returns a list of mechanisms.
     pub fn mechanisms(list: &[&[u8]]) -> Vec<u8> {
