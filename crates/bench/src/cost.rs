@@ -73,7 +73,7 @@ pub fn cpu_of_all_below(process: u32) -> io::Result<Duration> {
     Ok(parents.iter().filter(|(number, _)| is_below(**number)).map(|(_, stat)| stat.cpu).sum())
 }
 
-/// What the system tells of a process.
+/// The figures that the system tells of a process.
 struct Stat {
     parent: u32,
     cpu: Duration,

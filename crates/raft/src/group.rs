@@ -473,7 +473,7 @@ impl Group {
             (standing.leads, standing.alone)
         };
         if !leads {
-            // Another may lead by now. What it changes comes after this look at the state.
+            // Another may lead by now. Its changes come after this look at the state.
             return None;
         }
         if alone {

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 pub struct Mechanisms {
     /// NTLM may be used.
     pub ntlm: bool,
-    /// The file with the keys of the machine's service, if Kerberos may be used. The file is read at
-    /// each logon, so a new key counts at once.
+    /// The file with the keys of the machine's service, if Kerberos may be used. The file is read
+    /// at each logon, so a new key counts at once.
     pub keytab: Option<PathBuf>,
 }
 

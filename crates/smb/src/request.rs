@@ -24,7 +24,7 @@ pub(crate) struct Request {
 pub(crate) struct Reply {
     pub(crate) status: NtStatus,
     pub(crate) body: Vec<u8>,
-    /// What follows the body: content that was read.
+    /// Bytes that follow the body: content that was read.
     pub(crate) content: Vec<Bytes>,
     /// The session that the request has made.
     pub(crate) session: Option<u64>,

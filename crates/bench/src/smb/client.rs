@@ -35,7 +35,7 @@ const ID_BOTH: u8 = 37;
 /// The bytes of a listing that are asked for at once.
 const LISTING_BYTES: usize = 1 << 20;
 
-/// What an open is for.
+/// The use that an open is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// An existing file is read.
@@ -234,7 +234,7 @@ impl Client {
         Ok(ReadResponse::parse(&self.answer).map_err(malformed)?.length as usize)
     }
 
-    /// What the last read has returned.
+    /// The bytes that the last read has returned.
     #[cfg(test)]
     pub(super) fn content(&self) -> &[u8] {
         let read = ReadResponse::parse(&self.answer).unwrap();

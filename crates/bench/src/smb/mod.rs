@@ -1,7 +1,7 @@
 //! `leasehold bench smb`: the SMB door beside Samba. The same client asks both, one after the
 //! other in turns, over the loopback; the directories are on the same disk.
 //!
-//! What counts is the CPU time that the server's process takes for each unit of work: other work
+//! Bars are on the CPU time that the server's process takes for each unit of work: other work
 //! of this machine changes it little.
 
 mod client;

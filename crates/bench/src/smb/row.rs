@@ -27,7 +27,7 @@ pub struct SmbRow {
     pub met: Option<bool>,
 }
 
-/// What some work cost a server.
+/// The cost of some work to a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
     /// CPU µs for each unit.
@@ -99,7 +99,7 @@ mod tests {
         };
         assert_eq!(row(100.0, 200.0).cheaper_by(2.0).met, Some(true));
         assert_eq!(row(101.0, 200.0).cheaper_by(2.0).met, Some(false));
-        // What was not measured meets no bar.
+        // Work that was not measured meets no bar.
         assert_eq!(row(0.0, 0.0).cheaper_by(2.0).met, Some(false));
         assert_eq!(SmbRow::at_most("memory", 512.0, 512.0, "MiB").met, Some(true));
         assert_eq!(SmbRow::at_most("memory", 513.0, 512.0, "MiB").met, Some(false));

@@ -127,8 +127,9 @@ impl Transaction<'_> {
     }
 
     /// Whether the operation may give `dir` another parent: no path lease is left that `dir` is in,
-    /// and none is issued until the operation is over. An older operation goes first that may need to
-    /// know the way: otherwise this one could take the directory again each time that it gives way.
+    /// and none is issued until the operation is over. An older operation goes first that may need
+    /// to know the way: otherwise this one could take the directory again each time that it gives
+    /// way.
     pub(crate) fn may_move(&mut self, op: JointId, dir: &FileId) -> bool {
         let joint = &self.state.server.joint;
         let Some(age) = joint.age_of(op) else { return false };

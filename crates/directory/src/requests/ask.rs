@@ -377,8 +377,8 @@ impl Transaction<'_> {
     }
 
     /// Recalls leases that a request of `asker` needs, each once. With them go wishes for leases
-    /// ahead of a walk, to holders that are told of a recall. What is lent to a joint operation
-    /// comes back by itself.
+    /// ahead of a walk, to holders that are told of a recall. Fields that are lent to a joint
+    /// operation come back by themselves.
     fn recall_with(&mut self, asker: SessionId, holders: Holders, ahead: Holders) {
         let mut by_holder: BTreeMap<SessionId, (Vec<Released>, Vec<Released>)> = BTreeMap::new();
         for (holder, released) in holders.into_iter().filter(|(holder, _)| joint_of(*holder).is_none()) {

@@ -2,11 +2,11 @@
 //! believes the client about them (docs/internals/security.md, "Rights of machines").
 //!
 //! *A subtree*: nothing above its root or beside it exists for the machine. A file is within if a
-//! walk up from it reaches that root, by any one of its names. Where the walk leaves the server, the
-//! request waits for a path lease. *Read only*: no lease to write or
-//! touch a shared value but locks, no update but of those. *One user*: every request must come from
-//! that user. The machine gets no content of files that this user may not read, and no write lease
-//! on content that this user may not write.
+//! walk up from it reaches that root, by any one of its names. Where the walk leaves the server,
+//! the request waits for a path lease. *Read only*: no lease to write or touch a shared value but
+//! locks, no update but of those. *One user*: every request must come from that user. The machine
+//! gets no content of files that this user may not read, and no write lease on content that this
+//! user may not write.
 //!
 //! A lease granted while the machine had the right to it stays until it is recalled, like any
 //! other. So content written into a file that was then moved out of the subtree is not lost. Other
@@ -65,7 +65,8 @@ impl Files<'_> {
     }
 
     /// Whether the file exists for a machine with these rights. A file that has lost its last name
-    /// is where it was, for sessions that have something of it. None: as in [`Subtrees::is_within`].
+    /// is where it was, for sessions that have something of it. None: as in
+    /// [`Subtrees::is_within`].
     fn is_within(
         &self,
         subtrees: &mut Subtrees,
@@ -191,7 +192,8 @@ impl Transaction<'_> {
             return None;
         }
         let files = operation.files();
-        // Of leases that were granted when it was known, some are to go soon. They cover this still.
+        // Of leases that were granted when it was known, some are to go soon. They cover this
+        // still.
         let outside = files.into_iter().find(|file| self.within(session, file) == Some(false))?;
         // A session that has something of the file knew it when it was within. So the error reveals
         // nothing new, and an update is lost.

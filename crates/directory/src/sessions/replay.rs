@@ -91,8 +91,8 @@ impl Transaction<'_> {
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
-        // An access time may rest on values that were reported without a lease. So its file may have
-        // gone to another server meanwhile, and may have come back.
+        // An access time may rest on values that were reported without a lease. So its file may
+        // have gone to another server meanwhile, and may have come back.
         let rests_on_leases = !matches!(operation, Operation::Accessed(_));
         if !self.files.regions.manage(operation.leading_file()) {
             return if rests_on_leases { Err(Misdeed::NotHere) } else { Ok(Err(Error::Stale)) };

@@ -604,7 +604,7 @@ impl Cluster {
         let machine = self.draw(MACHINES);
         let session = self.sessions[machine][at];
         self.servers[at].input_unchecked(Input::Message { session, message: ToServer::Goodbye });
-        // What it had open there may die in this very turn.
+        // Files that it had open there may die in this very turn.
         let servers = &self.servers;
         self.open.retain(|(of, file)| *of != machine || servers.managers(file) != [at]);
         self.observe(at);

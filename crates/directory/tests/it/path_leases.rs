@@ -337,9 +337,9 @@ fn forged_and_late_messages_give_nobody_a_lease() {
     tree.ends();
 }
 
-/// Farsite §8.3.2 counts 12 messages between servers for each conflicting rename, half of them about
-/// path leases. There all files are at different servers and nothing is replaced, as here. A fourth
-/// server, for a replaced directory, adds its four.
+/// Farsite §8.3.2 counts 12 messages between servers for each conflicting rename, half of them
+/// about path leases. There all files are at different servers and nothing is replaced, as here. A
+/// fourth server, for a replaced directory, adds its four.
 #[test]
 fn the_worst_rename_takes_so_many_messages() {
     let count = |replaces: bool| {
@@ -377,8 +377,8 @@ fn the_worst_rename_takes_so_many_messages() {
     assert_eq!((three, four), (vec![12, 8], vec![16, 12]));
 }
 
-/// What exists for a machine that was invited to a subtree is decided by the same chain, at a
-/// server that has neither the subtree's root nor anything above it.
+/// Whether a file exists for a machine that was invited to a subtree follows from the same chain,
+/// at a server that has neither the subtree's root nor anything above it.
 #[test]
 fn a_subtree_is_a_subtree_at_every_server() {
     let mut root = World::new();
@@ -414,7 +414,7 @@ fn a_subtree_is_a_subtree_at_every_server() {
     assert_eq!(asks(&mut tree, &below), Some(Ok(1)));
     assert_eq!(tree.holds(2), std::slice::from_ref(&middle));
     assert_eq!(asks(&mut tree, &secret), Some(Err(Error::Stale)));
-    // What is above moves out, at a server that the machine has no part of, and in again.
+    // The directory above moves out, at a server that the machine has no part of, and in again.
     assert!(tree.renames((&inside, "middle"), (&outside, "middle")).is_ok());
     assert_eq!(tree.holds(2), std::slice::from_ref(&outside));
     assert_eq!(asks(&mut tree, &below), Some(Err(Error::Stale)));

@@ -186,9 +186,9 @@ proptest! {
 #[test]
 fn no_flipped_bit_of_the_state_makes_it_panic() {
     let (world, session, dir) = filled();
-    let files: Vec<_> = world.store.rows.iter().filter(|(key, _)| key[0] == 0xff).collect();
-    assert!(files.len() > 5, "{}", files.len());
-    for (key, value) in files {
+    let state: Vec<_> = world.store.rows.iter().filter(|(key, _)| key[0] == 0xff).collect();
+    assert!(state.len() > 5, "{}", state.len());
+    for (key, value) in state {
         for bit in 0..value.len() * 8 {
             let mut store = world.store.clone();
             let mut flipped = value.clone();

@@ -261,19 +261,18 @@ impl LogDevice {
         };
         state.durable = put;
         state.flushes += 1;
-        let mut frees = false;
         for (group, noted) in batch.noted {
-            frees |= matches!(noted, Noted::Purge(_) | Noted::Copied(_));
             state.group(group).note(noted, place);
         }
         if state.waiting.noted.is_empty() {
             state.waiting.frame = batch.frame.again(WAITING_BYTES_MAX);
         }
         let mut retired = Ok(());
-        if frees {
-            let oldest = state.groups.values().filter_map(GroupIndex::oldest).min();
+        // A purge frees segments, and so does an entry that begins one after all others are purged.
+        let needed = state.groups.values().filter_map(GroupIndex::oldest).min().unwrap_or(place.segment);
+        if state.files.oldest < needed {
             drop(state);
-            retired = segments.retire_before(oldest);
+            retired = segments.retire_before(needed);
             state = self.state.lock();
         }
         state.files = LogFiles::of(&segments);

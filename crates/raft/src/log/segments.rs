@@ -233,9 +233,9 @@ impl Segments {
     }
 
     /// Retires the segments before `oldest`, except the one that is written to.
-    pub(super) fn retire_before(&mut self, oldest: Option<u64>) -> Result<(), LogError> {
+    pub(super) fn retire_before(&mut self, oldest: u64) -> Result<(), LogError> {
         let Some(&written) = self.in_service.keys().next_back() else { return Ok(()) };
-        let needed = self.in_service.split_off(&oldest.unwrap_or(written).min(written));
+        let needed = self.in_service.split_off(&oldest.min(written));
         let retired = std::mem::replace(&mut self.in_service, needed);
         self.retire(retired)
     }

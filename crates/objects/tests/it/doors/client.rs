@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// The number of a file in the model. No number of a file is this one: the root directory.
 pub const ROOT: usize = 0xffff;
 
-/// What a client has of one file.
+/// The state that a client has of one file.
 pub struct Had {
     pub open: Arc<Open>,
     pub state: CachingState,
@@ -90,7 +90,7 @@ impl Client {
         LeaseKey::new(key).unwrap()
     }
 
-    /// What it has of a file. The closure must not wait.
+    /// Its state of a file. The closure must not wait.
     pub fn with<T>(&self, file: usize, look: impl FnOnce(&mut Had) -> T) -> Option<T> {
         self.inner.lock().had.get_mut(&file).map(look)
     }
@@ -184,7 +184,7 @@ impl Client {
             assert!(more.is_err(), "more than it may keep");
         }
         let keeps = if how == 1 { CachingState::NONE } else { broken.to };
-        // What it gives up, it gives up before it says so.
+        // A state that it gives up, it gives up before it says so.
         self.with(file, |had| {
             if how == 1 {
                 had.keeps(keeps);

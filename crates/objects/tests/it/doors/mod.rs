@@ -156,7 +156,7 @@ impl World {
         self.sides.iter().flat_map(|side| &side.clients).any(|client| client.has(file))
     }
 
-    /// What the root directory shows, as text: also those fading names that `copy` has.
+    /// The names that the root directory shows, as text: also those fading names that `copy` has.
     fn listed(&self, copy: &[u8]) -> Vec<u8> {
         let mut shown: Vec<&str> =
             self.names.keys().filter(|name| !name.contains('\\')).map(|name| &**name).collect();

@@ -84,6 +84,21 @@ fn an_idle_group_holds_up_no_segment() {
     assert_eq!((read_all(&idle), idle.durable()), (vec![6, 7, 8], Some(log_id(8))));
 }
 
+/// A purge of everything comes before an entry that does not fit into the segment that is written
+/// to. Nothing is left in that segment, and it goes although nothing is purged any more. Otherwise
+/// nobody would hold it up, and no checkpoint would ever be due for the size of the log.
+#[test]
+fn a_segment_without_entries_goes_when_the_next_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let [log] = <[RaftLog; 1]>::try_from(groups(&device(dir.path()), 1)).ok().unwrap();
+    append(&log, [entry(0, SEGMENT as usize / 2)]);
+    done(&log, log.purge(log_id(0)));
+    for index in 1..10 {
+        append(&log, [entry(index, SEGMENT as usize / 2)]);
+    }
+    assert!(log.is_due(4 * SEGMENT), "{}", log.bytes());
+}
+
 /// A group with more entries than are worth a copy is due, and only that group.
 #[test]
 fn who_holds_up_the_oldest_segment_is_due() {

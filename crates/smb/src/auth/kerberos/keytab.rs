@@ -89,7 +89,7 @@ impl Keytab {
         while !rest.0.is_empty() {
             let length = i32::from_be_bytes(rest.array()?);
             match usize::try_from(length) {
-                // What is allocated behind the last entry.
+                // Room that is allocated behind the last entry.
                 Ok(0) => break,
                 Ok(length) => entries.extend(Entry::parse(Cursor(rest.take(length)?))?),
                 // A hole, where an entry was removed.

@@ -221,7 +221,7 @@ impl TicketPart {
             Some(mut field) => seconds(take(&mut field, TIME)?)?,
             None => authenticated,
         };
-        // What follows, groups of Windows (PAC) among it, counts for nothing here.
+        // The rest, groups of Windows (PAC) among it, counts for nothing here.
         let ends = fields.time(7)?;
         Ok(TicketPart { is_invalid: flags & 0x0100_0000 != 0, key, realm, client, starts, ends })
     }

@@ -1,8 +1,8 @@
 //! Kerberos 5, the side of a service (RFC 4120 §3.2.3, RFC 4121 §4.1, MS-KILE §3.4.5).
 //!
-//! A client shows a ticket, which the realm has encrypted with the key that is in the keytab, and an
-//! authenticator, which it has encrypted with the ticket's session key. Groups and other claims in a
-//! ticket (PAC) count for nothing: users and their groups are the machine's.
+//! A client shows a ticket, which the realm has encrypted with the key that is in the keytab, and
+//! an authenticator, which it has encrypted with the ticket's session key. Groups and other claims
+//! in a ticket (PAC) count for nothing: users and their groups are the machine's.
 
 mod gss;
 mod keytab;

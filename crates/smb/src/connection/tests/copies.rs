@@ -79,7 +79,7 @@ fn extents_are_duplicated_within_both_files() {
         assert_eq!(session.duplicates(source, target, [0, 0, 0]).await, NtStatus::SUCCESS);
         let nobody = FileId { persistent: 1 << 40, volatile: 1 << 40 };
         assert_eq!(session.duplicates(nobody, target, [0, 0, 1]).await, NtStatus::INVALID_HANDLE);
-        // What has no holes gets none.
+        // A file without holes gets none.
         assert_eq!(session.controls(source, SET_SPARSE, &[1]).await, NtStatus::SUCCESS);
         assert_eq!(session.duplicates(source, target, [0, 0, 1]).await, NtStatus::NOT_SUPPORTED);
         assert_eq!(session.controls(target, SET_SPARSE, &[1]).await, NtStatus::SUCCESS);

@@ -1,5 +1,5 @@
-//! A realm for tests: its tickets, its keytab, and a client's half of the exchange. Each field is at
-//! choice; the default is that of a client that keeps to the protocol.
+//! A realm for tests: its tickets, its keytab, and a client's half of the exchange. Each field is
+//! at choice; the default is that of a client that keeps to the protocol.
 
 use crate::auth::der::{element, number, take};
 use crate::auth::kerberos::messages::{
